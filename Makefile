@@ -1,0 +1,75 @@
+# The two commands of the README are `make run` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PYTEST ?= $(BIN)/python -m pytest
+# Extras that the tests need; `torch` joins them when code uses it: dev,torch.
+TEST_EXTRAS := dev
+
+# The first Python that is new enough and can make virtual environments.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	if $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+
+# Installs $(1), unless pyproject.toml is what it was when the stamp $@ was made: then no network is needed.
+define install
+if cmp -s pyproject.toml $@; then touch $@; else \
+	echo "installing $(1) into $(VENV); this takes a minute the first time"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '$(1)'; \
+	cp pyproject.toml $@; fi
+endef
+
+help:
+	@echo "make run        the main job on the embedded broker (ARGS=--keep-running leaves it up)"
+	@echo "make test       lint, types and the test suite, on a real Kafka where Java 17 and Maven are"
+	@echo "make test-long  the long crash runs"
+	@echo "make bench      figures: speed, memory, delays"
+	@echo "make lint       ruff, mypy and the import contracts alone"
+	@echo "make clean      remove everything that make has made"
+
+# pip comes last when an environment is made, so one that was interrupted is made anew.
+$(BIN)/pip:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Kinstream needs Python 3.11 or newer with venv; none was found." >&2; \
+		echo "On Debian: apt-get install python3-venv; or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+
+$(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
+	@$(call install,.)
+	@$(BIN)/kinstream warm-up
+
+$(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
+	@$(call install,.[$(TEST_EXTRAS)])
+
+run: $(VENV)/.installed-run
+	@$(BIN)/kinstream demo $(ARGS)
+
+python: $(VENV)/.installed-$(TEST_EXTRAS)
+	@echo "$$($(BIN)/python --version) in $(VENV)"
+
+lint: python
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+kafka-jars: python
+	@$(BIN)/python -m tests.kafka.jars
+
+test: lint kafka-jars
+	$(PYTEST) $(ARGS)
+
+test-long: kafka-jars
+	$(PYTEST) -m long --timeout=1800 $(ARGS)
+
+bench: kafka-jars
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
+
+.PHONY: help run python lint kafka-jars test test-long bench clean

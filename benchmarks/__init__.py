@@ -1,0 +1,1 @@
+"""Figures of the running system: `python -m benchmarks`, one module a benchmark."""

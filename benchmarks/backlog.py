@@ -1,0 +1,83 @@
+"""Constraint blocks exactly as the builder agent emits them, identities included, from drawn labelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from processors.agent import builder_spec
+from producers.blocks import MAX_BLOCK_BYTES
+from streams.codec import decode_constraints, encode
+from streams.log import Message, Output
+from streams.machine import Machine, Place
+from streams.records import ConstraintBlock, LoadPosition, SampleBlock, Table
+from streams.settings import Settings
+from streams.topics import partition_of
+
+CLASSES: Final = 10
+#: The producer's default.
+BLOCK_ROWS: Final = 256
+#: Bytes that the producer leaves for all but the rows, and those of a label.
+_BESIDE, _LABEL = 512, 8
+
+
+def block_rows(d: int) -> int:
+    """Rows of a sample block as the producer cuts it."""
+    return min(BLOCK_ROWS, (MAX_BLOCK_BYTES - _BESIDE) // (4 * d + _LABEL))
+
+
+def constraints(
+    settings: Settings, spaces: Sequence[str], d: int, rounds: int, rows: int | None = None
+) -> Iterator[Output]:
+    """What the builder makes of `rounds` sample blocks of each space, the spaces in turn.
+
+    Vectors are short and labels are drawn, so the margin is never reached and every constraint stays active.
+
+    Parameters
+    ----------
+    rows : of a sample block; None for what the producer would cut.
+    """
+    rng = np.random.default_rng(d)
+    rows = rows or block_rows(d)
+    machines = [_machine(settings, partition) for partition in range(settings.topics.partitions)]
+    scale = np.float32(np.sqrt(0.2 / d))
+    for number in range(rounds):
+        for space in spaces:
+            machine = machines[partition_of(space, settings.topics.partitions)]
+            vectors = rng.standard_normal((rows, d), np.float32) * scale
+            labels = rng.integers(0, CLASSES, rows)
+            load = LoadPosition("benchmark", number)
+            value = encode(SampleBlock(space, (Table("x", vectors),), labels, 0, None, load))
+            place = machine.place
+            at = machine.next_offset
+            yield from machine.step(
+                Message(place.topic, place.partition, at, 0, space.encode(), value, (), at - 1)
+            )
+
+
+def _machine(settings: Settings, partition: int) -> Machine:
+    partitions = settings.topics.partitions
+    place = Place(
+        name="one-pass",
+        generation=1,
+        topic=settings.topic("events"),
+        partition=partition,
+        input_partitions=partitions,
+        output_topic=settings.topic("constraints"),
+        output_partitions=partitions,
+        dead_letters=settings.topic("dead-letters"),
+    )
+    return builder_spec(settings, "one-pass").make_machine(place, _no_files)
+
+
+def _no_files(name: str) -> NoReturn:
+    raise RuntimeError(f"space {name!r} was never written down")
+
+
+def block_of(record: Output | Message) -> ConstraintBlock:
+    """The constraint block in a record."""
+    found: Any = decode_constraints(record.value)
+    assert isinstance(found, ConstraintBlock), found
+    return found

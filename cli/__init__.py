@@ -1,0 +1,1 @@
+"""The command line: a thin roof over the packages. Every module loads what it needs only when it runs."""

@@ -1,0 +1,93 @@
+"""`kinstream`: the commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+_COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "up": ("cli.up:up", "Run builders, learners and metrics together on this machine."),
+    "demo": ("cli.demo:demo", "Learn handwritten digits on the embedded broker and show what came of it."),
+    "produce": ("cli.produce:produce", "Send data to kinstream.events."),
+    "worker": ("cli.worker:worker", "Run one builder, learner or metrics agent."),
+    "topics": ("cli.topics:topics", "Create, list or check the topics."),
+    "spaces": ("cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
+    "models": ("cli.models:models", "List, show or export learned metrics."),
+    "dead-letters": ("cli.dead_letters:dead_letters", "List, show or redrive what could not be used."),
+    "replay": (
+        "cli.replay:replay",
+        "Run builder and learner over a log or a file, without touching the system.",
+    ),
+    "skip": ("cli.decisions:skip", "Let a consumer leave out one record."),
+    "accept-gap": ("cli.decisions:accept_gap", "Let a consumer go on although the log has lost records."),
+    "warm-up": ("cli.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called; the list of them costs nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup)
+@click.option(
+    "--config", type=click.Path(dir_okay=False), help="Settings file; kinstream.toml if there is one."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Set one setting, by its dotted name."
+)
+@click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+@click.version_option(package_name="kinstream")
+@click.pass_context
+def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_level: str) -> None:
+    """Streaming similarity learning on Kafka.
+
+    Example: kinstream --set checkpoints.url=/var/lib/kinstream worker learner opml
+    """
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("faust", "aiokafka", "mode"):
+        logging.getLogger(noisy).setLevel(logging.WARNING if log_level.upper() != "DEBUG" else logging.INFO)
+    ctx.obj = {"config": config, "overrides": overrides}
+
+
+def main() -> None:
+    """Entry point: errors of our own are told in one line, without a traceback."""
+    from streams.errors import KinstreamError
+
+    try:
+        cli()
+    except KinstreamError as error:
+        click.echo(f"kinstream: {error}", err=True)
+        sys.exit(error.exit_status)
+
+
+def global_arguments(ctx: click.Context) -> list[str]:
+    """The options before the command, for a process that runs another command with the same settings."""
+    found: dict[str, Any] = ctx.find_root().obj
+    arguments = ["--config", found["config"]] if found["config"] else []
+    for override in found["overrides"]:
+        arguments += ["--set", override]
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

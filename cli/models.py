@@ -1,0 +1,175 @@
+"""`kinstream models list|show|export`: the newest model of each space and learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.context import settings_of
+
+if TYPE_CHECKING:
+    from streams.models_view import Models
+    from streams.records import ModelVersion
+    from streams.settings import Settings
+
+_LEARNER = click.option("--learner", metavar="NAME", help="Which, where several learn the space.")
+_CHECKPOINTS = click.option(
+    "--checkpoints",
+    is_flag=True,
+    help="Read the checkpoint store of the settings, not the topic; needs no brokers.",
+)
+
+
+@click.group()
+def models() -> None:
+    """List, show or export learned metrics. Example: kinstream models export digits -o digits.npz"""
+
+
+@models.command("list")
+@_CHECKPOINTS
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.pass_context
+def list_models(ctx: click.Context, checkpoints: bool, as_json: bool) -> None:
+    """List the newest models. Example: kinstream models list"""
+    import json
+
+    from cli.tables import echo_table, moment
+
+    found = _models(settings_of(ctx), checkpoints).values()
+    if as_json:
+        click.echo(json.dumps([_fields(v) for v in found], indent=2))
+        return
+    rows = [
+        (v.space, v.learner, v.algorithm, v.generation, v.epoch, v.step, moment(v.time_ms), v.location)
+        for v in found
+    ]
+    echo_table(("SPACE", "LEARNER", "ALGORITHM", "GENERATION", "EPOCH", "STEP", "WRITTEN", "LOCATION"), rows)
+
+
+@models.command()
+@click.argument("space")
+@_LEARNER
+@_CHECKPOINTS
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool, as_json: bool) -> None:
+    """Show a model, and verify its file.
+
+    Ends with status 1 if the file is gone or damaged.
+
+    Example: kinstream models show digits --learner opml
+    """
+    import json
+
+    from streams.errors import CheckpointError
+    from streams.models_view import data_of, find
+
+    settings = settings_of(ctx)
+    version = find(_models(settings, checkpoints), space, learner)
+    fields = _fields(version)
+    try:
+        fields["file"] = f"whole, {len(data_of(version, settings))} bytes"
+    except CheckpointError as error:
+        fields["file"] = str(error)
+    if as_json:
+        click.echo(json.dumps(fields, indent=2))
+    else:
+        for name, value in fields.items():
+            click.echo(f"{name + ':':<12} {value}")
+    if not fields["file"].startswith("whole"):
+        ctx.exit(1)
+
+
+@models.command()
+@click.argument("space")
+@_LEARNER
+@_CHECKPOINTS
+@click.option(
+    "--format", "form", type=click.Choice(["npz", "safetensors"]), help="By the file's name if left out."
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
+)
+@click.pass_context
+def export(
+    ctx: click.Context, space: str, learner: str | None, checkpoints: bool, form: str | None, output: Path
+) -> None:
+    """Write a learned metric to a file, as a matrix.
+
+    The learner makes x @ map.T + offset of raw features x. The scaler is part of it, except unit length, which
+    the file's metadata then names.
+
+    Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
+    """
+    from learners.export import encode
+    from learners.export import export as make
+    from streams.models_view import computed_with, find
+
+    settings = settings_of(ctx)
+    version = find(_models(settings, checkpoints), space, learner)
+    exported = make(rebuilt(version, settings), version, computed_with(version, settings))
+    data = encode(exported, form or output.suffix.removeprefix("."))
+    unfinished = output.with_name(f".{output.name}.part")
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(output)
+    except OSError as error:
+        raise click.FileError(str(output), hint=str(error)) from error
+    rows, columns = exported.map.shape
+    scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
+    click.echo(f"{output}: map {rows} x {columns} {exported.map.dtype}{scaler}, step {version.step}")
+
+
+def rebuilt(version: ModelVersion, settings: Settings) -> Any:
+    """The learner behind a model, with the hyper-parameters that its generation began with.
+
+    Raises
+    ------
+    SettingsError : neither a birth record nor the settings know the learner.
+    CheckpointError : the model's file is gone or damaged.
+    """
+    from learners.export import learner_from
+    from streams.birth import read_birth
+    from streams.errors import SettingsError
+    from streams.models_view import data_of
+
+    section = settings.learners.get(version.learner)
+    birth = read_birth(settings.checkpoints.url, f"learner-{version.learner}", version.generation)
+    if birth is not None:
+        kind, arguments = str(birth.settings["kind"]), dict(birth.settings["arguments"])
+    elif section is not None:
+        kind, arguments = section.kind, section.arguments()
+    else:
+        raise SettingsError(
+            f"learner {version.learner!r} has no birth record under {settings.checkpoints.url}, and the "
+            f"settings have no [learners.{version.learner}]: its hyper-parameters are not known"
+        )
+    return learner_from(data_of(version, settings), kind, arguments)
+
+
+def _models(settings: Settings, checkpoints: bool) -> Models:
+    from streams.models_view import Newest, from_checkpoints
+
+    if checkpoints:
+        return from_checkpoints(settings).models()
+    from streams.cluster import Cluster
+    from streams.errors import SettingsError
+    from streams.reader import ends, read_range
+
+    topic = settings.topic("models")
+    ranges = ends(Cluster(settings.kafka), topic)
+    if not ranges:
+        raise SettingsError(f"topic {topic} does not exist: kinstream topics create, or --checkpoints")
+    newest = Newest()
+    newest.read(read_range(settings.kafka, topic, ranges))
+    for line in newest.unreadable:
+        click.echo(f"warning: left out {line}", err=True)
+    return newest.models()
+
+
+def _fields(version: ModelVersion) -> dict[str, Any]:
+    fields = {name: getattr(version, name) for name in version.__dataclass_fields__}
+    del fields["deleted"]
+    return fields

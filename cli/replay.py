@@ -1,0 +1,184 @@
+"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.context import settings_of
+from streams.errors import SettingsError
+
+if TYPE_CHECKING:
+    from replay.run import Request, Result
+    from streams.settings import Settings
+
+
+def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What cuts a data set into blocks, in the words of `kinstream produce labelled`."""
+    for option in reversed(
+        (
+            click.option("--block-rows", default=256, show_default=True, help="Data set: rows of a block."),
+            click.option("--shuffle-seed", type=int, help="Data set: shuffle all rows with this seed."),
+            click.option("--repeat", default=1, show_default=True, help="Data set: passes over the rows."),
+            click.option(
+                "--hold-out", default=0.0, show_default=True, help="Data set: share of rows left out."
+            ),
+            click.option(
+                "--hold-out-seed", default=0, show_default=True, help="Data set: seed that says which."
+            ),
+            click.option(
+                "--load-id", metavar="ID", help="Data set: by default a digest of rows and settings."
+            ),
+            click.option(
+                "--features",
+                multiple=True,
+                metavar="[MODALITY=]COL,COL",
+                help="File: columns; * and ? match.",
+            ),
+            click.option("--label", metavar="COLUMN", help="File: column of the labels."),
+            click.option("--ids", metavar="COLUMN", help="File: column of item names."),
+            click.option(
+                "--label-type", default="auto", show_default=True, help="File: auto, integer or string."
+            ),
+            click.option("--delimiter", help="CSV file: a comma by default; a tab for .tsv."),
+            click.option(
+                "--no-header", is_flag=True, help="CSV file: columns are f0, f1, ...; the label last."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option(
+    "--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all of them by default."
+)
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="events|constraints|file:PATH|sklearn:NAME",
+    help="What to replay. constraints: the learners alone.",
+)
+@click.option(
+    "--start", metavar="OFFSET|TIME", help="First offset, or ISO time; by default where the agents began."
+)
+@click.option(
+    "--end", metavar="OFFSET|TIME", help="Offset or ISO time that is no longer read; by default all."
+)
+@click.option("--space", metavar="NAME", help="This space alone; of a data set, its space.")
+@click.option(
+    "--partition", "partitions", type=int, multiple=True, help="This partition alone; may be repeated."
+)
+@click.option("--until-checkpoint", is_flag=True, help="Stop where the agents' newest checkpoints stand.")
+@click.option(
+    "--compare", is_flag=True, help="Compare with the agents' newest checkpoints; status 1 if they differ."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_data_options
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    learners: tuple[str, ...],
+    source: str,
+    start: str | None,
+    end: str | None,
+    space: str | None,
+    partitions: tuple[int, ...],
+    *,
+    until_checkpoint: bool,
+    compare: bool,
+    as_json: bool,
+    **data: Any,
+) -> None:
+    """Run builders and learners over a log or a file, in this process and without a consumer group.
+
+    Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
+    """
+    from cli.replay_view import agrees, as_dict, show
+    from replay.claims import Origin
+    from replay.run import Request
+    from replay.sources import parse_point
+
+    settings = settings_of(ctx)
+    names = learners or tuple(settings.learners)
+    if not names:
+        raise SettingsError("there is no learner to replay: write a [learners.NAME] section, or use --set")
+    request = Request(
+        learners=tuple(dict.fromkeys(names)),
+        origin=Origin(source) if source in (Origin.EVENTS, Origin.CONSTRAINTS) else Origin.DATA,
+        start=None if start is None else parse_point(start),
+        end=None if end is None else parse_point(end),
+        space=space,
+        partitions=partitions,
+        until_checkpoint=until_checkpoint,
+        compare=compare,
+    )
+    result = (
+        _of_data(request, source, settings, data)
+        if request.origin is Origin.DATA
+        else _of_topic(request, settings)
+    )
+    if as_json:
+        click.echo(json.dumps(as_dict(result, source), indent=2))
+    else:
+        show(result, compare=compare)
+    if compare and not agrees(result):
+        ctx.exit(1)
+
+
+def _of_topic(request: Request, settings: Settings) -> Result:
+    from replay.run import Replay
+    from streams.cluster import Cluster
+
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        opened = Replay(request, settings, cluster)
+        with _bar(opened.size) as progress:
+            return opened.run(progress)
+    finally:
+        cluster.close()
+
+
+def _of_data(request: Request, source: str, settings: Settings, data: dict[str, Any]) -> Result:
+    from cli.produce import reading
+    from producers.load import BlockSettings
+    from replay.run import replay_blocks
+    from replay.sources import open_load
+
+    unusable = {
+        "--start": request.start,
+        "--end": request.end,
+        "--partition": request.partitions,
+        "--until-checkpoint": request.until_checkpoint,
+        "--compare": request.compare,
+    }
+    if given := [name for name, value in unusable.items() if value]:
+        raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
+    if request.space is None:
+        raise SettingsError("a data set needs --space NAME: the space is part of what the builder draws from")
+    selection, form = reading(data)
+    names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
+    blocks = BlockSettings(**{name: data[name] for name in names})
+    load = open_load(source, request.space, blocks, data["load_id"], selection, form)
+    with _bar(load.rows) as progress:
+        return replay_blocks(request.learners, settings, load.blocks(), progress)
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, so that the result can be piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("replay", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replay", total=total)
+        yield lambda done: bar.update(task, completed=done)

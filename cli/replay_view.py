@@ -1,0 +1,126 @@
+"""What came of a replay: as tables, or as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from cli.tables import echo_table
+from monitoring.tallies import mistakes, utilised
+from replay.compare import Verdict
+from replay.run import Result
+from streams.records import Counts
+
+#: Lines of a table on the terminal; --json has them all.
+MAX_LINES: Final = 50
+_COUNTED: Final = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected")
+
+
+def agrees(result: Result) -> bool:
+    """Whether something could be compared and nothing differs."""
+    verdicts = {comparison.verdict for comparison in result.comparisons}
+    return Verdict.EQUAL in verdicts and not verdicts & {Verdict.DIFFERS, Verdict.DAMAGED}
+
+
+def as_dict(result: Result, source: str) -> dict[str, Any]:
+    """The result as plain JSON. Ratios are null where there is nothing to divide by."""
+    return {
+        "source": source,
+        "messages": result.messages,
+        "ranges": {str(p): list(some) for p, some in result.ranges.items()},
+        "learners": list(_rows(result)),
+        "builders": [
+            {
+                "builder": m.agent.removeprefix("builder-"),
+                "space": m.space,
+                "epoch": m.epoch,
+                "digest": m.digest,
+            }
+            for m in result.models
+            if m.agent.startswith("builder-")
+        ],
+        "input": {agent: dict(sorted(counts.items())) for agent, counts in result.input.items()},
+        "dead_letters": {agent: dict(sorted(counts.items())) for agent, counts in result.dead.items()},
+        "bit_identical": {"builders": list(result.claim.builders), "learners": list(result.claim.learners)},
+        "claim": " ".join(result.claim.sentences),
+        "versions": dict(result.versions),
+        "comparisons": [
+            {
+                "agent": c.agent,
+                "partition": c.partition,
+                "space": c.space,
+                "verdict": c.verdict.value,
+                "checkpoint_offset": c.offset,
+                "detail": c.detail,
+            }
+            for c in result.comparisons
+        ],
+    }
+
+
+def _rows(result: Result) -> Iterator[dict[str, Any]]:
+    for model in result.models:
+        if not model.agent.startswith("learner-"):
+            continue
+        learner = model.agent.removeprefix("learner-")
+        counts = result.outcomes.get((learner, model.space), Counts())
+        yield {
+            "learner": learner,
+            "space": model.space,
+            "epoch": model.epoch,
+            "step": model.step,
+            "status": model.status,
+            **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
+            "mistake_ratio": mistakes(counts).ratio,
+            "utilisation": utilised(counts).ratio,
+            "digest": model.digest,
+        }
+
+
+def show(result: Result, *, compare: bool) -> None:
+    """Print tables and the claim."""
+    rows = list(_rows(result))
+    header = (
+        "LEARNER",
+        "SPACE",
+        *(name.upper() for name in _COUNTED),
+        "MISTAKE RATIO",
+        "UTILISATION",
+        "MODEL",
+    )
+    echo_table(header, [_line(row) for row in rows[:MAX_LINES]])
+    if len(rows) > MAX_LINES:
+        click.echo(f"{len(rows) - MAX_LINES} more models: --json shows them all")
+    for agent, dead in result.dead.items():
+        if dead:
+            told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
+            click.echo(f"{agent} refused: {told}")
+    if compare:
+        _show_comparisons(result)
+    click.echo()
+    for sentence in result.claim.sentences:
+        click.echo(sentence)
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    ratios = (row["mistake_ratio"], row["utilisation"])
+    return [
+        row["learner"],
+        row["space"],
+        *(f"{row[name]:,}" for name in _COUNTED),
+        *("-" if ratio is None else f"{ratio:.4f}" for ratio in ratios),
+        (row["digest"] or "-")[:16],
+    ]
+
+
+def _show_comparisons(result: Result) -> None:
+    found = sorted(result.comparisons, key=lambda c: c.verdict is Verdict.EQUAL)
+    rows = [(c.agent, c.partition, c.space or "-", c.offset, c.verdict.value, c.detail) for c in found]
+    click.echo()
+    echo_table(("AGENT", "PARTITION", "SPACE", "CHECKPOINT AT", "VERDICT", "DETAIL"), rows[:MAX_LINES])
+    verdicts = Counter(c.verdict.value for c in found)
+    told = ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(verdicts.items()))
+    click.echo(f"against the checkpoints: {told or 'nothing could be compared'}")

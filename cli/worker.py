@@ -1,0 +1,156 @@
+"""`kinstream worker builder|learner|metrics`: one agent, under a small supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cli.context import settings_of
+from cli.main import global_arguments
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--create", is_flag=True, help="Write the birth record if this is the agent's first start."
+        ),
+        click.option(
+            "--new-generation", is_flag=True, help="Begin a new generation where the newest one ends."
+        ),
+        click.option(
+            "--from-start", is_flag=True, help="With --new-generation: read the log again from its start."
+        ),
+        click.option(
+            "--unsupervised", is_flag=True, help="Run in this process; whatever ends it must restart it."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def worker() -> None:
+    """Run one agent. Example: kinstream worker learner opml --create"""
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def builder(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the builder of [builders.NAME]."""
+    _run(ctx, "builder", name, **options)
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def learner(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the learner of [learners.NAME]."""
+    _run(ctx, "learner", name, **options)
+
+
+@worker.command()
+@_options
+@click.pass_context
+def metrics(ctx: click.Context, /, **options: bool) -> None:
+    """Run the metrics agent."""
+    _run(ctx, "metrics", None, **options)
+
+
+def _run(
+    ctx: click.Context,
+    role: str,
+    name: str | None,
+    *,
+    create: bool,
+    new_generation: bool,
+    from_start: bool,
+    unsupervised: bool,
+) -> None:
+    from streams.errors import SettingsError
+    from streams.supervisor import Supervisor
+
+    settings = settings_of(ctx)
+    if from_start and not new_generation:
+        raise SettingsError("--from-start goes with --new-generation")
+    if unsupervised:
+        sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
+    if new_generation:
+        _begin_generation(role, name, settings, from_start=from_start)
+    command = [sys.executable, "-m", "cli.main", *global_arguments(ctx), "worker", role]
+    command += [name] if name else []
+    command += ["--unsupervised"] + (["--create"] if create else [])
+    sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
+
+
+def agent_spec(settings: Any, role: str, name: str | None) -> Any:
+    """The agent that a role and a name stand for."""
+    match role:
+        case "builder":
+            from processors.agent import builder_spec
+
+            return builder_spec(settings, name or "")
+        case "learner":
+            from learners.agent import learner_spec
+
+            return learner_spec(settings, name or "")
+        case _:
+            from monitoring.agent import metrics_spec
+
+            return metrics_spec(settings)
+
+
+def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
+    # Once, by the supervisor: a worker that is started again must not begin another one.
+    from streams.cluster import Cluster
+    from streams.generation import open_generation
+
+    cluster = Cluster(settings.kafka)
+    cluster.wait(settings.worker.startup_seconds)
+    opened = open_generation(
+        agent_spec(settings, role, name), settings, cluster, new=True, from_start=from_start
+    )
+    click.echo(f"{opened.spec.application}: generation {opened.number} begins", err=True)
+    cluster.close()
+
+
+def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
+    from streams.cluster import Cluster
+    from streams.errors import BrokerUnavailable, KinstreamError
+    from streams.generation import open_generation
+    from streams.supervisor import REFUSED, RESTART
+    from streams.worker import Worker
+
+    try:
+        spec = agent_spec(settings, role, name)
+        spec.warm_up()
+        cluster = Cluster(settings.kafka)
+        cluster.wait(settings.worker.startup_seconds)
+        generation = open_generation(spec, settings, cluster, create=create, new=new, from_start=from_start)
+        cluster.close()
+    except BrokerUnavailable as error:
+        click.echo(f"kinstream: {error}", err=True)
+        return RESTART
+    except KinstreamError as error:
+        click.echo(f"kinstream: {error}", err=True)
+        return REFUSED
+
+    async def run() -> int:
+        return await Worker(spec, settings, generation).run()
+
+    try:
+        status = asyncio.run(run())
+    except Exception:
+        logging.getLogger("kinstream.worker").exception("the worker ended")
+        status = RESTART
+    sys.stderr.flush()
+    # librdkafka's and faust's threads have nothing left to do, and must not delay the exit.
+    os._exit(status)

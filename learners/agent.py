@@ -1,0 +1,218 @@
+"""The learner agent: constraint blocks in, outcomes out. It decodes, calls the learner, encodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import cast
+
+import numpy as np
+
+from learners.base import Learner, Outcomes
+from learners.registry import create
+from learners.warm_up import warm_up
+from streams.agent import AgentSpec
+from streams.checkpoint import CheckpointStore, Manifest
+from streams.codec import CODEC_VERSION, decode_constraints, encode
+from streams.errors import BadRecord, Reason, SettingsError
+from streams.identity import Identity, read_identity
+from streams.log import Message, Output
+from streams.machine import Machine, Place
+from streams.records import Action, ConstraintBlock, Control, Counts, Declaration, ModelVersion, Outcome
+from streams.refusals import Rows
+from streams.settings import Settings
+from streams.space import Space, Status
+from streams.state import State
+
+
+def learner_spec(settings: Settings, name: str) -> AgentSpec:
+    """The agent of `[learners.NAME]`.
+
+    Raises
+    ------
+    SettingsError : there is no such learner, or its constructor refuses the settings.
+    """
+    section = settings.learners.get(name)
+    if section is None:
+        raise SettingsError(
+            f"no [learners.{name}] in the settings; there are: {', '.join(settings.learners) or 'none'}"
+        )
+    arguments = section.arguments()
+    learner = create(section.kind, **arguments)
+
+    def make(declaration: Declaration | None) -> Learner:
+        if declaration is None or declaration.scaler is None:
+            return create(section.kind, **arguments)
+        return create(section.kind, **{**arguments, "scaler": declaration.scaler})
+
+    def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
+        return LearnerMachine(place, make, follows=frozenset(section.follows), load_space=load_space)
+
+    return AgentSpec(
+        application=f"learner-{name}",
+        name=name,
+        input_role="constraints",
+        output_role="outcomes",
+        shaping={
+            "kind": section.kind,
+            "algorithm": learner.algorithm,
+            "arguments": arguments,
+            "from": sorted(section.follows),
+            "codec": CODEC_VERSION,
+        },
+        make_machine=machine,
+        pinned=section.generation,
+        announce=lambda store: ModelAnnouncer(store, name, learner.algorithm, settings.topic("models")),
+        warm_up=warm_up,
+    )
+
+
+class ModelAnnouncer:
+    """Publishes where the newest model of each space lies, after the manifest that names it."""
+
+    def __init__(self, store: CheckpointStore, learner: str, algorithm: str, topic: str) -> None:
+        self._store = store
+        self._learner = learner
+        self._algorithm = algorithm
+        self._topic = topic
+
+    def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> list[Output]:
+        outputs = []
+        for name in sorted(spaces):
+            file = manifest.spaces[name]
+            facts = json.loads(file.label)
+            if facts["epoch"] < 0:
+                continue  # only a refused record has named that space
+            version = ModelVersion(
+                space=name,
+                learner=self._learner,
+                algorithm=self._algorithm,
+                generation=manifest.generation,
+                epoch=facts["epoch"],
+                step=facts["step"],
+                topic=manifest.topic,
+                partition=manifest.partition,
+                offset=manifest.offset,
+                location=self._store.location(file),
+                sha256=file.sha256,
+                time_ms=manifest.written_ms,
+                deleted=facts["deleted"],
+            )
+            key = f"{name}/{self._learner}/{manifest.generation}".encode()
+            outputs.append(Output(self._topic, key, encode(version), ()))
+        return outputs
+
+
+LearnerFactory = Callable[[Declaration | None], Learner]
+
+
+class LearnerMachine(Machine):
+    """One partition of `constraints` under one learner.
+
+    Parameters
+    ----------
+    make : learner of a space, from the space's declaration.
+    follows : names of the builders whose blocks are learned.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        make: LearnerFactory,
+        *,
+        follows: frozenset[str],
+        load_space: Callable[[str], State] | None = None,
+    ) -> None:
+        super().__init__(place, load_space)
+        self._make = make
+        self._follows = follows
+
+    def make_core(self, name: str, space: Space) -> Learner:
+        return self._make(space.declaration)
+
+    def apply(self, message: Message) -> None:
+        identity = read_identity(message.headers)
+        if identity.emitter not in self._follows:
+            self.counts["not_followed"] += 1
+            return
+        name = self.space_name(message)
+        received = self.receive(message, name, identity)
+        if received is not None:
+            self._apply(message, name, received)
+
+    def apply_again(self, message: Message, rows: Rows) -> None:
+        name = self.space_name(message)
+        identity = read_identity(message.headers)
+        space = self.find(name)
+        if space is not None and identity.position.epoch < space.epoch:
+            self.counts["stale_epoch"] += 1
+            return
+        self._apply(message, name, identity)
+
+    def pass_over(self, message: Message) -> bool:
+        followed = read_identity(message.headers).emitter in self._follows
+        return followed and self.receive(message, self.space_name(message)) is not None
+
+    def _apply(self, message: Message, name: str, identity: Identity) -> None:
+        record = decode_constraints(message.value)
+        self.check_key(record, name)
+        epoch = identity.position.epoch
+        if record.epoch != epoch:
+            raise BadRecord(
+                Reason.BAD_IDENTITY, f"the headers say epoch {epoch} and the record {record.epoch}"
+            )
+        if isinstance(record, Control):
+            self._control(name, record, epoch)
+            return
+        found = self.find(name)
+        current = found if found is not None and epoch == found.epoch else None
+        if current is not None and current.status is Status.DELETED:
+            raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted in this epoch")
+        declaration = None if current is None else current.declaration
+        core = cast(Learner | None, None if current is None else current.core) or self._make(declaration)
+        outcomes = core.learn(record) if record.kind in core.accepts else None
+        space = self.open(name)
+        if current is None:
+            space.begin(epoch, None)
+        space.core = core
+        counts, by_rule = count(record, outcomes)
+        space.step += counts.seen
+        outcome = Outcome(
+            space=name,
+            learner=self.place.name,
+            generation=self.place.generation,
+            epoch=epoch,
+            emitter=identity.emitter,
+            emitter_generation=identity.position.generation,
+            step=space.step,
+            counts=counts,
+            time_ms=record.time_ms,
+            by_rule=by_rule,
+            weights=dict(getattr(core, "weights", {})),
+            kind=record.kind.value,
+        )
+        self.emit(name, space, encode(outcome))
+        self.counts["applied"] += 1
+
+    def _control(self, name: str, control: Control, epoch: int) -> None:
+        space = self.open(name)
+        if epoch <= space.epoch:
+            return
+        deleted = control.action is Action.DELETE
+        space.begin(epoch, control.declaration, Status.DELETED if deleted else Status.ACTIVE)
+        if deleted:
+            self.emit(name, space, encode(control))
+
+
+def count(block: ConstraintBlock, outcomes: Outcomes | None) -> tuple[Counts, dict[str, Counts]]:
+    """Sum the outcomes of a block, whole and by rule (spec 1.3). None: the learner does not take that kind."""
+    if outcomes is None:
+        outcomes = Outcomes.blank(len(block))
+        outcomes.ignored[:] = True
+    total = outcomes.counts()
+    if len(block.rules) == 1:
+        return total, {block.rules[0]: total}
+    present = {int(number) for number in np.unique(block.rule)}
+    return total, {
+        rule: outcomes.counts(block.rule == n) for n, rule in enumerate(block.rules) if n in present
+    }

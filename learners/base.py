@@ -1,0 +1,128 @@
+"""What every learner offers, and what it reports for every constraint (spec 1.3)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.records import ConstraintBlock, Counts, Kind
+
+#: A learner's state as a checkpoint stores it: names to arrays and scalars, nothing else.
+State = dict[str, NDArray[Any] | int | float | str | bool]
+
+#: Value of `Outcomes.mistake` where an algorithm has no notion of one, or did not score the constraint.
+UNDEFINED: Final = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What a learner did with each of m constraints. The learner fills the arrays, others only read them.
+
+    Parameters
+    ----------
+    mistake : (m,) int8, 1 or 0 by the state before the update (a tie is a mistake), -1 where undefined.
+    utilised : (m,) bool, the constraint changed the model.
+    clipped : (m,) bool, a guard shortened the step.
+    rejected : (m,) bool, the input or the step was not finite (or not allowed); the model is as before.
+    degenerate : (m,) bool, the constraint has no direction to learn from (equal vectors).
+    ignored : (m,) bool, the algorithm defines nothing for a constraint of this rule.
+    loss : (m,) float64 before the update, 0 where rejected or ignored.
+    """
+
+    mistake: NDArray[np.int8]
+    utilised: NDArray[np.bool_]
+    clipped: NDArray[np.bool_]
+    rejected: NDArray[np.bool_]
+    degenerate: NDArray[np.bool_]
+    ignored: NDArray[np.bool_]
+    loss: NDArray[np.float64]
+
+    @classmethod
+    def blank(cls, m: int) -> Self:
+        """Outcomes of m constraints with nothing reported yet."""
+        return cls(
+            mistake=np.full(m, UNDEFINED, np.int8),
+            utilised=np.zeros(m, np.bool_),
+            clipped=np.zeros(m, np.bool_),
+            rejected=np.zeros(m, np.bool_),
+            degenerate=np.zeros(m, np.bool_),
+            ignored=np.zeros(m, np.bool_),
+            loss=np.zeros(m, np.float64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.mistake)
+
+    def __getitem__(self, rows: slice) -> Outcomes:
+        """A view of some of the rows."""
+        return Outcomes(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def counts(self, rows: NDArray[np.bool_] | None = None) -> Counts:
+        """Sums over all constraints, or over those where `rows` (m,) is true.
+
+        `seen` leaves out the rejected and the ignored, so that utilised / seen is the utilisation U.
+        """
+        use = np.ones(len(self), np.bool_) if rows is None else rows
+        seen = use & ~self.rejected & ~self.ignored
+        return Counts(
+            seen=_number(seen),
+            scored=_number(seen & (self.mistake >= 0)),
+            mistakes=_number(seen & (self.mistake == 1)),
+            utilised=_number(seen & self.utilised),
+            clipped=_number(seen & self.clipped),
+            rejected=_number(use & self.rejected),
+            degenerate=_number(seen & self.degenerate),
+            ignored=_number(use & self.ignored),
+            loss_sum=_finite_sum(self.loss[seen]),
+        )
+
+
+def _number(rows: NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(rows))
+
+
+def _finite_sum(losses: NDArray[np.float64]) -> float:
+    """Sum of the losses that are numbers, at most the largest float: a diverging model must not hide its counts."""
+    with np.errstate(over="ignore"):
+        return min(float(losses[np.isfinite(losses)].sum()), sys.float_info.max)
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A deterministic state machine: same constructor arguments and same blocks give bit-identical state."""
+
+    @property
+    def accepts(self) -> frozenset[Kind]:
+        """Kinds of constraints that `learn` takes."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name and version, such as "opml/1"; a new version where the same input gives another state."""
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        """Learn from the rows of a block in order, and report on each.
+
+        Raises
+        ------
+        streams.errors.BadRecord
+            The block is of another kind or dimension, or its index points outside its table; the state is
+            untouched.
+        """
+
+    def state(self) -> State:
+        """A copy of everything that later results depend on."""
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned on a learner with the same hyper-parameters."""
+
+    def transform(self, X: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Map raw features (n, d) so that squared Euclidean distance is the learned one."""
+
+    def distance(
+        self, X: NDArray[np.floating[Any]], Y: NDArray[np.floating[Any]]
+    ) -> NDArray[np.floating[Any]]:
+        """Learned squared distances (n,) between the rows of X and those of Y, both (n, d) raw features."""

@@ -1,0 +1,150 @@
+"""The exact blocked update of OPML: a few matrix products for a block instead of two passes a triplet.
+
+Inside a block the map is L_t = L_0 + V' S' Z (`learners.kernels.opml.recursion`), so L itself is touched
+twice: for V = Z L_0' at the beginning, and for the sum at the end. Nothing is approximated; results equal
+the sequential loop's to rounding, and a block whose numbers would lose too many digits on this way takes the
+sequential loop.
+
+The triplets of a stream share vectors: one-pass construction makes one new vector a triplet. Then products
+run over the block's distinct vectors, about half as many as the differences, and differences are taken of the
+results.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels import opml
+from learners.kernels.opml import Flags, Matrix, Report
+from learners.kernels.threads import one_blas_thread
+
+#: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
+NARROW_BLOCK: Final = 32
+WIDE_BLOCK: Final = 64
+WIDE: Final = 500
+#: Below this many triplets the fixed cost of a blocked step is not earned back.
+SMALLEST: Final = 16
+#: From this dimension on "auto" takes the blocked way; measured with `python -m benchmarks.kernels`.
+CROSSOVER: Final = {np.dtype(np.float32): 144, np.dtype(np.float64): 120}
+#: Products run over distinct vectors where there are at most that many a triplet, of 2 differences...
+SHARED: Final = 1.6
+#: ...and where they lie within so many lengths of each triplet's longer difference (one digit of float32).
+SPREAD: Final = {np.dtype(np.float32): 1e1, np.dtype(np.float64): 1e4}
+#: Accepted loss of digits (see `recursion`): three of float32's seven, six of float64's sixteen.
+WORST: Final = {np.dtype(np.float32): 1e3, np.dtype(np.float64): 1e6}
+
+
+def triplets(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    gamma: float,
+    guard: int,
+    limit: float,
+    bound: float,
+    report: Report,
+) -> float:
+    """As `learners.kernels.opml.triplets`, in steps counted from the block's first triplet."""
+    length = WIDE_BLOCK if len(T) >= WIDE else NARROW_BLOCK
+    with one_blas_thread():
+        for start in range(0, len(index), length):
+            rows = slice(start, start + length)
+            part = tuple(array[rows] for array in report)
+            arguments = (index[rows], usable[rows], scale[rows], gamma, guard)
+            if len(arguments[0]) >= SMALLEST and _step(T, X, *arguments, part):  # type: ignore[arg-type]
+                bound = -1.0
+            else:
+                bound = opml.triplets(T, X, *arguments, limit, bound, part)  # type: ignore[arg-type]
+    return bound
+
+
+def _step(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    gamma: float,
+    guard: int,
+    report: Report,
+) -> bool:
+    """One blocked step; False, with T untouched, when it has to be done sequentially."""
+    Z, V, SV, Y, LY, G, K, S, candidate = _work(len(T), 2 * len(index), T.dtype)
+    opml.gather(X, index, usable, scale, Z, report[4])
+    with np.errstate(all="ignore"):
+        np.matmul(Z, Z.T, out=G)
+        local = np.empty_like(index)
+        found = _points(X, index, usable, scale, G, local, Y)
+        if found > 0:
+            Y, LY = Y[:found], LY[:found]
+            np.matmul(Y, T, out=LY)
+            opml.spread(LY, local, V)
+        else:
+            np.matmul(Z, T, out=V)
+        np.matmul(V, V.T, out=K)
+        S[:] = 0
+        count = opml.recursion(G, K, usable, gamma, guard, WORST[T.dtype], S, report)
+        if count <= 0:
+            return count == 0
+        if 2 * count < (found or len(Z)):
+            rows = np.repeat(report[1], 2)
+            np.matmul(Z[rows].T, S[np.ix_(rows, rows)] @ V[rows], out=candidate)
+        else:
+            np.matmul(S, V, out=SV)
+            if found > 0:
+                opml.collect(SV, local, LY)
+                np.matmul(Y.T, LY, out=candidate)
+            else:
+                np.matmul(Z.T, SV, out=candidate)
+        candidate += T
+    if not np.isfinite(candidate).all():
+        return False
+    T[:] = candidate
+    return True
+
+
+def _points(
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    G: Matrix,
+    local: NDArray[np.int32],
+    Y: Matrix,
+) -> int:
+    """Fill Y with the block's distinct vectors, less the first of them; 0 where differences do better."""
+    rows = np.empty(index.size, np.int32)
+    found = opml.distinct(index, usable, rows, local)
+    if not 0 < found <= SHARED * len(index) or scale[0] != scale[-1]:
+        return 0
+    points = Y[:found]
+    np.take(X, rows[:found], axis=0, out=points)
+    points -= X[rows[0]]
+    if scale[0] != 1.0:
+        points *= X.dtype.type(scale[0])
+    lengths = np.diagonal(G).reshape(-1, 2).max(axis=1)[usable]
+    reach = np.einsum("ij,ij->i", points, points).max()
+    # Written so that a number that is not finite says no.
+    return found if reach <= SPREAD[X.dtype] ** 2 * lengths.min() else 0
+
+
+_kept = threading.local()
+
+
+def _work(d: int, m: int, dtype: np.dtype[Any]) -> tuple[Matrix, ...]:
+    """Z, V, S V, Y, L Y (m, d), the Gram matrices and S (m, m), and the next map (d, d).
+
+    Fresh pages cost as much as a small product, so every thread keeps the arrays of its last shape.
+    """
+    key = (d, m, dtype)
+    if getattr(_kept, "key", None) != key:
+        shapes = [(m, d)] * 5 + [(m, m)] * 3 + [(d, d)]
+        _kept.key, _kept.arrays = key, tuple(np.empty(shape, dtype) for shape in shapes)
+    arrays: tuple[Matrix, ...] = _kept.arrays
+    return arrays

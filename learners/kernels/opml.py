@@ -1,0 +1,450 @@
+"""The compiled loops of OPML and COPML. `T` stands for L transposed: row j of T is column j of L.
+
+With T every inner loop runs over independent entries of one row, which the compiler turns into vector
+instructions without reordering a sum. (Work vectors are allocated one by one: numba takes the rows of an
+unpacked matrix for strided, and then uses no vector instructions.) Scalars of a step are float64 whatever
+the model's type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+
+Matrix = NDArray[Any]
+Flags = NDArray[np.bool_]
+#: mistake, utilised, clipped, rejected, degenerate, loss: the arrays of `Outcomes`, changed in place.
+Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64]]
+
+RAW: Final = 0
+CLIP: Final = 1
+#: Largest gamma |lambda_min| that the guard lets pass: one step stretches no direction more than tenfold.
+SAFE: Final = 0.9
+#: Determinant below which the closed form counts as undefined.
+SINGULAR: Final = 1e-12
+#: Squared relative length below which a difference of vectors is none.
+NO_DIFFERENCE: Final = 1e-24
+TINY: Final = 1e-300
+
+
+@compiled
+def step_size(gamma: float, guard: int, aa: float, bb: float, ab: float) -> tuple[float, float, bool]:
+    """Step size after the guard, det(I + gamma (a a' - b b')), and whether the guard acted.
+
+    The eigenvalues come from the form without cancellation; the determinant is the product of the two that
+    matter.
+    """
+    trace = aa - bb
+    area = max(aa * bb - ab * ab, 0.0)
+    root = np.sqrt(trace * trace + 4.0 * area)
+    low = -2.0 * area / (trace + root) if trace > 0.0 else 0.5 * (trace - root)
+    clipped = guard == CLIP and -gamma * low > SAFE
+    if clipped:
+        gamma = SAFE / -low
+    return gamma, (1.0 + gamma * (trace - low)) * (1.0 + gamma * low), clipped
+
+
+@compiled
+def coefficients(gamma: float, det: float, aa: float, bb: float, ab: float) -> tuple[float, float, float]:
+    """(caa, cab, cbb) of L + (L a)(caa a + cab b)' + (L b)(cab a + cbb b)' (paper, Eq. 16)."""
+    c = gamma / det
+    return -c * (1.0 - gamma * bb), -c * gamma * ab, c * (1.0 + gamma * aa)
+
+
+@compiled
+def largest(T: Matrix) -> float:
+    """Largest absolute entry."""
+    top = 0.0
+    for row in T:
+        for value in row:
+            top = max(top, abs(float(value)))
+    return top
+
+
+@compiled
+def _map_two(T: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> None:
+    """p = L a and q = L b in one pass over the matrix."""
+    d = T.shape[0]
+    p[:] = 0
+    q[:] = 0
+    whole = d - d % 4
+    for j in range(0, whole, 4):
+        t0, t1, t2, t3 = T[j], T[j + 1], T[j + 2], T[j + 3]
+        a0, a1, a2, a3 = a[j], a[j + 1], a[j + 2], a[j + 3]
+        b0, b1, b2, b3 = b[j], b[j + 1], b[j + 2], b[j + 3]
+        for i in range(d):
+            p[i] += (a0 * t0[i] + a1 * t1[i]) + (a2 * t2[i] + a3 * t3[i])
+            q[i] += (b0 * t0[i] + b1 * t1[i]) + (b2 * t2[i] + b3 * t3[i])
+    for j in range(whole, d):
+        t, x, y = T[j], a[j], b[j]
+        for i in range(d):
+            p[i] += x * t[i]
+            q[i] += y * t[i]
+
+
+@compiled
+def _add_two(T: Matrix, ca: Matrix, cb: Matrix, p: Matrix, q: Matrix) -> None:
+    """L += p ca' + q cb'."""
+    d = T.shape[0]
+    for j in range(d):
+        t, x, y = T[j], ca[j], cb[j]
+        for i in range(d):
+            t[i] += x * p[i] + y * q[i]
+
+
+@compiled
+def _commit(T: Matrix, ca: Matrix, cb: Matrix, p: Matrix, q: Matrix, bound: float, limit: float) -> float:
+    """Apply the update unless an entry would leave the finite numbers; returns the bound, -1 when refused.
+
+    `bound` is at least the largest absolute entry that T can have afterwards. Only when it is near the
+    type's limit is the candidate really made and looked at.
+    """
+    if bound < limit:
+        _add_two(T, ca, cb, p, q)
+        return bound
+    candidate = T.copy()
+    _add_two(candidate, ca, cb, p, q)
+    for row in candidate:
+        for value in row:
+            if not np.isfinite(value):
+                return -1.0
+    T[:] = candidate
+    return largest(T)
+
+
+@compiled
+def _differences(
+    X: Matrix, rows: Matrix, scale: float, a: Matrix, b: Matrix
+) -> tuple[float, float, float, bool]:
+    """Fill a = x - x+ and b = x - x-; returns a.a, b.b, a.b and whether a = b or a = -b."""
+    x, y, z = X[rows[0]], X[rows[1]], X[rows[2]]
+    one = a.dtype.type(scale)
+    aa, bb, ab, minus, plus = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(len(x)):
+        a[i] = (x[i] - y[i]) * one
+        b[i] = (x[i] - z[i]) * one
+    for i in range(len(x)):
+        s, t = float(a[i]), float(b[i])
+        aa += s * s
+        bb += t * t
+        ab += s * t
+        minus += (s - t) * (s - t)
+        plus += (s + t) * (s + t)
+    none = max(NO_DIFFERENCE * max(aa, bb), TINY)
+    return aa, bb, ab, np.isfinite(none) and (minus <= none or plus <= none)
+
+
+@compiled
+def triplets(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    gamma: float,
+    guard: int,
+    limit: float,
+    bound: float,
+    report: Report,
+) -> float:
+    """OPML, one triplet after the other.
+
+    Parameters
+    ----------
+    T : (d, d) the map transposed; changed in place.
+    X : (n, d) vectors, of T's type.
+    index : (m, 3) rows of X: anchor, positive, negative.
+    usable : (m,) false where a vector is not finite.
+    scale : (m,) factors of the difference vectors.
+    gamma, guard : step size; RAW or CLIP.
+    limit, bound : see `_commit`, before the first triplet; a negative bound is unknown.
+    report : outcome arrays of length m.
+
+    Returns
+    -------
+    float
+        The bound to pass next time.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    d = T.shape[0]
+    a, b, p = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
+    q, ca, cb = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
+    if bound < 0.0:
+        bound = largest(T)
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        aa, bb, ab, flat = _differences(X, index[t], scale[t], a, b)
+        if flat:
+            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            continue
+        _map_two(T, a, b, p, q)
+        near, far = 0.0, 0.0
+        for i in range(d):
+            near += float(p[i]) * float(p[i])
+            far += float(q[i]) * float(q[i])
+        hinge = 1.0 + near - far
+        if not np.isfinite(hinge):
+            continue
+        if hinge > 0.0:
+            gamma_t, det, cut = step_size(gamma, guard, aa, bb, ab)
+            if not det > SINGULAR:
+                continue
+            caa, cab, cbb = coefficients(gamma_t, det, aa, bb, ab)
+            for i in range(d):
+                s, r = float(a[i]), float(b[i])
+                ca[i] = caa * s + cab * r
+                cb[i] = cab * s + cbb * r
+            u, v = np.sqrt(aa), np.sqrt(bb)
+            most = np.sqrt(near) * (abs(caa) * u + abs(cab) * v) + np.sqrt(far) * (
+                abs(cab) * u + abs(cbb) * v
+            )
+            raised = _commit(T, ca, cb, p, q, bound + most, limit)
+            if raised < 0.0:
+                continue
+            bound = raised
+            utilised[t], clipped[t] = True, cut
+        rejected[t] = False
+        mistake[t] = 1 if near >= far else 0
+        loss[t] = max(hinge, 0.0)
+    return bound
+
+
+@compiled
+def pairs(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    gamma: float,
+    updates_left: int,
+    limit: float,
+    bound: float,
+    report: Report,
+) -> tuple[float, int]:
+    """COPML's pre-stage: L <- L (I + gamma z z')^{-1} for every pair; arguments as in `triplets`.
+
+    Returns
+    -------
+    tuple of float and int
+        The bound, and how many pairs changed the map (at most `updates_left`).
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    d = T.shape[0]
+    z, p = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
+    c, zero = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
+    updates = 0
+    if bound < 0.0:
+        bound = largest(T)
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        x, y = X[index[t, 0]], X[index[t, 1]]
+        one = z.dtype.type(scale[t])
+        zz, xx, yy = 0.0, 0.0, 0.0
+        for i in range(d):
+            z[i] = (x[i] - y[i]) * one
+            s, u, v = float(z[i]), float(x[i] * one), float(y[i] * one)
+            zz += s * s
+            xx += u * u
+            yy += v * v
+        if not np.isfinite(zz):
+            continue
+        if zz <= max(NO_DIFFERENCE * max(xx, yy), TINY):
+            degenerate[t], rejected[t] = True, False
+            continue
+        _map_two(T, z, zero, p, c)
+        length = 0.0
+        for i in range(d):
+            length += float(p[i]) * float(p[i])
+        if not np.isfinite(length):
+            continue
+        if updates < updates_left:
+            factor = -gamma / (1.0 + gamma * zz)
+            for i in range(d):
+                c[i] = factor * float(z[i])
+            raised = _commit(T, c, zero, p, zero, bound + np.sqrt(length) * abs(factor) * np.sqrt(zz), limit)
+            if raised < 0.0:
+                continue
+            bound = raised
+            utilised[t] = True
+            updates += 1
+        rejected[t] = False
+        loss[t] = length
+    return bound, updates
+
+
+@compiled
+def gather(
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    Z: Matrix,
+    degenerate: Flags,
+) -> None:
+    """Rows 2t and 2t + 1 of Z (2m, d) become a and b of triplet t; zeros where the triplet cannot be used."""
+    for t in range(len(index)):
+        degenerate[t] = False
+        if usable[t]:
+            degenerate[t] = _differences(X, index[t], scale[t], Z[2 * t], Z[2 * t + 1])[3]
+        else:
+            Z[2 * t] = 0
+            Z[2 * t + 1] = 0
+
+
+@compiled
+def distinct(
+    index: NDArray[np.int32], usable: Flags, rows: NDArray[np.int32], local: NDArray[np.int32]
+) -> int:
+    """Number the vectors of the usable triplets by first use: `local` (m, 3) points into `rows` (3m,).
+
+    Returns
+    -------
+    int
+        How many different ones there are.
+    """
+    count = 0
+    for t in range(len(index)):
+        for c in range(3):
+            local[t, c] = -1
+            if usable[t]:
+                # Newest first: the triplets of a stream share their latest vectors.
+                k = count - 1
+                while k >= 0 and rows[k] != index[t, c]:
+                    k -= 1
+                if k < 0:
+                    rows[count] = index[t, c]
+                    k = count
+                    count += 1
+                local[t, c] = k
+    return count
+
+
+@compiled
+def spread(Y: Matrix, local: NDArray[np.int32], Z: Matrix) -> None:
+    """Rows of differences from rows of points: Z = P Y, with P as in `gather`."""
+    for t in range(len(local)):
+        if local[t, 0] < 0:
+            Z[2 * t] = 0
+            Z[2 * t + 1] = 0
+            continue
+        x, y, z, a, b = Y[local[t, 0]], Y[local[t, 1]], Y[local[t, 2]], Z[2 * t], Z[2 * t + 1]
+        for i in range(Y.shape[1]):
+            a[i] = x[i] - y[i]
+            b[i] = x[i] - z[i]
+
+
+@compiled
+def collect(Z: Matrix, local: NDArray[np.int32], Y: Matrix) -> None:
+    """The transpose of `spread`: Y = P' Z."""
+    Y[:] = 0
+    for t in range(len(local)):
+        if local[t, 0] < 0:
+            continue
+        x, y, z, a, b = Y[local[t, 0]], Y[local[t, 1]], Y[local[t, 2]], Z[2 * t], Z[2 * t + 1]
+        for i in range(Y.shape[1]):
+            x[i] += a[i] + b[i]
+            y[i] -= a[i]
+            z[i] -= b[i]
+
+
+@compiled
+def recursion(
+    G: Matrix, K: Matrix, usable: Flags, gamma: float, guard: int, worst: float, S: Matrix, report: Report
+) -> int:
+    """The scalars of a whole block, from Gram matrices alone.
+
+    With Z (2m, d) the block's differences, V = Z L_0', the map after t triplets is L_0 + V' S' Z. Column by
+    column: L_t z = V' u with u = e + S' G e, |L_t z|^2 = u' K u.
+
+    Parameters
+    ----------
+    G, K : (2m, 2m) Z Z' and V V'.
+    worst : largest loss of digits to accept, as the ratio of sum |u_i| |V_i| to |L_t z|.
+    S : (2m, 2m) zeros; rows 2t and 2t + 1 are filled for the triplets that change the map.
+    report : outcome arrays; `degenerate` is read, the others are written.
+
+    Returns
+    -------
+    int
+        How many triplets change the map; -1 when the block needs the sequential loop (too many digits lost,
+        or a number that is not finite).
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    n = len(usable)
+    u, w = np.empty(2 * n, G.dtype), np.empty(2 * n, G.dtype)
+    ku, kw = np.empty(2 * n, G.dtype), np.empty(2 * n, G.dtype)
+    lengths = np.empty(2 * n, np.float64)
+    for i in range(2 * n):
+        lengths[i] = np.sqrt(max(float(K[i, i]), 0.0))
+    active = np.empty(2 * n, np.int64)
+    count = 0
+    for t in range(n):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], rejected[t] = False, False, not usable[t]
+        if not usable[t]:
+            continue
+        if degenerate[t]:
+            mistake[t], loss[t] = 1, 1.0
+            continue
+        i, j = 2 * t, 2 * t + 1
+        for r in range(j + 1):
+            u[r], w[r], ku[r], kw[r] = 0, 0, 0, 0
+        u[i] = 1
+        w[j] = 1
+        for c in range(count):
+            k = active[c]
+            row, g, h = S[k], G[i, k], G[j, k]
+            for r in range((k | 1) + 1):
+                u[r] += g * row[r]
+                w[r] += h * row[r]
+        active[count], active[count + 1] = i, j
+        for c in range(count + 2):
+            k = active[c]
+            row, g, h = K[k], u[k], w[k]
+            for r in range(j + 1):
+                ku[r] += g * row[r]
+                kw[r] += h * row[r]
+        near, far, near_parts, far_parts = 0.0, 0.0, 0.0, 0.0
+        for c in range(count + 2):
+            k = active[c]
+            g, h = float(u[k]), float(w[k])
+            near += g * float(ku[k])
+            far += h * float(kw[k])
+            near_parts += abs(g) * lengths[k]
+            far_parts += abs(h) * lengths[k]
+        near_parts, far_parts = near_parts * near_parts, far_parts * far_parts
+        if not (near_parts <= worst * worst * near and far_parts <= worst * worst * far):
+            return -1
+        hinge = 1.0 + near - far
+        if not np.isfinite(hinge):
+            return -1
+        if hinge > 0.0:
+            aa, bb, ab = float(G[i, i]), float(G[j, j]), float(G[i, j])
+            gamma_t, det, cut = step_size(gamma, guard, aa, bb, ab)
+            if not np.isfinite(det):
+                return -1
+            if not det > SINGULAR:
+                rejected[t] = True
+                continue
+            caa, cab, cbb = coefficients(gamma_t, det, aa, bb, ab)
+            x, y, z = G.dtype.type(caa), G.dtype.type(cab), G.dtype.type(cbb)
+            first, second = S[i], S[j]
+            for r in range(j + 1):
+                first[r] = x * u[r] + y * w[r]
+                second[r] = y * u[r] + z * w[r]
+            count += 2
+            utilised[t], clipped[t] = True, cut
+        mistake[t] = 1 if near >= far else 0
+        loss[t] = max(hinge, 0.0)
+    return count // 2

@@ -1,0 +1,276 @@
+"""OPML and COPML: one-pass closed-form online metric learning (spec 4.1, 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.base import Outcomes, State
+from learners.kernels import blocked, opml
+from learners.linear import Index, LinearLearner, Rows
+from learners.scaler import WARM_UP
+from learners.validation import one_of, positive, whole
+from streams.records import PREFIX_RULE, ConstraintBlock, Kind
+
+GUARDS: Final = ("clip", "raw", "normalise")
+KERNELS: Final = ("auto", "sequential", "blocked")
+_UNLIMITED: Final = 2**62
+
+
+class OPML(LinearLearner):
+    r"""One-pass closed-form metric learning from triplets.
+
+    For a triplet (x, x+, x-) with a = x - x+, b = x - x- and A = a a^T - b b^T, whenever the hinge
+    1 + |L a|^2 - |L b|^2 is above zero:
+
+        L <- L (I + gamma A)^{-1}
+
+    written as two outer products (Eq. 15 and 16). A constraint is a mistake when |L a|^2 >= |L b|^2 before
+    the update.
+
+    Parameters
+    ----------
+    gamma : step size. It has the unit 1 / squared distance, so it belongs to a scale of the features.
+    guard : what happens where I + gamma A comes near to, or is, not positive definite.
+
+        - "clip" shortens the step to gamma |lambda_min(A)| = 0.9 and counts it as clipped.
+        - "raw" is the published algorithm. It is undefined where det(I + gamma A) <= 1e-12; such a
+          constraint is rejected and counted, for one triplet must not end a stream.
+        - "normalise" divides by the largest norm of a vector seen so far and wants gamma < 1/4, the published
+          condition; distances and losses are then in that unit.
+    dtype : "float64" or "float32", of the map and of all work with it.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
+        the bit.
+
+    Raises
+    ------
+    streams.errors.SettingsError
+        A hyper-parameter is out of range.
+
+    Notes
+    -----
+    O(d^2) time and memory. A vanishing A (x+ = x-, or x halfway between them) is degenerate and changes
+    nothing.
+
+    References
+    ----------
+    Li, Gao, Wang, Zhou, Huo, Shi: OPML: A one-pass closed-form solution for online metric learning. Pattern
+    Recognition 75, 2018.
+
+    Examples
+    --------
+    Two classes that differ in the first feature only; the second feature is louder, and noise.
+
+    >>> import numpy as np
+    >>> from learners.opml import OPML
+    >>> draw = np.random.default_rng(7)
+    >>> label = draw.integers(0, 2, 600)
+    >>> X = np.column_stack([label + 0.2 * draw.normal(size=600), 3.0 * draw.normal(size=600)])
+    >>> same, other = X[label == 0], X[label == 1]
+    >>> n = min(len(same), len(other)) - 1
+    >>> model = OPML(gamma=0.01)
+    >>> early, late = (
+    ...     model.learn_triplets(same[rows], same[rows.start + 1 : rows.stop + 1], other[rows]).counts()
+    ...     for rows in (slice(0, 100), slice(100, n))
+    ... )
+    >>> round(early.mistakes / early.scored, 2), round(late.mistakes / late.scored, 2)
+    (0.17, 0.04)
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    algorithm: ClassVar[str] = "opml/1"
+
+    def __init__(
+        self,
+        gamma: float = 1e-3,
+        *,
+        guard: str = "clip",
+        dtype: str = "float64",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+        kernel: str = "auto",
+    ) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        self.guard = one_of("guard", guard, GUARDS)
+        self.gamma = positive("gamma", gamma, 0.25) if guard == "normalise" else positive("gamma", gamma)
+        self.kernel = one_of("kernel", kernel, KERNELS)
+        #: Largest norm of a (scaled) vector so far; only moves under guard="normalise".
+        self.radius = 0.0
+
+    def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
+        """Learn from m triplets given as three tables (m, d) of raw features; see `learn`."""
+        return self._learn(*_stacked(anchors, positives, negatives), Kind.TRIPLET)
+
+    def state(self) -> State:
+        """The map, the scaler's statistics, the counts, the radius under guard="normalise"; all copies."""
+        state = super().state()
+        return state | {"radius": self.radius} if self.guard == "normalise" else state
+
+    def restore(self, state: State) -> None:
+        """Continue from `state()` of a learner with the same hyper-parameters."""
+        super().restore(state)
+        self.radius = float(state.get("radius", 0.0))
+
+    def transform(self, X: Rows) -> Rows:
+        """Scale and map raw features (n, d), so that squared Euclidean distance is the learned one."""
+        mapped = super().transform(X)
+        return mapped / mapped.dtype.type(self.radius) if self.radius > 0.0 else mapped
+
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        """Learned squared distances (n,) between the rows of X and those of Y, both (n, d) raw features."""
+        squared = super().distance(X, Y)
+        return squared / squared.dtype.type(self.radius**2) if self.radius > 0.0 else squared
+
+    def _update(self, T: Rows, X: Rows, index: Index, usable: NDArray[np.bool_], outcomes: Outcomes) -> None:
+        way = self.kernel
+        if way == "auto":
+            way = "blocked" if len(T) >= blocked.CROSSOVER[T.dtype] else "sequential"
+        run = blocked.triplets if way == "blocked" else opml.triplets
+        guard = opml.CLIP if self.guard == "clip" else opml.RAW
+        scale = self._scale(X, index, usable)
+        self._bound = run(
+            T, X, index, usable, scale, self.gamma, guard, _limit(T.dtype), self._bound, _report(outcomes)
+        )
+
+    def _score(self, points: NDArray[np.float64]) -> tuple[int, float]:
+        near, far = (float(difference @ difference) for difference in points[0] - points[1:])
+        return int(near >= far), max(0.0, 1.0 + near - far)
+
+    def _scale(self, X: Rows, index: Index, usable: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Factor of every constraint's vectors: 1, or 1 / radius up to and with that constraint."""
+        if self.guard != "normalise":
+            return np.ones(len(index))
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        largest = np.where(usable, norms[index].max(axis=1), 0.0)
+        radius = np.maximum.accumulate(np.maximum(largest, self.radius))
+        self.radius = float(radius[-1])
+        return np.divide(1.0, radius, out=np.ones_like(radius), where=radius > 0.0)
+
+
+class COPML(OPML):
+    """OPML with a pre-stage that learns from pairs of successive samples while only one class is known.
+
+    A pair of rule `streams.records.PREFIX_RULE`, z = x_t - x_{t-1}, changes the map by
+
+        L <- L (I + gamma1 z z^T)^{-1}
+
+    which shrinks its distance. It has no threshold, so a mistake is undefined; the reported loss is |L z|^2.
+    Pairs of other rules are ignored: the algorithm defines nothing for them. Triplets are learned as by OPML
+    with gamma2.
+
+    Parameters
+    ----------
+    gamma1, gamma2 : step sizes of the pre-stage and of the triplets.
+    max_prefix_updates : pre-stage updates in the model's life, None for no limit. Every one of them
+        contracts and nothing pulls the other way, so a long prefix of one class can flatten directions that
+        later matter.
+    guard, dtype, scaler, warm_up, kernel : as for `OPML`; guard="normalise" wants gamma2 < 1/4.
+
+    References
+    ----------
+    As for `OPML`, Algorithm 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learners.opml import COPML
+    >>> model = COPML(gamma1=0.5, gamma2=0.01)
+    >>> outcomes = model.learn_pairs(np.array([[1.0, 0.0]]), np.array([[0.0, 0.0]]))
+    >>> float(outcomes.loss[0]), model.L.round(3).tolist()
+    (1.0, [[0.667, 0.0], [0.0, 1.0]])
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET, Kind.PAIR})
+    algorithm: ClassVar[str] = "copml/1"
+
+    def __init__(
+        self,
+        gamma1: float = 1e-3,
+        gamma2: float = 1e-3,
+        *,
+        max_prefix_updates: int | None = None,
+        guard: str = "clip",
+        dtype: str = "float64",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+        kernel: str = "auto",
+    ) -> None:
+        self.gamma1 = positive("gamma1", gamma1)
+        positive("gamma2", gamma2, 0.25) if guard == "normalise" else positive("gamma2", gamma2)
+        super().__init__(gamma2, guard=guard, dtype=dtype, scaler=scaler, warm_up=warm_up, kernel=kernel)
+        if max_prefix_updates is not None:
+            whole("max_prefix_updates", max_prefix_updates, 0)
+        self.max_prefix_updates = max_prefix_updates
+        #: Pre-stage pairs that changed the map so far.
+        self.prefix_updates = 0
+
+    @property
+    def gamma2(self) -> float:
+        """Step size of the triplets."""
+        return self.gamma
+
+    def learn_pairs(self, left: Rows, right: Rows) -> Outcomes:
+        """Learn from m pre-stage pairs given as two tables (m, d) of raw features; see `learn`."""
+        return self._learn(*_stacked(left, right), Kind.PAIR)
+
+    def state(self) -> State:
+        """As `OPML.state`, with the number of pre-stage updates."""
+        return super().state() | {"prefix_updates": self.prefix_updates}
+
+    def restore(self, state: State) -> None:
+        """Continue from `state()` of a learner with the same hyper-parameters."""
+        super().restore(state)
+        self.prefix_updates = int(state["prefix_updates"])
+
+    def _ignored(self, block: ConstraintBlock) -> NDArray[np.bool_] | None:
+        if block.kind is not Kind.PAIR:
+            return None
+        known = np.array([name == PREFIX_RULE for name in block.rules], np.bool_)
+        return np.asarray(~known[block.rule] | (block.signs < 0), np.bool_)
+
+    def _update(self, T: Rows, X: Rows, index: Index, usable: NDArray[np.bool_], outcomes: Outcomes) -> None:
+        if index.shape[1] == 3:
+            super()._update(T, X, index, usable, outcomes)
+            return
+        left = (
+            _UNLIMITED if self.max_prefix_updates is None else self.max_prefix_updates - self.prefix_updates
+        )
+        scale = self._scale(X, index, usable)
+        self._bound, updates = opml.pairs(
+            T, X, index, usable, scale, self.gamma1, left, _limit(T.dtype), self._bound, _report(outcomes)
+        )
+        self.prefix_updates += updates
+
+    def _score(self, points: NDArray[np.float64]) -> tuple[int, float]:
+        if len(points) == 3:
+            return super()._score(points)
+        difference = points[0] - points[1]
+        return -1, float(difference @ difference)
+
+
+def _stacked(*tables: Rows) -> tuple[Rows, Index]:
+    """One table of all rows, and the index that takes the k-th rows of all tables as constraint k."""
+    arrays = [np.asarray(table) for table in tables]
+    if any(array.ndim != 2 or array.shape != arrays[0].shape for array in arrays):
+        raise ValueError(f"expected tables of one shape (m, d), got {[array.shape for array in arrays]}")
+    m = len(arrays[0])
+    return np.concatenate(arrays), np.arange(len(arrays) * m, dtype=np.int32).reshape(-1, m).T
+
+
+def _limit(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).max) / 4.0
+
+
+def _report(outcomes: Outcomes) -> opml.Report:
+    return (
+        outcomes.mistake,
+        outcomes.utilised,
+        outcomes.clipped,
+        outcomes.rejected,
+        outcomes.degenerate,
+        outcomes.loss,
+    )

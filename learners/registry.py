@@ -1,0 +1,51 @@
+"""Learners by name, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from inspect import signature
+from typing import Any, Final
+
+from learners.base import Learner
+from streams.errors import SettingsError
+
+#: Kind -> "module:class".
+_KINDS: Final = {
+    "copml": "learners.opml:COPML",
+    "opml": "learners.opml:OPML",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Kinds that `create` knows, in alphabetical order."""
+    return tuple(sorted(_KINDS))
+
+
+def create(kind: str, **settings: Any) -> Learner:
+    """A new learner.
+
+    Parameters
+    ----------
+    kind : one of `names()`.
+    settings : its hyper-parameters; those left out keep their defaults.
+
+    Raises
+    ------
+    SettingsError
+        Unknown kind, unknown setting, or a value out of range.
+
+    Examples
+    --------
+    >>> create("opml", gamma=1e-2).algorithm
+    'opml/1'
+    """
+    if kind not in _KINDS:
+        raise SettingsError(f"no learner is called {kind!r}; known are {', '.join(names())}")
+    module, name = _KINDS[kind].split(":")
+    learner = getattr(import_module(module), name)
+    known = signature(learner).parameters
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise SettingsError(f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
+    created: Learner = learner(**settings)
+    return created

@@ -1,0 +1,1 @@
+"""Metrics agent: the counts behind the online mistake rate and the utilisation, as Prometheus sees them."""

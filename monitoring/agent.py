@@ -1,0 +1,112 @@
+"""The metrics agent: outcomes in, Prometheus series out. It decodes, applies the chain rule, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monitoring.exposition import OwnedTallies, TallyCollector
+from monitoring.tallies import Tallies
+from streams.agent import AgentSpec
+from streams.codec import CODEC_VERSION, decode_outcome
+from streams.errors import BadRecord, Reason
+from streams.identity import Identity, read_identity
+from streams.log import Message
+from streams.machine import Machine, Place
+from streams.records import Outcome
+from streams.refusals import Rows
+from streams.settings import Settings
+from streams.space import Core, Space
+from streams.state import State
+
+_TALLIES = "tallies."
+
+
+class MetricsMachine(Machine):
+    """One partition of `outcomes`. Its spaces hold the marks; the tallies belong to the partition."""
+
+    def __init__(
+        self,
+        place: Place,
+        settings: Settings,
+        owned: OwnedTallies,
+        load_space: Callable[[str], State] | None = None,
+    ) -> None:
+        super().__init__(place, load_space)
+        self.tallies = Tallies(window=settings.metrics.window, top_spaces=settings.metrics.top_spaces)
+        self._owned = owned
+
+    def make_core(self, name: str, space: Space) -> Core:
+        raise RuntimeError("the spaces of the metrics agent hold no algorithm")
+
+    def apply(self, message: Message) -> None:
+        name = self.space_name(message)
+        identity = self.receive(message, name)
+        if identity is not None:
+            self._apply(message, name, identity)
+
+    def apply_again(self, message: Message, rows: Rows) -> None:
+        self._apply(message, self.space_name(message), read_identity(message.headers))
+
+    def pass_over(self, message: Message) -> bool:
+        return self.receive(message, self.space_name(message)) is not None
+
+    def _apply(self, message: Message, name: str, identity: Identity) -> None:
+        record = decode_outcome(message.value)
+        self.check_key(record, name)
+        if not isinstance(record, Outcome):
+            # A learner passes on only that a space was deleted: its series would grow old and page someone.
+            self._owned.forget(self.place.partition, name, identity.emitter)
+            return
+        said = (record.learner, record.generation, record.epoch)
+        if said != (identity.emitter, identity.position.generation, identity.position.epoch):
+            raise BadRecord(
+                Reason.BAD_IDENTITY, f"the headers and the record disagree on who made it: {said}"
+            )
+        if self._owned.apply(self.place.partition, record):
+            self.counts["applied"] += 1
+        else:
+            self.counts["stale_epoch"] += 1
+
+    def partition_state(self) -> State:
+        tallies = {_TALLIES + name: value for name, value in self.tallies.state().items()}
+        return super().partition_state() | tallies
+
+    def restore_partition(self, state: State) -> None:
+        super().restore_partition({n: v for n, v in state.items() if not n.startswith(_TALLIES)})
+        self.tallies.restore(
+            {n.removeprefix(_TALLIES): v for n, v in state.items() if n.startswith(_TALLIES)}
+        )
+
+    # ---- what the page may show ---------------------------------------------------------------------------------
+
+    def on_owned(self, live: bool) -> None:
+        self._owned.assign(self.place.partition, self.tallies, live=live)
+
+    def on_live(self) -> None:
+        self._owned.go_live(self.place.partition)
+
+    def on_revoked(self) -> None:
+        self._owned.revoke(self.place.partition)
+
+
+def metrics_spec(settings: Settings) -> AgentSpec:
+    """The metrics agent of `[metrics]`."""
+    owned = OwnedTallies()
+
+    def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
+        return MetricsMachine(place, settings, owned, load_space)
+
+    return AgentSpec(
+        application="metrics",
+        name="metrics",
+        input_role="outcomes",
+        output_role=None,
+        shaping={
+            "top_spaces": settings.metrics.top_spaces,
+            "window": settings.metrics.window,
+            "codec": CODEC_VERSION,
+        },
+        make_machine=machine,
+        pinned=settings.metrics.generation,
+        collectors=(TallyCollector(owned, top_spaces=settings.metrics.top_spaces),),
+    )

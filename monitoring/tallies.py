@@ -1,0 +1,382 @@
+"""The counts of one partition of `outcomes`, by space and learner. Pure: no clock, no Kafka, no Prometheus.
+
+Mistake and utilisation ratios are those of spec 1.3: mistakes / scored, and utilised / accepted (= seen).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.errors import BadRecord, Reason
+from streams.records import COUNT_NAMES, Counts, Outcome
+from streams.state import State
+
+#: Label of what is summed: unlisted spaces, rules beyond `MAX_RULES`, and what really bears this name.
+OTHER: Final = "other"
+#: Rules counted by name on one partition: the first to appear.
+MAX_RULES: Final = 32
+#: No block holds more rows; above it a count is not one, and sums stay far below 2^63.
+MAX_COUNT: Final = 2**31
+
+_INTEGERS: Final = COUNT_NAMES[:-1]
+
+
+class Part(NamedTuple):
+    """A share as two exact integers."""
+
+    part: int = 0
+    whole: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """Between 0 and 1; None where there is nothing to divide by."""
+        return self.part / self.whole if self.whole else None
+
+
+def mistakes(counts: Counts) -> Part:
+    """Mistakes among the scored constraints."""
+    return Part(counts.mistakes, counts.scored)
+
+
+def utilised(counts: Counts) -> Part:
+    """Utilised among the accepted constraints."""
+    return Part(counts.utilised, counts.seen)
+
+
+class Window:
+    """The newest blocks that together hold at least `size` constraints, and no block more than it takes.
+
+    Every block kept holds at least one, so at most `size` blocks are kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"window size is {size}; it must be at least 1")
+        self.size = size
+        self.sum = Part()
+        self.blocks: deque[Part] = deque()
+
+    def add(self, block: Part) -> None:
+        """Append a block; one of no constraints leaves the window as it is."""
+        if not block.whole:
+            return
+        self.blocks.append(block)
+        part, whole = self.sum.part + block.part, self.sum.whole + block.whole
+        while whole - self.blocks[0].whole >= self.size:
+            oldest = self.blocks.popleft()
+            part, whole = part - oldest.part, whole - oldest.whole
+        self.sum = Part(part, whole)
+
+    def clear(self) -> None:
+        self.blocks.clear()
+        self.sum = Part()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one learner did with the constraints of one space; under `OTHER`, of all unlisted spaces together.
+
+    Parameters
+    ----------
+    mistake_window, utilisation_window : None while the space is not listed.
+    generation, epoch, step, weights : of the newest outcome; experts or modalities by name.
+    time_ms : newest event since the model began, or None before the first.
+    """
+
+    totals: Counts = field(default_factory=Counts)
+    by_rule: dict[str, Counts] = field(default_factory=dict)
+    mistake_window: Window | None = None
+    utilisation_window: Window | None = None
+    generation: int = -1
+    epoch: int = -1
+    step: int = 0
+    time_ms: int | None = None
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def count(self, counts: Counts, by_rule: dict[str, Counts]) -> None:
+        """Add one block to the totals."""
+        self.totals += counts
+        for rule, some in by_rule.items():
+            self.by_rule[rule] = self.by_rule.get(rule, Counts()) + some
+
+    def slide(self, counts: Counts, window: int) -> None:
+        """Add one block to the windows."""
+        for_mistakes, for_utilisation = self.windows(window)
+        for_mistakes.add(mistakes(counts))
+        for_utilisation.add(utilised(counts))
+
+    def windows(self, size: int) -> tuple[Window, Window]:
+        """Both windows, made when they are first needed."""
+        self.mistake_window = self.mistake_window or Window(size)
+        self.utilisation_window = self.utilisation_window or Window(size)
+        return self.mistake_window, self.utilisation_window
+
+    def drop_windows(self) -> None:
+        """Forget the windows: a fresh model, or a space that is no longer listed."""
+        self.mistake_window = self.utilisation_window = None
+
+    def follow(self, outcome: Outcome) -> None:
+        """Take over what the outcome says of its model. A newer one empties the windows, never the totals."""
+        if (outcome.generation, outcome.epoch) > (self.generation, self.epoch):
+            self.drop_windows()
+            self.time_ms = None
+        self.generation, self.epoch = outcome.generation, outcome.epoch
+        self.step = outcome.step
+        self.time_ms = outcome.time_ms if self.time_ms is None else max(self.time_ms, outcome.time_ms)
+        self.weights = dict(outcome.weights)
+
+
+class Row(NamedTuple):
+    """A tally as it stood at one moment. Unlisted spaces together have no `step`, `time_ms`, `weights`."""
+
+    space: str
+    learner: str
+    totals: Counts
+    by_rule: dict[str, Counts]
+    mistake_window: Part
+    utilisation_window: Part
+    step: int | None
+    time_ms: int | None
+    weights: dict[str, float]
+
+
+class Snapshot(NamedTuple):
+    """The tallies of a partition between two outcomes."""
+
+    rows: tuple[Row, ...]
+    listed: int
+    unlisted: int
+
+
+class Tallies:
+    """Tallies of one partition.
+
+    At most `top_spaces` spaces are listed by name. A space is listed when it appears, as long as there is
+    room; later it displaces the smallest listed one (by constraints seen) once it has seen more than twice as
+    many and `window` more. What is applied while its space is not listed is added to `OTHER` and stays there;
+    what was counted under a name is never moved to it. So no counter ever goes down, each outcome moves one
+    series, and a listed space's own counters are its full totals. The listing is part of the state: the same
+    after a restart, and on whichever worker.
+
+    Parameters
+    ----------
+    window : constraints that the windows hold at least.
+    top_spaces : how many spaces are listed by name.
+    """
+
+    def __init__(self, *, window: int, top_spaces: int) -> None:
+        for name, value in (("window", window), ("top_spaces", top_spaces)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        self.window = window
+        self.top_spaces = top_spaces
+        self._spaces: dict[str, dict[str, Tally]] = {}
+        self._listed: dict[str, int] = {}
+        self._others: dict[str, Tally] = {}
+        self._rules: dict[str, None] = {}
+
+    # ---- applying --------------------------------------------------------------------------------------
+
+    def apply(self, outcome: Outcome) -> bool:
+        """Count an outcome; False, with nothing changed, if its generation or epoch is older than the last.
+
+        Each learner of a space reaches a new epoch at its own time, so epochs are compared per learner.
+
+        Raises
+        ------
+        BadRecord : counts that contradict each other; nothing has changed.
+        """
+        for counts in (outcome.counts, *outcome.by_rule.values()):
+            check_counts(counts)
+        learners = self._spaces.get(outcome.space, {})
+        tally = learners.get(outcome.learner)
+        if tally is not None and (outcome.generation, outcome.epoch) < (tally.generation, tally.epoch):
+            return False
+        if tally is None:
+            tally = learners[outcome.learner] = Tally()
+            self._spaces[outcome.space] = learners
+        by_rule: dict[str, Counts] = {}
+        for rule, counts in outcome.by_rule.items():
+            name = self._rule(rule)
+            by_rule[name] = by_rule.get(name, Counts()) + counts
+        tally.follow(outcome)
+        tally.count(outcome.counts, by_rule)
+        if self._admit(outcome.space):
+            tally.slide(outcome.counts, self.window)
+        else:
+            other = self._others.setdefault(outcome.learner, Tally())
+            other.count(outcome.counts, by_rule)
+            other.slide(outcome.counts, self.window)
+        return True
+
+    def forget(self, space: str, learner: str) -> None:
+        """Drop the tally of a learner whose space was deleted; an unknown one is fine."""
+        learners = self._spaces.get(space, {})
+        learners.pop(learner, None)
+        if not learners:
+            self._spaces.pop(space, None)
+            self._listed.pop(space, None)
+
+    def _rule(self, rule: str) -> str:
+        if rule not in self._rules:
+            if len(self._rules) >= MAX_RULES or rule == OTHER:
+                return OTHER
+            self._rules[rule] = None
+        return rule
+
+    def _admit(self, space: str) -> bool:
+        """Whether the space is listed, after listing it if it has come to be large enough."""
+        if space == OTHER:
+            return False
+        size = sum(tally.totals.seen for tally in self._spaces[space].values())
+        if space not in self._listed and len(self._listed) >= self.top_spaces:
+            smallest = min(self._listed, key=self._listed.__getitem__)
+            if size <= 2 * self._listed[smallest] + self.window:
+                return False
+            self._unlist(smallest)
+        self._listed[space] = size
+        return True
+
+    def _unlist(self, space: str) -> None:
+        del self._listed[space]
+        for tally in self._spaces[space].values():
+            tally.drop_windows()
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def find(self, space: str, learner: str) -> Tally | None:
+        """The live tally of a space, listed or not; None if there is none."""
+        return self._spaces.get(space, {}).get(learner)
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Spaces listed by name, the longest listed first."""
+        return tuple(self._listed)
+
+    def snapshot(self) -> Snapshot:
+        """What may be shown: the listed spaces, and the rest by learner under `OTHER`."""
+        rows = [
+            _row(space, learner, tally, has_model=True)
+            for space in self._listed
+            for learner, tally in self._spaces[space].items()
+        ]
+        rows += [_row(OTHER, learner, tally, has_model=False) for learner, tally in self._others.items()]
+        return Snapshot(tuple(rows), len(self._listed), len(self._spaces) - len(self._listed))
+
+    # ---- checkpoints -----------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """All tallies as columns: names as JSON, integers as int64, sums and weights as float64."""
+        keys = [(space, learner) for space, learners in self._spaces.items() for learner in learners]
+        tallies = [self._spaces[space][learner] for space, learner in keys] + list(self._others.values())
+        models = [
+            (
+                t.generation,
+                t.epoch,
+                t.step,
+                t.time_ms is not None,
+                t.time_ms or 0,
+                t.mistake_window is not None,
+            )
+            for t in tallies
+        ]
+        by_rule = [(i, rule, counts) for i, t in enumerate(tallies) for rule, counts in t.by_rule.items()]
+        blocks = [
+            (i, kind, *block)
+            for i, t in enumerate(tallies)
+            for kind, window in enumerate((t.mistake_window, t.utilisation_window))
+            if window is not None
+            for block in window.blocks
+        ]
+        weights = [(i, name, weight) for i, t in enumerate(tallies) for name, weight in t.weights.items()]
+        return {
+            "keys": json.dumps(keys),
+            "others": json.dumps(list(self._others)),
+            "listed": json.dumps(list(self._listed)),
+            "rules": json.dumps(list(self._rules)),
+            "models": np.array(models, np.int64).reshape(-1, 6),
+            "counts": _integers([t.totals for t in tallies]),
+            "losses": np.array([t.totals.loss_sum for t in tallies], np.float64),
+            "rule_names": json.dumps([(i, rule) for i, rule, _ in by_rule]),
+            "rule_counts": _integers([counts for _, _, counts in by_rule]),
+            "rule_losses": np.array([counts.loss_sum for _, _, counts in by_rule], np.float64),
+            "blocks": np.array(blocks, np.int64).reshape(-1, 4),
+            "weight_names": json.dumps([(i, name) for i, name, _ in weights]),
+            "weights": np.array([weight for _, _, weight in weights], np.float64),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become what `state` describes; the inverse of `state`, whatever was here before."""
+        keys, others = json.loads(str(state["keys"])), json.loads(str(state["others"]))
+        totals = _counts(state, "counts", "losses")
+        tallies = [Tally(totals=counts) for counts in totals]
+        for tally, (generation, epoch, step, known, time_ms, windows) in zip(
+            tallies, _rows(state, "models"), strict=True
+        ):
+            tally.generation, tally.epoch, tally.step = generation, epoch, step
+            tally.time_ms = time_ms if known else None
+            if windows:
+                tally.windows(self.window)
+        names = json.loads(str(state["rule_names"]))
+        for (i, rule), counts in zip(names, _counts(state, "rule_counts", "rule_losses"), strict=True):
+            tallies[i].by_rule[rule] = counts
+        for i, kind, part, whole in _rows(state, "blocks"):
+            tallies[i].windows(self.window)[kind].add(Part(part, whole))
+        names = json.loads(str(state["weight_names"]))
+        for (i, name), weight in zip(names, _rows(state, "weights"), strict=True):
+            tallies[i].weights[name] = weight
+        self._rules = dict.fromkeys(json.loads(str(state["rules"])))
+        self._spaces = {}
+        for (space, learner), tally in zip(keys, tallies, strict=False):
+            self._spaces.setdefault(space, {})[learner] = tally
+        self._others = dict(zip(others, tallies[len(keys) :], strict=True))
+        sizes = {
+            space: sum(t.totals.seen for t in learners.values()) for space, learners in self._spaces.items()
+        }
+        self._listed = {space: sizes[space] for space in json.loads(str(state["listed"]))}
+        while len(self._listed) > self.top_spaces:
+            self._unlist(min(self._listed, key=self._listed.__getitem__))
+
+
+def check_counts(counts: Counts) -> None:
+    """Refuse counts that no learner can have meant; a counter must never go down or overflow.
+
+    Raises
+    ------
+    BadRecord : mistakes above scored, scored or utilised above seen, a count out of range, a negative loss.
+    """
+    if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in _INTEGERS):
+        raise BadRecord(Reason.BAD_SHAPE, f"a count outside 0 to {MAX_COUNT}")
+    if not counts.mistakes <= counts.scored <= counts.seen or counts.utilised > counts.seen:
+        raise BadRecord(Reason.BAD_SHAPE, f"counts contradict each other: {counts}")
+    if not counts.loss_sum >= 0:
+        raise BadRecord(Reason.BAD_SHAPE, f"the sum of losses is {counts.loss_sum}")
+
+
+def _row(space: str, learner: str, tally: Tally, *, has_model: bool) -> Row:
+    windows = (tally.mistake_window, tally.utilisation_window)
+    sums = [Part() if window is None else window.sum for window in windows]
+    model = (tally.step, tally.time_ms, dict(tally.weights)) if has_model else (None, None, {})
+    return Row(space, learner, tally.totals, dict(tally.by_rule), sums[0], sums[1], *model)
+
+
+def _integers(counts: list[Counts]) -> NDArray[np.int64]:
+    rows = [[getattr(c, name) for name in _INTEGERS] for c in counts]
+    return np.array(rows, np.int64).reshape(-1, len(_INTEGERS))
+
+
+def _counts(state: State, integers: str, losses: str) -> list[Counts]:
+    return [
+        Counts(*(*row, loss)) for row, loss in zip(_rows(state, integers), _rows(state, losses), strict=True)
+    ]
+
+
+def _rows(state: State, name: str) -> list[Any]:
+    rows: list[Any] = np.asarray(state[name]).tolist()
+    return rows

@@ -1,0 +1,233 @@
+"""One-pass triplets from labelled samples (spec 10.1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from processors.base import MAX_BLOCK_BYTES, State
+from processors.draws import below, block_draws
+from processors.packing import Packing, References
+from streams.errors import BadRecord, Reason, SettingsError
+from streams.records import PREFIX_RULE, ConstraintBlock, Kind, SampleBlock, Table, Vectors
+
+RULE: Final = "one-pass"
+NEGATIVES: Final = ("random", "official")
+#: The label type of a space as people and states say it.
+_WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}
+
+
+class OnePass:
+    """One triplet for each sample whose class is known, at O(d) a sample.
+
+    H holds the latest sample of each class. A sample x of a known class k gives the triplet (x, H[k], negative) once
+    two classes are known, and then takes its place in H. While exactly one class is known, it gives the pair (previous
+    sample, x) instead, which COPML learns from. The first sample of a class gives nothing.
+
+    Parameters
+    ----------
+    negatives : how the negative is chosen.
+
+        - "random" is the paper's: H[k'] for k' uniform over the known classes other than k.
+        - "official" is the released code's: the previous sample where it is of another class, else the latest sample
+          of the class that appeared last (or of the one before it, if that is k).
+    prefix_pairs : whether to give pairs while one class is known.
+    seed : of the random choice, which depends on nothing but the seed and the identity of the sample.
+    max_bytes : no encoded block is larger.
+
+    Raises
+    ------
+    streams.errors.SettingsError
+        A setting is out of range.
+
+    Notes
+    -----
+    A space has one label type, one set of modalities and one dimension for each: those of its first block.
+    O(c d) memory for c classes.
+
+    References
+    ----------
+    Li, Gao, Wang, Zhou, Huo, Shi: OPML: A one-pass closed-form solution for online metric learning. Pattern
+    Recognition 75, 2018. Section 3.1, and Algorithm 2 for the pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from processors.one_pass import OnePass
+    >>> from streams.records import SampleBlock, Table
+    >>> vectors = np.eye(4, dtype=np.float32)
+    >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
+    >>> pairs, triplets = OnePass().process(block, offset=0)
+    >>> pairs.index.tolist(), triplets.index.tolist()
+    ([[0, 1]], [[2, 0, 1]])
+    >>> triplets.tables[0].vectors.argmax(axis=1).tolist()
+    [1, 2, 3]
+    """
+
+    algorithm: ClassVar[str] = "one-pass/1"
+
+    def __init__(
+        self,
+        negatives: str = "random",
+        prefix_pairs: bool = True,
+        seed: int = 0,
+        max_bytes: int = MAX_BLOCK_BYTES,
+    ) -> None:
+        if negatives not in NEGATIVES:
+            raise SettingsError(f"negatives must be one of {', '.join(NEGATIVES)}, not {negatives!r}")
+        if not isinstance(prefix_pairs, bool):
+            raise SettingsError(f"prefix_pairs must be true or false, not {prefix_pairs!r}")
+        self.negatives = negatives
+        self.prefix_pairs = prefix_pairs
+        self.seed = _whole("seed", seed, 0, 2**63 - 1)
+        self.max_bytes = _whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
+        # A class is known by its number, the place of its first appearance; row k of H is its latest sample. The
+        # store grows by doubling.
+        self._classes: dict[int | str, int] = {}
+        self._latest: dict[str, Vectors] = {}
+        self._labels: type[int | str] | None = None
+        self._modalities: tuple[tuple[str, int], ...] = ()
+        self._previous = -1
+
+    def process(self, block: SampleBlock, offset: int) -> list[ConstraintBlock]:
+        labels, tables = self._checked(block)
+        packing = Packing(block.space, tuple((t.name, t.vectors.shape[1]) for t in tables), self.max_bytes)
+        if not packing.fits(Kind.TRIPLET, RULE):
+            raise BadRecord(
+                Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
+            )
+        self._labels = str if isinstance(labels[0], str) else int
+        self._modalities = packing.modalities
+        latest, pairs, triplets = self._walk(labels, block, offset)
+
+        def vectors(references: References) -> tuple[Table, ...]:
+            old = ~references[references < 0]
+            new = references[references >= 0]
+            return tuple(Table(t.name, np.concatenate([self._held(t)[old], t.vectors[new]])) for t in tables)
+
+        made = packing.blocks(Kind.PAIR, PREFIX_RULE, pairs, vectors, block.time_ms)
+        made += packing.blocks(Kind.TRIPLET, RULE, triplets, vectors, block.time_ms)
+        self._remember(latest, tables)
+        return made
+
+    def _checked(self, block: SampleBlock) -> tuple[list[Any], tuple[Table, ...]]:
+        """Labels and tables of a block that fits the space, the tables in the order of the first block."""
+        rows = len(block.tables[0].vectors) if block.tables else 0
+        if not rows:
+            raise BadRecord(Reason.EMPTY, "a sample block without rows")
+        if any(len(t.vectors) != rows for t in block.tables) or len(block.labels) != rows:
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"{len(block.labels)} labels and tables of {rows} rows do not go together"
+            )
+        labels, kind = _labels(block)
+        if self._labels not in (None, kind):
+            raise BadRecord(
+                Reason.WRONG_LABEL_TYPE, f"{_WORDS[kind]} labels in a space of {_WORDS[self._labels]} ones"
+            )
+        given = {t.name: t for t in block.tables}
+        sizes = {name: t.vectors.shape[1] for name, t in given.items()}
+        if self._modalities and sizes != dict(self._modalities):
+            raise BadRecord(
+                Reason.WRONG_DIMENSION, f"{_sizes(sizes)} in a space of {_sizes(dict(self._modalities))}"
+            )
+        tables = tuple(given[name] for name, _ in self._modalities) or block.tables
+        broken = np.flatnonzero(~np.all([np.isfinite(t.vectors).all(axis=1) for t in tables], axis=0))
+        if broken.size:
+            raise BadRecord(Reason.NOT_FINITE, "NaN or infinity in some rows", tuple(broken.tolist()))
+        return labels, tables
+
+    def _walk(
+        self, labels: list[Any], block: SampleBlock, offset: int
+    ) -> tuple[dict[int, int], References, References]:
+        """Spec 10.1, row by row.
+
+        A reference r >= 0 is a row of the block, and ~k < 0 what H held of class k before the block.
+
+        Returns
+        -------
+        The last row of each class in the block, references of the pairs (m, 2), and of the triplets (n, 3).
+        """
+        classes = self._classes
+        previous = self._previous
+        official = self.negatives == "official"
+        draws = [] if official else block_draws(self.algorithm, self.seed, block, offset, len(labels))
+        latest: dict[int, int] = {}
+        pairs: list[tuple[int, int]] = []
+        triplets: list[tuple[int, int, int]] = []
+        known = len(classes)
+        for row, label in enumerate(labels):
+            own = classes.get(label)
+            if own is None:
+                own = classes[label] = known
+                known += 1
+            elif known == 1:
+                pairs.append((latest.get(0, ~0), row))
+            else:
+                if not official:
+                    other = below(draws[row], known - 1)
+                    other += other >= own
+                elif previous != own:
+                    other = previous
+                else:
+                    other = known - 1 if own != known - 1 else known - 2
+                triplets.append((row, latest.get(own, ~own), latest.get(other, ~other)))
+            latest[own] = row
+            previous = own
+        self._previous = previous
+        if not self.prefix_pairs:
+            pairs = []
+        return latest, np.array(pairs, np.int64).reshape(-1, 2), np.array(triplets, np.int64).reshape(-1, 3)
+
+    def _held(self, table: Table) -> Vectors:
+        return self._latest.get(table.name, table.vectors[:0])
+
+    def _remember(self, latest: dict[int, int], tables: tuple[Table, ...]) -> None:
+        """H[k] <- the last row of class k."""
+        owners, rows = np.array(list(latest), np.intp), np.array(list(latest.values()), np.intp)
+        for table in tables:
+            held = self._held(table)
+            if len(held) < len(self._classes):
+                grown = np.empty((max(len(self._classes), 2 * len(held)), table.vectors.shape[1]), np.float32)
+                grown[: len(held)] = held
+                held = self._latest[table.name] = grown
+            held[owners] = table.vectors[rows]
+
+    def state(self) -> State:
+        classes = list(self._classes)
+        state: State = {
+            "labels": _WORDS[self._labels],
+            "classes": np.array(classes, np.int64) if self._labels is int else json.dumps(classes),
+            "modalities": json.dumps(self._modalities),
+            "previous": self._previous,
+        }
+        state |= {f"latest.{name}": self._latest[name][: len(classes)].copy() for name, _ in self._modalities}
+        return state
+
+    def restore(self, state: State) -> None:
+        self._labels = {word: kind for kind, word in _WORDS.items()}[str(state["labels"])]
+        raw = state["classes"]
+        labels: list[int | str] = raw.tolist() if isinstance(raw, np.ndarray) else json.loads(str(raw))
+        self._classes = {label: number for number, label in enumerate(labels)}
+        self._modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
+        self._latest = {name: np.array(state[f"latest.{name}"], np.float32) for name, _ in self._modalities}
+        self._previous = int(state["previous"])
+
+
+def _labels(block: SampleBlock) -> tuple[list[Any], type[int | str]]:
+    if not isinstance(block.labels, np.ndarray):
+        return list(block.labels), str
+    if not np.can_cast(block.labels.dtype, np.int64):
+        raise BadRecord(Reason.WRONG_LABEL_TYPE, f"labels of type {block.labels.dtype}")
+    return block.labels.tolist(), int
+
+
+def _sizes(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {size}" for name, size in sizes.items())
+
+
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value

@@ -1,0 +1,50 @@
+"""Builders by name, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from inspect import signature
+from typing import Any, Final
+
+from processors.base import Builder
+from streams.errors import SettingsError
+
+#: Kind -> "module:class".
+_KINDS: Final = {
+    "one-pass": "processors.one_pass:OnePass",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Kinds that `create` knows, in alphabetical order."""
+    return tuple(sorted(_KINDS))
+
+
+def create(kind: str, **settings: Any) -> Builder:
+    """A new builder, for one space.
+
+    Parameters
+    ----------
+    kind : one of `names()`.
+    settings : what its constructor takes; those left out keep their defaults.
+
+    Raises
+    ------
+    SettingsError
+        Unknown kind, unknown setting, or a value out of range.
+
+    Examples
+    --------
+    >>> create("one-pass", negatives="official").algorithm
+    'one-pass/1'
+    """
+    if kind not in _KINDS:
+        raise SettingsError(f"no builder is called {kind!r}; known are {', '.join(names())}")
+    module, name = _KINDS[kind].split(":")
+    builder = getattr(import_module(module), name)
+    known = signature(builder).parameters
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise SettingsError(f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
+    created: Builder = builder(**settings)
+    return created

@@ -1,0 +1,32 @@
+"""The small data sets that scikit-learn ships, so that a first run needs no download."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from sklearn import datasets
+
+from producers.array_source import ArraySource, from_arrays
+from producers.sources import BUNDLED_PREFIX, Selection
+from streams.errors import SourceError
+from streams.records import DEFAULT_MODALITY
+
+
+def open_bundled(name: str, selection: Selection) -> ArraySource:
+    """Open one of `producers.sources.BUNDLED`.
+
+    Raises
+    ------
+    SourceError : columns are selected; there is nothing to select from.
+    """
+    place = BUNDLED_PREFIX + name
+    if (selection.features, selection.label, selection.ids) != (None, None, None):
+        raise SourceError(f"{place}: its features and labels are fixed; leave the selection of columns out")
+    loaded: Any = getattr(datasets, f"load_{name}")()
+    X, y = np.ascontiguousarray(loaded.data, np.float64), np.ascontiguousarray(loaded.target, np.int64)
+    digest = hashlib.sha256(f"{name} {X.shape} {selection.label_type}".encode() + X.tobytes() + y.tobytes())
+    return from_arrays(
+        {DEFAULT_MODALITY: X}, y, identity=digest.hexdigest(), label_type=selection.label_type, place=place
+    )

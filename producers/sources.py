@@ -1,0 +1,196 @@
+"""What a source of labelled vectors is, and how one is opened by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.errors import SettingsError, SourceError
+from streams.records import Table
+
+LabelType = Literal["integer", "string"]
+Labels = NDArray[np.int64] | tuple[str, ...]
+
+#: Names of the data sets that scikit-learn ships.
+BUNDLED: Final = ("breast_cancer", "digits", "iris", "wine")
+BUNDLED_PREFIX: Final = "sklearn:"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Some rows.
+
+    Parameters
+    ----------
+    tables : one per modality, (n, d) float32, finite.
+    labels : (n,) int64, or n strings.
+    ids : n strings, or None.
+    """
+
+    tables: tuple[Table, ...]
+    labels: Labels
+    ids: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: slice) -> Batch:
+        """Consecutive rows."""
+        tables = tuple(Table(t.name, t.vectors[rows]) for t in self.tables)
+        return Batch(tables, self.labels[rows], None if self.ids is None else self.ids[rows])
+
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Rows by number, in that order."""
+        tables = tuple(Table(t.name, t.vectors[rows]) for t in self.tables)
+        numbers = rows.tolist()
+        labels = (
+            self.labels[rows]
+            if isinstance(self.labels, np.ndarray)
+            else tuple(self.labels[n] for n in numbers)
+        )
+        return Batch(tables, labels, None if self.ids is None else tuple(self.ids[n] for n in numbers))
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """Batches of one source, one after the other. There is at least one."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    tables = tuple(
+        Table(t.name, np.concatenate([b.tables[place].vectors for b in batches]))
+        for place, t in enumerate(first.tables)
+    )
+    labels: Labels
+    if isinstance(first.labels, np.ndarray):
+        labels = np.concatenate([np.asarray(b.labels) for b in batches])
+    else:
+        labels = tuple(str(label) for b in batches for label in b.labels)
+    return Batch(
+        tables,
+        labels,
+        None if first.ids is None else tuple(chain.from_iterable(b.ids or () for b in batches)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is known of all rows before the first is sent.
+
+    Parameters
+    ----------
+    modalities : name and dimension of each.
+    labels : one type for the whole source.
+    rows, classes : how many.
+    """
+
+    modalities: tuple[tuple[str, int], ...]
+    labels: LabelType
+    rows: int
+    classes: int
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one row's vectors."""
+        return 4 * sum(dimension for _, dimension in self.modalities)
+
+
+class Source(Protocol):
+    """Rows in an order that never changes.
+
+    Every method raises `streams.errors.SourceError` where rows cannot be used, naming file, row and column.
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """Of all rows."""
+
+    @property
+    def identity(self) -> str:
+        """Digest of the rows and of how they are read: equal identities give equal rows."""
+
+    def snapshot(self) -> int:
+        """The position: what `seek` takes to read on from here."""
+
+    def seek(self, position: int) -> None:
+        """Continue at a snapshot; 0 is the beginning."""
+
+    def next_batch(self) -> Batch | None:
+        """The rows that follow, some at a time; None at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which columns (arrays, for NPZ) are what.
+
+    Parameters
+    ----------
+    features : modality -> column names, which may hold * and ?; None for all columns that are left over.
+    label : its column; None for one called label, class, target or y (without a header: the last one).
+    ids : column of item names, or None.
+    label_type : "integer", "string", or "auto" for what all labels of the file are.
+    """
+
+    features: Mapping[str, Sequence[str]] | None = None
+    label: str | None = None
+    ids: str | None = None
+    label_type: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.label_type not in ("auto", "integer", "string"):
+            raise SettingsError(f"label type must be auto, integer or string, not {self.label_type!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """How a CSV file is written. `delimiter` None: a tab for .tsv, else a comma."""
+
+    delimiter: str | None = None
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter.encode()) != 1:
+            raise SettingsError(f"the delimiter must be one character, not {self.delimiter!r}")
+
+
+def open_source(
+    name: str,
+    selection: Selection = Selection(),
+    csv: CsvFormat = CsvFormat(),
+) -> Source:
+    """Open a .csv, .tsv, .parquet or .npz file, or a data set that scikit-learn ships ("sklearn:digits").
+
+    Raises
+    ------
+    SourceError : it is not there, of an unknown kind, or its rows cannot be used.
+    """
+    bundled = name.removeprefix(BUNDLED_PREFIX)
+    if bundled in BUNDLED:
+        from producers.bundled import open_bundled
+
+        return open_bundled(bundled, selection)
+    path = Path(name)
+    ending = path.suffix.lower()
+    if name.startswith(BUNDLED_PREFIX) or ending not in (".csv", ".tsv", ".parquet", ".npz"):
+        raise SourceError(
+            f"{name}: neither a file that ends in .csv, .tsv, .parquet or .npz nor one of "
+            f"{', '.join(BUNDLED_PREFIX + known for known in BUNDLED)}"
+        )
+    if not path.is_file():
+        raise SourceError(f"{name}: there is no such file")
+    if ending == ".npz":
+        from producers.npz import open_npz
+
+        return open_npz(path, selection)
+    if ending == ".parquet":
+        from producers.parquet import ParquetSource
+
+        return ParquetSource(path, selection)
+    from producers.csv import CsvSource
+
+    return CsvSource(path, selection, csv)

@@ -1,0 +1,103 @@
+"""Which of the design's promises a replay keeps, as sentences (DESIGN.md, Delivery 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_VERSIONS = "Nothing is promised across versions of numpy, numba and Python or across CPU targets"
+
+
+class Origin(StrEnum):
+    """What the messages are."""
+
+    CONSTRAINTS = "constraints"
+    EVENTS = "events"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a replay stands for.
+
+    Parameters
+    ----------
+    learners : names of those whose state is bit-identical to their agents'.
+    builders : likewise.
+    sentences : the same for people, with what stands against it and what is not promised.
+    """
+
+    learners: tuple[str, ...]
+    builders: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def claim(
+    origin: Origin,
+    follows: Mapping[str, Sequence[str]],
+    against: Sequence[str] = (),
+    unconfirmed: Sequence[str] = (),
+    foreign: Sequence[str] | None = None,
+) -> Claim:
+    """State the claim.
+
+    Parameters
+    ----------
+    follows : per replayed learner, the builders that it follows.
+    against : clauses that say why this replay is not what the agents did; with one, nothing is claimed.
+    unconfirmed : clauses that say which agents have no birth record here; the claim then rests on a condition.
+    foreign : versions of the checkpoints that are not this process's; None where no checkpoint was read.
+    """
+    builders = (
+        sorted({b for some in follows.values() for b in some}) if origin is not Origin.CONSTRAINTS else []
+    )
+    certain = [name for name, some in follows.items() if origin is Origin.CONSTRAINTS or len(some) == 1]
+    mixed = [name for name in follows if name not in certain]
+    reasons = [*against, *(f"the checkpoints were made with {text}" for text in foreign or ())]
+    if reasons:
+        said = [f"Bit-identity with the agents is not claimed: {'; '.join(reasons)}."]
+        said.append("Two replays of the same input with the same settings still end in the same bits.")
+        return Claim((), (), (*said, _promise(origin, foreign)))
+    match origin:
+        case Origin.CONSTRAINTS:
+            said = [f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."]
+        case Origin.EVENTS:
+            said = [
+                f"Replay from events is bit-identical in every builder's output: {_names('builder', builders)}."
+            ]
+        case Origin.DATA:
+            said = [
+                "A file is what the log would hold if it were loaded into empty topics, with the same options and "
+                "nothing beside it: for such a log this replay is bit-identical in every builder's output: "
+                f"{_names('builder', builders)}."
+            ]
+    if certain and builders:
+        said.append(
+            f"One builder feeds {_names('learner', certain)}, so the learned state is bit-identical too."
+        )
+    if mixed:
+        said.append(
+            f"Several builders feed {_names('learner', mixed)}; their interleaving is known to the constraints topic "
+            "alone, so the learned state is not claimed to be the agents': use --from constraints."
+        )
+    if unconfirmed:
+        said.append(
+            "This holds for agents that began at the start of this log with these settings, which nothing here "
+            f"confirms: {'; '.join(unconfirmed)}."
+        )
+    return Claim(tuple(certain), tuple(builders), (*said, _promise(origin, foreign)))
+
+
+def _promise(origin: Origin, foreign: Sequence[str] | None) -> str:
+    if origin is Origin.DATA:
+        return f"{_VERSIONS}."
+    if foreign is None:
+        return f"{_VERSIONS}; --compare checks both against the checkpoints."
+    if foreign:
+        return f"{_VERSIONS}, and they differ here."
+    return f"{_VERSIONS}; they are those of the checkpoints."
+
+
+def _names(what: str, names: Sequence[str]) -> str:
+    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names) or 'none'}"

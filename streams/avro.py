@@ -1,0 +1,88 @@
+"""Avro single-object encoding: two marker bytes, the schema's fingerprint, the body.
+
+The fingerprint says which schema wrote a record, so records of older schemas stay readable: every schema that was
+ever released lies in `streams/schemas` and is never edited, only joined by a newer one.
+Format: Apache Avro specification, "Single object encoding" and "Schema fingerprints" (CRC-64-AVRO).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from streams.errors import BadRecord, Reason
+
+MARKER: Final = b"\xc3\x01"
+HEADER_SIZE: Final = 10
+
+#: No message is larger than this; a block from our own code stays under half of it.
+MAX_MESSAGE_BYTES: Final = 1_000_000
+
+
+@cache
+def _schemas() -> tuple[dict[str, tuple[bytes, Any]], dict[bytes, tuple[str, Any]]]:
+    by_name: dict[str, tuple[bytes, Any]] = {}
+    by_fingerprint: dict[bytes, tuple[str, Any]] = {}
+    for entry in sorted(resources.files("streams").joinpath("schemas").iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".avsc"):
+            raw = json.loads(entry.read_text(encoding="utf-8"))
+            name = entry.name.removesuffix(".avsc").split("-")[0]
+            digest = fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO")
+            mark = struct.pack("<Q", int(digest, 16))
+            parsed = fastavro.parse_schema(raw)
+            by_name[name] = (mark, parsed)
+            by_fingerprint[mark] = (name, parsed)
+    return by_name, by_fingerprint
+
+
+def write(name: str, body: dict[str, Any]) -> bytes:
+    """Encode `body` under the newest schema of that name."""
+    mark, schema = _schemas()[0][name]
+    out = io.BytesIO()
+    out.write(MARKER + mark)
+    fastavro.schemaless_writer(out, schema, body)
+    return out.getvalue()
+
+
+def read(value: bytes) -> tuple[str, dict[str, Any]]:
+    """Decode a single object into the name of its record and its body, in the newest schema's fields.
+
+    Raises
+    ------
+    BadRecord : not a single object, unknown schema, truncated, or bytes left over.
+    """
+    if not value.startswith(MARKER) or len(value) < HEADER_SIZE:
+        raise BadRecord(Reason.UNDECODABLE, f"{len(value)} bytes that are not an Avro single object")
+    by_name, by_fingerprint = _schemas()
+    known = by_fingerprint.get(value[2:HEADER_SIZE])
+    if known is None:
+        raise BadRecord(
+            Reason.UNKNOWN_SCHEMA, f"schema fingerprint {value[2:HEADER_SIZE].hex()} is not known here"
+        )
+    name, written = known
+    newest = by_name[name][1]
+    source = io.BytesIO(value)
+    source.seek(HEADER_SIZE)
+    try:
+        body = fastavro.schemaless_reader(source, written, None if newest is written else newest)
+    except (
+        ValueError,
+        EOFError,
+        IndexError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        MemoryError,
+        struct.error,
+    ) as error:
+        raise BadRecord(Reason.UNDECODABLE, f"{name}: {type(error).__name__} while decoding") from error
+    if source.tell() != len(value) or not isinstance(body, dict):
+        raise BadRecord(Reason.UNDECODABLE, f"{name}: {len(value) - source.tell()} bytes left over")
+    return name, body

@@ -1,0 +1,395 @@
+"""One codec for every record kind: values of `streams.records` to bytes and back, checked on the way in.
+
+Sizes are checked before anything is allocated, and every number for finiteness. What does not hold raises
+`BadRecord`; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams import avro
+from streams.errors import BadRecord, Reason
+from streams.json_events import read_json
+from streams.records import (
+    Action,
+    Click,
+    ConstraintBlock,
+    Control,
+    Counts,
+    Declaration,
+    Event,
+    ItemBlock,
+    ItemClick,
+    Kind,
+    LoadPosition,
+    ModelVersion,
+    Outcome,
+    Record,
+    Relation,
+    SampleBlock,
+    Table,
+)
+from streams.validate import check_finite, check_space, finite_float, sequence_number, strings, vectors
+
+#: Part of what shapes outputs: the birth record of a generation carries it.
+CODEC_VERSION: Final = "avro-single-object/1"
+
+
+def encode(record: Record) -> bytes:
+    """Write a record down in the newest schema of its kind."""
+    name = type(record).__name__
+    return avro.write(name, _TO_BODY[name](record))
+
+
+def decode(value: bytes | None, *allowed: type[Record]) -> Record:
+    """Read a record of one of the `allowed` kinds.
+
+    Raises
+    ------
+    BadRecord : with the reason that metrics count and one sentence of detail.
+    """
+    if value is None:
+        raise BadRecord(Reason.UNDECODABLE, "a record without a value")
+    if len(value) > avro.MAX_MESSAGE_BYTES * 2:
+        raise BadRecord(Reason.TOO_LARGE, f"{len(value)} bytes")
+    if not value.startswith(avro.MARKER):
+        record = read_json(value)
+        if not isinstance(record, allowed):
+            raise BadRecord(Reason.WRONG_KIND, f"{type(record).__name__} does not belong on this topic")
+        return record
+    name, body = avro.read(value)
+    if name not in {kind.__name__ for kind in allowed}:
+        raise BadRecord(Reason.WRONG_KIND, f"{name} does not belong on this topic")
+    try:
+        return _FROM_BODY[name](body)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise BadRecord(Reason.BAD_SHAPE, f"{name}: {error}") from error
+
+
+def decode_event(value: bytes | None) -> Event:
+    """A record of `events`. Raises `BadRecord`."""
+    return cast(Event, decode(value, SampleBlock, ItemBlock, Click, Relation, Control))
+
+
+def decode_constraints(value: bytes | None) -> ConstraintBlock | Control:
+    """A record of `constraints`. Raises `BadRecord`."""
+    return cast(ConstraintBlock | Control, decode(value, ConstraintBlock, Control))
+
+
+def decode_outcome(value: bytes | None) -> Outcome | Control:
+    """A record of `outcomes`. Raises `BadRecord`."""
+    return cast(Outcome | Control, decode(value, Outcome, Control))
+
+
+def decode_model(value: bytes | None) -> ModelVersion:
+    """A record of `models`. Raises `BadRecord`."""
+    return cast(ModelVersion, decode(value, ModelVersion))
+
+
+# ---- shared pieces ----------------------------------------------------------------------------------------------
+
+
+def _tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": t.name,
+            "rows": t.vectors.shape[0],
+            "columns": t.vectors.shape[1],
+            "data": np.ascontiguousarray(t.vectors, dtype="<f4").tobytes(),
+        }
+        for t in tables
+    ]
+
+
+def _tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
+    tables = tuple(Table(b["name"], vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies)
+    if len({t.name for t in tables}) != len(tables):
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: a modality is named twice")
+    if len({len(t.vectors) for t in tables}) > 1:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: the tables differ in their number of rows")
+    return tables
+
+
+def _load_out(load: LoadPosition | None) -> dict[str, Any] | None:
+    return None if load is None else {"load_id": load.load_id, "sequence": load.sequence}
+
+
+def _load_in(body: dict[str, Any] | None) -> LoadPosition | None:
+    return None if body is None else LoadPosition(body["load_id"], sequence_number(body["sequence"]))
+
+
+def _array(data: bytes, dtype: str, rows: int, what: str) -> NDArray[Any]:
+    if len(data) != rows * np.dtype(dtype).itemsize:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what} has {len(data)} bytes for {rows} rows")
+    return np.frombuffer(data, dtype=dtype)
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def _sample_out(r: SampleBlock) -> dict[str, Any]:
+    integers = isinstance(r.labels, np.ndarray)
+    return {
+        "space": r.space,
+        "tables": _tables_out(r.tables),
+        "integer_labels": np.ascontiguousarray(r.labels, dtype="<i8").tobytes() if integers else None,
+        "string_labels": None if integers else list(r.labels),
+        "time_ms": r.time_ms,
+        "ids": None if r.ids is None else list(r.ids),
+        "load": _load_out(r.load),
+    }
+
+
+def _sample_in(b: dict[str, Any]) -> SampleBlock:
+    tables = _tables_in(b["tables"], "samples")
+    if not tables or not len(tables[0].vectors):
+        raise BadRecord(Reason.EMPTY, "a sample block without rows")
+    rows = len(tables[0].vectors)
+    if (b["integer_labels"] is None) == (b["string_labels"] is None):
+        raise BadRecord(Reason.BAD_SHAPE, "labels must be integers or strings, exactly one of them")
+    labels: NDArray[np.int64] | tuple[str, ...]
+    if b["integer_labels"] is not None:
+        labels = _array(b["integer_labels"], "<i8", rows, "labels")
+    else:
+        labels = strings(b["string_labels"], rows, "labels")
+    ids = None if b["ids"] is None else strings(b["ids"], rows, "ids")
+    return SampleBlock(check_space(b["space"]), tables, labels, b["time_ms"], ids, _load_in(b["load"]))
+
+
+def _item_out(r: ItemBlock) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "ids": list(r.ids),
+        "tables": _tables_out(r.tables),
+        "time_ms": r.time_ms,
+        "tombstones": list(r.tombstones),
+        "load": _load_out(r.load),
+    }
+
+
+def _item_in(b: dict[str, Any]) -> ItemBlock:
+    tables = _tables_in(b["tables"], "items")
+    rows = len(tables[0].vectors) if tables else 0
+    if not rows and not b["tombstones"]:
+        raise BadRecord(Reason.EMPTY, "an item block without items or tombstones")
+    ids = strings(b["ids"], rows, "ids")
+    return ItemBlock(
+        check_space(b["space"]), ids, tables, b["time_ms"], tuple(b["tombstones"]), _load_in(b["load"])
+    )
+
+
+def _click_out(r: Click) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "list_id": r.list_id,
+        "items": list(r.items),
+        "positions": list(r.positions),
+        "clicks": [{"item": c.item, "time_ms": c.time_ms, "dwell_ms": c.dwell_ms} for c in r.clicks],
+        "shown_at_ms": r.shown_at_ms,
+        "session": r.session,
+        "user": r.user,
+        "query_item": r.query_item,
+        "query_vector": _tables_out(r.query_vector),
+        "load": _load_out(r.load),
+    }
+
+
+def _click_in(b: dict[str, Any]) -> Click:
+    if not b["items"]:
+        raise BadRecord(Reason.EMPTY, "a click record without shown items")
+    if len(b["positions"]) != len(b["items"]):
+        raise BadRecord(Reason.BAD_SHAPE, "positions and items differ in number")
+    query = _tables_in(b["query_vector"], "query vector")
+    if any(len(t.vectors) != 1 for t in query):
+        raise BadRecord(Reason.BAD_SHAPE, "a query vector has one row for each modality")
+    check_finite(query, "query vector")
+    return Click(
+        check_space(b["space"]),
+        b["list_id"],
+        tuple(b["items"]),
+        tuple(b["positions"]),
+        tuple(ItemClick(c["item"], c["time_ms"], c["dwell_ms"]) for c in b["clicks"]),
+        b["shown_at_ms"],
+        b["session"],
+        b["user"],
+        b["query_item"],
+        query,
+        _load_in(b["load"]),
+    )
+
+
+def _relation_out(r: Relation) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "left": r.left,
+        "right": r.right,
+        "similar": r.similar,
+        "time_ms": r.time_ms,
+        "source": r.source,
+        "load": _load_out(r.load),
+    }
+
+
+def _relation_in(b: dict[str, Any]) -> Relation:
+    load = _load_in(b["load"])
+    return Relation(
+        check_space(b["space"]), b["left"], b["right"], b["similar"], b["time_ms"], b["source"], load
+    )
+
+
+def _control_out(r: Control) -> dict[str, Any]:
+    declaration = r.declaration and {
+        "modalities": [{"name": name, "dimension": size} for name, size in r.declaration.modalities],
+        "labels": r.declaration.labels,
+        "scaler": r.declaration.scaler,
+    }
+    return {
+        "space": r.space,
+        "action": r.action.value,
+        "time_ms": r.time_ms,
+        "declaration": declaration,
+        "epoch": r.epoch,
+    }
+
+
+def _control_in(b: dict[str, Any]) -> Control:
+    d = b["declaration"]
+    declaration = None
+    if d is not None:
+        if d["labels"] not in {"any", "integer", "string"}:
+            raise BadRecord(Reason.BAD_SHAPE, f"label type {d['labels']!r}")
+        sizes = tuple((m["name"], m["dimension"]) for m in d["modalities"])
+        if any(size < 1 for _, size in sizes):
+            raise BadRecord(Reason.BAD_SHAPE, "a modality needs at least one dimension")
+        declaration = Declaration(sizes, d["labels"], d["scaler"])
+    return Control(check_space(b["space"]), Action(b["action"]), b["time_ms"], declaration, b["epoch"])
+
+
+# ---- constraints ------------------------------------------------------------------------------------------------
+
+
+def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
+    unit = bool(np.all(r.weights == 1.0))
+    return {
+        "space": r.space,
+        "kind": r.kind.value,
+        "tables": _tables_out(r.tables),
+        "index": np.ascontiguousarray(r.index, dtype="<i4").tobytes(),
+        "signs": np.ascontiguousarray(r.signs, dtype="i1").tobytes() if r.kind is Kind.PAIR else b"",
+        "targets": None if r.targets is None else np.ascontiguousarray(r.targets, dtype="<f4").tobytes(),
+        "weights": b"" if unit else np.ascontiguousarray(r.weights, dtype="<f4").tobytes(),
+        "rules": list(r.rules),
+        "rule": r.rule.tobytes(),
+        "derived": np.ascontiguousarray(r.derived, dtype="u1").tobytes(),
+        "time_ms": r.time_ms,
+        "epoch": r.epoch,
+    }
+
+
+def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
+    kind = Kind(b["kind"])
+    arity = 2 if kind is Kind.PAIR else 3
+    tables = _tables_in(b["tables"], "constraints")
+    if not tables or not b["index"]:
+        raise BadRecord(Reason.EMPTY, "a constraint block without rows")
+    check_finite(tables, "constraints")
+    if len(b["index"]) % (4 * arity):
+        raise BadRecord(Reason.BAD_SHAPE, f"the index of {kind.value}s has {len(b['index'])} bytes")
+    index = np.frombuffer(b["index"], dtype="<i4").reshape(-1, arity)
+    rows = len(index)
+    if index.min() < 0 or index.max() >= len(tables[0].vectors):
+        raise BadRecord(Reason.BAD_SHAPE, "an index row points outside the table")
+    signs = _array(b["signs"], "i1", rows, "signs") if kind is Kind.PAIR else np.zeros(rows, np.int8)
+    if kind is Kind.PAIR and not np.all(np.abs(signs) == 1):
+        raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair is +1 or -1")
+    rule = _array(b["rule"], "u1", rows, "rule")
+    if rule.max() >= len(b["rules"]):
+        raise BadRecord(Reason.BAD_SHAPE, "a row points outside the rules")
+    derived = _array(b["derived"], "u1", rows, "derived")
+    if derived.max() > 1:
+        raise BadRecord(Reason.BAD_SHAPE, "derived is 0 or 1")
+    targets = None if b["targets"] is None else _array(b["targets"], "<f4", rows, "targets")
+    weights = _array(b["weights"], "<f4", rows, "weights") if b["weights"] else np.ones(rows, np.float32)
+    if not np.isfinite(weights).all() or not (targets is None or np.isfinite(targets).all()):
+        raise BadRecord(Reason.NOT_FINITE, "weights and targets must be finite")
+    if b["epoch"] < 0:
+        raise BadRecord(Reason.BAD_SHAPE, "a negative epoch")
+    return ConstraintBlock(
+        check_space(b["space"]),
+        kind,
+        tables,
+        index,
+        signs,
+        tuple(b["rules"]),
+        rule,
+        derived.astype(np.bool_),
+        weights,
+        b["time_ms"],
+        b["epoch"],
+        targets,
+    )
+
+
+# ---- outcomes and models ----------------------------------------------------------------------------------------
+
+
+def _outcome_out(r: Outcome) -> dict[str, Any]:
+    body = {name: getattr(r, name) for name in Outcome.__dataclass_fields__}
+    body["counts"] = _counts_out(r.counts)
+    body["by_rule"] = {rule: _counts_out(c) for rule, c in sorted(r.by_rule.items())}
+    body["weights"] = dict(sorted(r.weights.items()))
+    return body
+
+
+def _counts_out(c: Counts) -> dict[str, Any]:
+    return {name: getattr(c, name) for name in Counts.__dataclass_fields__}
+
+
+def _counts_in(b: dict[str, Any]) -> Counts:
+    if any(b[name] < 0 for name in b if name != "loss_sum"):
+        raise BadRecord(Reason.BAD_SHAPE, "a negative count")
+    return Counts(**{**b, "loss_sum": finite_float(b["loss_sum"], "loss_sum")})
+
+
+def _outcome_in(b: dict[str, Any]) -> Outcome:
+    check_space(b["space"])
+    b["counts"] = _counts_in(b["counts"])
+    b["by_rule"] = {rule: _counts_in(c) for rule, c in b["by_rule"].items()}
+    b["weights"] = {name: finite_float(w, "weight") for name, w in b["weights"].items()}
+    return Outcome(**b)
+
+
+def _model_out(r: ModelVersion) -> dict[str, Any]:
+    return {name: getattr(r, name) for name in ModelVersion.__dataclass_fields__}
+
+
+def _model_in(b: dict[str, Any]) -> ModelVersion:
+    check_space(b["space"])
+    return ModelVersion(**b)
+
+
+_TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
+    "SampleBlock": _sample_out,
+    "ItemBlock": _item_out,
+    "Click": _click_out,
+    "Relation": _relation_out,
+    "Control": _control_out,
+    "ConstraintBlock": _constraints_out,
+    "Outcome": _outcome_out,
+    "ModelVersion": _model_out,
+}
+_FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
+    "SampleBlock": _sample_in,
+    "ItemBlock": _item_in,
+    "Click": _click_in,
+    "Relation": _relation_in,
+    "Control": _control_in,
+    "ConstraintBlock": _constraints_in,
+    "Outcome": _outcome_in,
+    "ModelVersion": _model_in,
+}

@@ -1,0 +1,52 @@
+"""A record in words, with matrices as shapes, and bytes as a hex dump. Always bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import numpy as np
+
+_SHOWN: Final = 8
+_LONGEST: Final = 200
+DUMPED_BYTES: Final = 512
+_WIDTH: Final = 16
+
+
+def describe(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, np.ndarray):
+        head = f"{value.dtype} {' x '.join(map(str, value.shape))}"
+        return f"{head}: {_listed(value.tolist())}" if value.ndim == 1 else head
+    if is_dataclass(value) and not isinstance(value, type):
+        told = (f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
+        return f"{type(value).__name__}({', '.join(told)})"
+    if isinstance(value, tuple | list):
+        return _listed(list(value))
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in list(value.items())[:_SHOWN]) + "}"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
+def _listed(values: list[Any]) -> str:
+    told = ", ".join(describe(v) for v in values[:_SHOWN])
+    return f"[{told}]" if len(values) <= _SHOWN else f"[{told}, ...] ({len(values)})"
+
+
+def record_lines(record: Any) -> Iterator[str]:
+    """The kind of a record, and each of its fields."""
+    yield type(record).__name__
+    for f in fields(record):
+        yield f"  {f.name}: {describe(getattr(record, f.name))}"
+
+
+def hex_lines(data: bytes) -> Iterator[str]:
+    """A hex dump of the first bytes, as `xxd` writes it."""
+    for start in range(0, min(len(data), DUMPED_BYTES), _WIDTH):
+        row = data[start : min(start + _WIDTH, DUMPED_BYTES)]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{start:08x}  {row.hex(' '):<{_WIDTH * 3}} {text}"
+    if len(data) > DUMPED_BYTES:
+        yield f"... {len(data) - DUMPED_BYTES} bytes more"

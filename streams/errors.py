@@ -1,0 +1,95 @@
+"""The one hierarchy of errors. The command line prints them without a traceback."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class KinstreamError(Exception):
+    """Anything that Kinstream reports to a person: what was wrong, where, and what to do."""
+
+    exit_status = 1
+
+
+class SettingsError(KinstreamError):
+    """A setting is missing, unknown or out of range."""
+
+    exit_status = 2
+
+
+class SourceError(KinstreamError):
+    """A file or data set that a producer was told to read cannot be used; names file, row and column."""
+
+
+class BrokerUnavailable(KinstreamError):
+    """The brokers did not answer within the deadline."""
+
+
+class DeliveryError(KinstreamError):
+    """A broker rejected an output or did not confirm it in time. The process must end without another send."""
+
+
+class CheckpointError(KinstreamError):
+    """A checkpoint cannot be written, or none of those found can be read."""
+
+
+class GenerationMismatch(KinstreamError):
+    """What was recorded when a generation began and what is found now differ; names the commands that resolve it."""
+
+    exit_status = 3
+
+
+class LogGap(KinstreamError):
+    """The log has lost records that the state still wants; names the command that accepts the loss."""
+
+    exit_status = 3
+
+
+class Stalled(KinstreamError):
+    """The watchdog saw no progress although there is work to do."""
+
+
+class PartitionParked(KinstreamError):
+    """A record has ended the worker three times; its partition waits for `kinstream skip`."""
+
+
+class Reason(StrEnum):
+    """Why a record could not be used. The values are the `reason` labels of metrics and dead letters."""
+
+    UNDECODABLE = "undecodable"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    WRONG_KIND = "wrong-kind"
+    BAD_SHAPE = "bad-shape"
+    NOT_FINITE = "not-finite"
+    EMPTY = "empty"
+    TOO_LARGE = "too-large"
+    WRONG_DIMENSION = "wrong-dimension"
+    WRONG_LABEL_TYPE = "wrong-label-type"
+    WRONG_KEY = "wrong-key"
+    UNKNOWN_SPACE = "unknown-space"
+    SPACE_LIMIT = "space-limit"
+    SPACE_PAUSED = "space-paused"
+    SPACE_DELETED = "space-deleted"
+    UNKNOWN_ITEM = "unknown-item"
+    CONTRADICTION = "contradiction"
+    AHEAD_OF_LOG = "ahead-of-log"
+    BAD_IDENTITY = "bad-identity"
+    NOT_REFUSED = "not-refused"
+    SKIPPED = "skipped"
+
+
+class BadRecord(KinstreamError):
+    """A record, or some of its rows, cannot be used. It goes to dead letters and never stops the stream.
+
+    Parameters
+    ----------
+    reason : the bounded word that metrics count.
+    detail : one sentence for the person who reads the dead letter.
+    rows : the failed rows, or None when the whole record failed.
+    """
+
+    def __init__(self, reason: Reason, detail: str, rows: tuple[int, ...] | None = None) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.rows = rows

@@ -1,0 +1,81 @@
+"""What the checkpoint store asks of a folder of files, wherever it lies.
+
+Anything that goes wrong is a `CheckpointError` with the URL and the cause; only a file that is not there is a
+`FileNotFoundError`, because a reader beside a pruning owner has to expect it.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from streams.errors import CheckpointError
+
+
+def nothing() -> None:
+    """What runs between two files where no failpoint does."""
+
+
+class Damaged(CheckpointError):
+    """A file is there but is not what was written; another checkpoint may still be whole."""
+
+
+class Files(ABC):
+    """One folder and what is below it. Names are relative, with `/` between their parts.
+
+    Every method raises CheckpointError when the store refuses or fails.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = without_secret(url)
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """All bytes of a file. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def digest(self, name: str, size: int) -> tuple[str, int]:
+        """The sha256 and true size of a file said to have `size` bytes. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files directly in `folder` ("" for the top), with their sizes. Empty without a folder."""
+
+    @abstractmethod
+    def modified(self, name: str) -> float:
+        """When a file was last written, in seconds since the epoch. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def write(self, items: Iterable[tuple[str, bytes]], between: Callable[[], None] = nothing) -> None:
+        """Write or replace files, all durable on return; `between` runs from file to file."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a durable file, unless one of this name is there: then leave it and return False."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str], between: Callable[[], None] = nothing) -> None:
+        """Delete files; those already gone are passed over."""
+
+    @abstractmethod
+    def sweep(self, folder: str, before: float) -> None:
+        """Delete what a killed writer left half-written in `folder` before that time."""
+
+    @contextmanager
+    def _reported(self, action: str, name: str, failures: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, CheckpointError):
+            raise
+        except failures as error:
+            place = f"{self.url}/{name}".rstrip("/")
+            cause = str(error) or type(error).__name__
+            kind = Damaged if isinstance(error, OSError) and error.errno == errno.EIO else CheckpointError
+            raise kind(f"checkpoint store: cannot {action} {place}: {cause}") from error
+
+
+def without_secret(url: str) -> str:
+    return re.sub(r"://[^/@]*@", "://***@", url)

@@ -1,0 +1,283 @@
+"""`/healthz`, `/readyz` and `/metrics` of a worker, on threads of their own: a busy event loop delays none.
+
+It is meant for probes and Prometheus inside a trusted network, and listens on loopback unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
+
+from streams.errors import SettingsError
+
+log = logging.getLogger("kinstream.http")
+
+#: Connections answered at the same time; more are closed at once.
+MAX_CONNECTIONS: Final = 32
+#: Longest wait for a client to send or take something, and longest life of a connection.
+IDLE_SECONDS: Final = 5.0
+CONNECTION_SECONDS: Final = 30.0
+_SWEEP_SECONDS: Final = 0.2
+_JSON: Final = "application/json; charset=utf-8"
+
+Value = bool | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold.
+
+    Parameters
+    ----------
+    value : reads it now, from any thread and without waiting. None means that it never happened, and fails.
+    limit : True: the value must be true; a number: the value must not be above it.
+    """
+
+    name: str
+    value: Callable[[], Value]
+    limit: float | bool = True
+
+    def run(self) -> dict[str, Any]:
+        """Name, value, limit and whether it holds. A check that raises fails and is logged."""
+        try:
+            value = self.value()
+        except Exception:
+            log.exception("health check %r failed to answer", self.name)
+            value = None
+        if isinstance(value, float) and not math.isfinite(value):
+            value = None
+        ok = value is not None and (bool(value) if self.limit is True else value <= self.limit)
+        return {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
+
+
+class Health:
+    """Whether the process lives, and whether it does its work.
+
+    Parameters
+    ----------
+    live : what a restart would mend; nothing that waits for a broker.
+    ready : what must hold before the worker counts as up.
+    """
+
+    def __init__(self, live: Iterable[Check] = (), ready: Iterable[Check] = ()) -> None:
+        self._live = tuple(live)
+        self._ready = tuple(ready)
+
+    def live(self) -> tuple[bool, dict[str, Any]]:
+        """Whether every check of `live` holds, and the answer in words."""
+        return _answer(self._live)
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether every check of `live` and `ready` holds, and the answer in words."""
+        return _answer((*self._live, *self._ready))
+
+
+def _answer(checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
+    results = [check.run() for check in checks]
+    ok = all(result["ok"] for result in results)
+    return ok, {"status": "ok" if ok else "failing", "checks": results}
+
+
+def worker_health(
+    *,
+    loop_age: Callable[[], float | None],
+    assigned: Callable[[], bool],
+    restored: Callable[[], bool],
+    poll_age: Callable[[], float | None],
+    checkpoint_age: Callable[[], float | None],
+    loop_limit_seconds: float,
+    poll_limit_seconds: float,
+    checkpoint_limit_seconds: float,
+) -> Health:
+    """The checks of a worker.
+
+    Parameters
+    ----------
+    loop_age : seconds since the event loop last ran a heartbeat.
+    assigned : the group has said which partitions are this worker's; it may be none, for a spare worker.
+    restored : the checkpoints of all of them are loaded.
+    poll_age : seconds since the client last asked the broker for records.
+    checkpoint_age : greatest age of a partition, as `kinstream_checkpoint_age_seconds`; 0 for a spare worker.
+    """
+    return Health(
+        live=[Check("event_loop_age_seconds", loop_age, loop_limit_seconds)],
+        ready=[
+            Check("assigned", assigned),
+            Check("restored", restored),
+            Check("last_poll_age_seconds", poll_age, poll_limit_seconds),
+            Check("last_checkpoint_age_seconds", checkpoint_age, checkpoint_limit_seconds),
+        ],
+    )
+
+
+class HttpServer:
+    """Serves until it is closed. A context manager.
+
+    Parameters
+    ----------
+    port : 0 for any free one; `port` says which.
+
+    Raises
+    ------
+    SettingsError : the address cannot be listened on.
+    """
+
+    def __init__(
+        self, health: Health, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        try:
+            self._server = _Server(host, port, health, registry)
+        except (OSError, OverflowError) as error:
+            raise SettingsError(
+                f"cannot listen on {host} port {port}: {error}; change worker.http_host or worker.http_port"
+            ) from error
+        self.host = host
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_SWEEP_SECONDS,), name="kinstream-http", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Address without a path."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def close(self) -> None:
+        """Stop listening and end the connections that are open. Twice is fine."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
+        self.health = health
+        self.registry = registry
+        self._open: dict[socket.socket, float] = {}
+        self._guard = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # The one of HTTPServer asks the name server for this machine's name, which can take seconds.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        with self._guard:
+            if len(self._open) >= MAX_CONNECTIONS:
+                return False
+            self._open[request] = time.monotonic()
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        self._end_connections(time.monotonic() - CONNECTION_SECONDS)
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._end_connections(math.inf)
+
+    def _end_connections(self, opened_before: float) -> None:
+        with self._guard:
+            for connection, opened in self._open.items():
+                if opened <= opened_before:
+                    try:
+                        connection.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        continue
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that went away, or was too slow; what the routes raise is answered by the handler.
+        log.debug("connection of %s ended: %r", client_address, sys.exception())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = IDLE_SECONDS
+    protocol_version = "HTTP/1.0"
+
+    def version_string(self) -> str:
+        return "kinstream"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("%s %s", self.address_string(), format % args)
+
+    def do_GET(self) -> None:
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _JSON, _message("a request has no body here"))
+            return
+        server = cast(_Server, self.server)
+        path = self.path.partition("?")[0]
+        try:
+            if path == "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                answer = HTTPStatus.OK, content_type, encode(server.registry)
+            elif path in ("/healthz", "/readyz"):
+                ok, body = server.health.live() if path == "/healthz" else server.health.ready()
+                status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+                answer = status, _JSON, json.dumps(body).encode()
+            else:
+                answer = HTTPStatus.NOT_FOUND, _JSON, _message("there are /healthz, /readyz and /metrics")
+        except Exception:
+            log.exception("%s could not be answered", path)
+            answer = HTTPStatus.INTERNAL_SERVER_ERROR, _JSON, _message("see the log of the worker")
+        self._send(*answer)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # Called by the base class for what it cannot read, and for methods that are not served.
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"
+        self._send(HTTPStatus(code), _JSON, _message(message or HTTPStatus(code).phrase))
+
+    def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.close_connection = True
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _message(text: str) -> bytes:
+    return json.dumps({"status": text}).encode()

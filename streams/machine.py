@@ -1,0 +1,388 @@
+"""One input partition of one agent as a state machine: message in, outputs out, no clock and no IO.
+
+The worker feeds it from Kafka, replay from a log without a group, tests from a list; the state at an offset is the
+same in all three. Builders, learners and metrics are its subclasses in each package's `agent.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from streams.dead_letter import Redrive, dead_letter, redrive_of
+from streams.errors import BadRecord, LogGap, Reason
+from streams.identity import Identity, Position, Verdict, judge, read_identity
+from streams.log import Message, Output
+from streams.records import Record
+from streams.refusals import Refusals, Rows
+from streams.space import Core, Mark, Space, Status, core_state, restore_space
+from streams.state import State
+from streams.topics import partition_of
+
+
+class RecordsMissed(Exception):
+    """The client dropped records on the way; the worker seeks back to `wanted`."""
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__(f"wanted offset {wanted}")
+        self.wanted = wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a machine stands: what it is called, what it reads, what it writes.
+
+    Parameters
+    ----------
+    name, generation : of the emitter.
+    input_partitions, output_partitions : counts from the birth record.
+    output_topic : None for an agent that emits nothing.
+    skipped, accepted_gaps : input offsets that an operator told this consumer to leave out, or to go on at although
+        the log has lost records before them.
+    """
+
+    name: str
+    generation: int
+    topic: str
+    partition: int
+    input_partitions: int
+    output_topic: str | None
+    output_partitions: int
+    dead_letters: str
+    skipped: frozenset[int] = field(default_factory=frozenset)
+    accepted_gaps: frozenset[int] = field(default_factory=frozenset)
+
+
+_SKIPPED: Final = "an operator told this consumer to skip the record"
+
+#: What a machine counts about its input, besides dead letters by reason.
+COUNTED: Final = (
+    "applied",
+    "duplicates",
+    "adopted",
+    "stale_epoch",
+    "not_followed",
+    "redriven",
+    "redrives_ignored",
+)
+
+
+class Machine(ABC):
+    """State of one input partition.
+
+    Parameters
+    ----------
+    place : names and counts.
+    load_space : gives back the state of a space that was left in its checkpoint file.
+    """
+
+    def __init__(self, place: Place, load_space: Callable[[str], State] | None = None) -> None:
+        self.place = place
+        self.next_offset = 0
+        self.last_record: tuple[int, int] | None = None
+        self.refusals = Refusals()
+        self.counts: Counter[str] = Counter()
+        self.dead: Counter[str] = Counter()
+        self.changed: set[str] = set()
+        self._spaces: dict[str, Space | None] = {}
+        self._load_space = load_space
+        self._outputs: list[Output] = []
+        self._message: Message
+        #: The rows that a redrive brings back; None for the whole of a message.
+        self._rows: Rows = None
+
+    # ---- one message --------------------------------------------------------------------------------------------
+
+    def step(self, message: Message) -> list[Output]:
+        """Apply one message and return what it caused, in order.
+
+        Raises
+        ------
+        RecordsMissed : the client dropped records before this one.
+        LogGap : the log has lost outputs of an emitter that this machine follows.
+        """
+        if message.offset < self.next_offset:
+            return []
+        if message.offset > self.next_offset and message.previous >= self.next_offset:
+            raise RecordsMissed(self.next_offset)
+        self._message = message
+        self._rows = None
+        self._outputs = []
+        try:
+            self._dispatch(message)
+        except BadRecord as error:
+            self.refuse(error)
+        self.last_record = (message.offset, message.checksum())
+        self.next_offset = message.offset + 1
+        return self._outputs
+
+    def _dispatch(self, message: Message) -> None:
+        redrive = redrive_of(message)
+        skipped = message.offset in self.place.skipped
+        if redrive is not None:
+            if redrive.consumer == self.place.name:
+                self._redrive(message, redrive, skipped)
+        elif not skipped:
+            self.apply(message)
+        elif self.pass_over(message):
+            raise BadRecord(Reason.SKIPPED, _SKIPPED)
+
+    def _redrive(self, message: Message, redrive: Redrive, skipped: bool) -> None:
+        here = (redrive.topic, redrive.partition) == (message.topic, message.partition)
+        if not here or not self.refusals.holds(redrive.offset, redrive.rows):
+            self.counts["redrives_ignored"] += 1
+            return
+        # What it answers is settled, whatever comes of it: a new refusal stands under the redrive's own offset.
+        self.refusals.remove(redrive.offset, redrive.rows)
+        self._rows = redrive.rows
+        if skipped:
+            raise BadRecord(Reason.SKIPPED, _SKIPPED)
+        self.counts["redriven"] += 1
+        self.apply_again(message, redrive.rows)
+
+    def refuse(self, error: BadRecord) -> None:
+        """Send the message, or the rows that the error names, to dead letters."""
+        message = self._message
+        rows = self._rows if error.rows is None else error.rows
+        self.refusals.add(message.offset, rows)
+        self.dead[error.reason.value] += 1
+        letter = dead_letter(
+            message, self.place.name, error.reason, error.detail, rows, self.place.dead_letters
+        )
+        self._outputs.append(letter)
+
+    @abstractmethod
+    def apply(self, message: Message) -> None:
+        """Apply an ordinary message, moving marks; raise `BadRecord` with the state otherwise untouched."""
+
+    @abstractmethod
+    def apply_again(self, message: Message, rows: Rows) -> None:
+        """Apply a redriven message (those rows of it), touching no mark and no sequence."""
+
+    @abstractmethod
+    def pass_over(self, message: Message) -> bool:
+        """Move the marks as applying the message would, without looking into its body: that may be what kills.
+
+        Returns
+        -------
+        bool : whether it would have been applied.
+        """
+
+    @abstractmethod
+    def make_core(self, name: str, space: Space) -> Core:
+        """A fresh algorithm for a space."""
+
+    # ---- spaces -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+    def names(self) -> Iterable[str]:
+        return self._spaces.keys()
+
+    def find(self, name: str) -> Space | None:
+        """The space, read from its checkpoint file if it was left there; None if there is none."""
+        space = self._spaces.get(name)
+        if space is None and name in self._spaces:
+            if self._load_space is None:
+                raise RuntimeError(f"space {name!r} has no state and no file")
+            space = self._revive(name, self._load_space(name))
+            self._spaces[name] = space
+        return space
+
+    def _revive(self, name: str, state: State) -> Space:
+        space = restore_space(state)
+        core = core_state(state)
+        if core is not None:
+            space.core = self.make_core(name, space)
+            space.core.restore(core)
+        return space
+
+    def open(self, name: str) -> Space:
+        """The space for changing it; a new one if there is none."""
+        space = self.find(name)
+        if space is None:
+            space = Space()
+        self._spaces.pop(name, None)
+        self._spaces[name] = space
+        self.changed.add(name)
+        return space
+
+    def evict(self, name: str) -> None:
+        """Leave an unchanged space to its checkpoint file."""
+        if name not in self.changed:
+            self._spaces[name] = None
+
+    def resident(self) -> list[str]:
+        """Names of the spaces that are in memory, the least recently changed first."""
+        return [name for name, space in self._spaces.items() if space is not None]
+
+    # ---- chains -------------------------------------------------------------------------------------------------
+
+    def emit(self, name: str, space: Space, value: bytes) -> None:
+        """Emit an output of a space, with the next identity of its chain."""
+        topic = self.place.output_topic
+        if topic is None:
+            raise RuntimeError(f"{self.place.name} has no output topic")
+        position, previous = space.next_position(self.place.generation, self._message.offset)
+        space.emitted = position
+        identity = Identity(self.place.name, position, self.place.topic, self.place.partition, previous)
+        partition = partition_of(name, self.place.output_partitions)
+        self._outputs.append(Output(topic, name.encode(), value, identity.headers(), partition))
+
+    def receive(self, message: Message, name: str, identity: Identity | None = None) -> Identity | None:
+        """Judge a chained input and move its mark. None: a duplicate, or of an epoch that is over.
+
+        Parameters
+        ----------
+        identity : of the message, where it was read already.
+
+        Raises
+        ------
+        LogGap : the log has lost outputs before this one.
+        """
+        identity = identity or read_identity(message.headers)
+        space = self.find(name)
+        mark = None if space is None else space.marks.get(identity.emitter)
+        match judge(mark and mark.position, identity):
+            case Verdict.DUPLICATE:
+                self.counts["duplicates"] += 1
+                return None
+            case Verdict.GAP if mark is not None and not self._accepted(mark, message):
+                raise LogGap(self._gap_text(message, identity, mark.position))
+            case Verdict.ADOPT | Verdict.GAP:
+                self.counts["adopted"] += 1
+            case Verdict.TAKE:
+                pass
+        space = self.open(name)
+        space.marks[identity.emitter] = Mark(identity.position, message.offset)
+        if identity.position.epoch < space.epoch:
+            self.counts["stale_epoch"] += 1
+            return None
+        return identity
+
+    def _accepted(self, mark: Mark, message: Message) -> bool:
+        return any(mark.at < gap <= message.offset for gap in self.place.accepted_gaps)
+
+    def _gap_text(self, message: Message, identity: Identity, mark: Position) -> str:
+        before = identity.previous and identity.previous.text()
+        return (
+            f"{message.topic} partition {message.partition} offset {message.offset}: the log has lost outputs of "
+            f"{identity.emitter!r} after {mark.text()}; the next one found follows {before} "
+            f"(generation/epoch/offset/part). To go on without them: kinstream accept-gap {self.place.name} "
+            f"--partition {message.partition} --offset {message.offset}"
+        )
+
+    def space_name(self, message: Message, partition_matters: bool = True) -> str:
+        """The space that the message key names.
+
+        Raises
+        ------
+        BadRecord : no key, not UTF-8, or a key that belongs on another partition.
+        """
+        try:
+            name = (message.key or b"").decode()
+        except UnicodeDecodeError as error:
+            raise BadRecord(Reason.WRONG_KEY, "the message key is not UTF-8") from error
+        if not name:
+            raise BadRecord(Reason.WRONG_KEY, "the message key must be the space")
+        home = partition_of(name, self.place.input_partitions)
+        if partition_matters and home != message.partition:
+            detail = (
+                f"space {name!r} belongs on partition {home}: produce with the murmur2_random partitioner"
+            )
+            raise BadRecord(Reason.WRONG_KEY, detail)
+        return name
+
+    def check_key(self, record: Record, name: str) -> None:
+        """Refuse a record whose space is not its key."""
+        if record.space != name:
+            raise BadRecord(Reason.WRONG_KEY, f"the key says {name!r} and the record {record.space!r}")
+
+    # ---- checkpoints --------------------------------------------------------------------------------------------
+
+    def partition_state(self) -> State:
+        """All that belongs to no single space."""
+        state: State = {f"count.{name}": self.counts[name] for name in COUNTED}
+        state |= {f"dead.{reason}": number for reason, number in sorted(self.dead.items())}
+        state |= self.refusals.state()
+        return state
+
+    def space_states(self) -> dict[str, State]:
+        """The spaces changed since the last call of `settled`."""
+        states = {}
+        for name in sorted(self.changed):
+            space = self._spaces[name]
+            if space is not None:
+                states[name] = space.state()
+        return states
+
+    def labels(self, names: Iterable[str]) -> dict[str, str]:
+        """What a manifest says of each space, so that models can be announced without reading their files."""
+        found = {}
+        for name in names:
+            space = self._spaces[name]
+            if space is not None:
+                deleted = space.status is Status.DELETED
+                facts = {
+                    "epoch": space.epoch,
+                    "step": space.step,
+                    "deleted": deleted,
+                    "status": space.status.value,
+                }
+                found[name] = json.dumps(facts, sort_keys=True)
+        return found
+
+    def settled(self) -> None:
+        """A checkpoint holds all that has changed."""
+        self.changed.clear()
+
+    def restore(
+        self, next_offset: int, last_record: tuple[int, int] | None, state: State, names: Iterable[str]
+    ) -> None:
+        """Take over from a checkpoint; the spaces are read when they are needed."""
+        self.next_offset = next_offset
+        self.last_record = last_record
+        self.restore_partition(state)
+        self._spaces = dict.fromkeys(names)
+        self.changed.clear()
+
+    def restore_partition(self, state: State) -> None:
+        """The inverse of `partition_state`."""
+        self.counts = Counter(
+            {n.removeprefix("count."): int(v) for n, v in state.items() if n.startswith("count.")}
+        )
+        self.dead = Counter(
+            {n.removeprefix("dead."): int(v) for n, v in state.items() if n.startswith("dead.")}
+        )
+        self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
+
+    def inherit(self, state: State | None, spaces: Mapping[str, State]) -> None:
+        """Begin where another generation ended: what was declared, read and refused stays, what was learned does not.
+
+        Without the epochs, the outputs of this generation would seem older than those of the one before.
+        """
+        if state is not None:
+            self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
+        for name, old in spaces.items():
+            found = restore_space(old)
+            found.emitted, found.step = None, 0
+            self._spaces[name] = found
+            self.changed.add(name)
+
+    # ---- what a page may show: agents that show something of their own override these ---------------------------
+
+    def on_owned(self, live: bool) -> None:  # noqa: B027
+        """The partition is restored; `live` where nothing of it was ever shown."""
+
+    def on_live(self) -> None:  # noqa: B027
+        """The partition has reached the end that the log had when it was taken over."""
+
+    def on_revoked(self) -> None:  # noqa: B027
+        """The partition is somebody else's from now on."""

@@ -1,0 +1,164 @@
+"""The newest model of every space and learner, from `kinstream.models` or straight from checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fsspec import open as open_url  # type: ignore[import-untyped, unused-ignore]
+
+from streams.checkpoint_view import Seen, agents, birth_of, checkpoints, folder_of
+from streams.codec import decode
+from streams.errors import BadRecord, CheckpointError, SettingsError
+from streams.log import Message
+from streams.records import ModelVersion
+from streams.settings import Settings
+
+Models = dict[tuple[str, str], ModelVersion]
+
+
+@dataclass(slots=True)
+class Newest:
+    """The highest (generation, epoch, step) of each (space, learner). A delete is one that is gone."""
+
+    unreadable: list[str] = field(default_factory=list)
+    _found: Models = field(default_factory=dict)
+
+    def take(self, version: ModelVersion) -> None:
+        if version.epoch < 0:
+            return  # only a refused block has named that space
+        key = (version.space, version.learner)
+        if key not in self._found or _rank(self._found[key]) <= _rank(version):
+            self._found[key] = version
+
+    def read(self, messages: Iterable[Message]) -> None:
+        """Take every model record, and note what cannot be read. Tombstones say nothing new."""
+        for message in messages:
+            if message.value is None:
+                continue
+            try:
+                version = decode(message.value, ModelVersion)
+            except BadRecord as error:
+                self.unreadable.append(
+                    f"{message.topic} partition {message.partition} offset {message.offset}: {error}"
+                )
+                continue
+            assert isinstance(version, ModelVersion)
+            self.take(version)
+
+    def models(self) -> Models:
+        """Those that are not deleted, by space and learner."""
+        return {key: version for key, version in sorted(self._found.items()) if not version.deleted}
+
+
+def _rank(version: ModelVersion) -> tuple[int, int, int, int]:
+    # Announcements of one step repeat; the furthest checkpoint is the one that is kept longest.
+    return version.generation, version.epoch, version.step, version.offset
+
+
+def from_checkpoints(settings: Settings) -> Newest:
+    """The models of the settings' learners as their newest checkpoints hold them. Needs no brokers.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    newest = Newest()
+    for agent in agents(settings):
+        birth = birth_of(settings, agent) if agent.role == "learner" else None
+        if birth is not None:
+            for seen in checkpoints(settings, agent):
+                for version in _versions(seen, agent.name, str(birth.settings.get("algorithm", "?"))):
+                    newest.take(version)
+    return newest
+
+
+def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
+    manifest = seen.manifest
+    for space, file in manifest.spaces.items():
+        facts = json.loads(file.label)
+        yield ModelVersion(
+            space=space,
+            learner=learner,
+            algorithm=algorithm,
+            generation=manifest.generation,
+            epoch=facts["epoch"],
+            step=facts["step"],
+            topic=manifest.topic,
+            partition=manifest.partition,
+            offset=manifest.offset,
+            location=f"{seen.folder.url}/{file.path}",
+            sha256=file.sha256,
+            time_ms=manifest.written_ms,
+            deleted=facts["deleted"],
+        )
+
+
+def find(models: Models, space: str, learner: str | None) -> ModelVersion:
+    """The model of a space; the learner may be left out where there is only one.
+
+    Raises
+    ------
+    SettingsError : there is none, or there are several and none was named.
+    """
+    found = {name: v for (owner, name), v in models.items() if owner == space}
+    if learner is not None and learner in found:
+        return found[learner]
+    if learner is None and len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        known = sorted({owner for owner, _ in models})
+        told = f"; there are models of {', '.join(known[:20])}" if known else ", nor of any other space"
+        raise SettingsError(f"there is no model of space {space!r}{told}")
+    wanted = "say which with --learner" if learner is None else f"not {learner!r}"
+    raise SettingsError(f"space {space!r} has models of {', '.join(sorted(found))}: {wanted}")
+
+
+def data_of(version: ModelVersion, settings: Settings) -> bytes:
+    """The bytes of a model's data file, with the digest that the model record says.
+
+    It is sought in our own checkpoint store first, which may be mounted elsewhere on the worker's machine.
+
+    Raises
+    ------
+    CheckpointError : the file is not there, or is not what was announced.
+    """
+    own = folder_of(
+        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
+    )
+    name = version.location.rsplit("/", 1)[-1]
+    place = f"{own.url}/spaces/{name}"
+    try:
+        data = own.files.read(f"spaces/{name}")
+    except FileNotFoundError:
+        place = version.location
+        data = _fetched(place)
+    if hashlib.sha256(data).hexdigest() != version.sha256:
+        raise CheckpointError(f"{place}: its digest is not the one that was announced; the file is damaged")
+    return data
+
+
+def _fetched(location: str) -> bytes:
+    try:
+        with open_url(location, "rb") as file:
+            return bytes(file.read())
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
+            "is mounted elsewhere: --set checkpoints.url=URL"
+        ) from error
+    except Exception as error:  # each store brings its own errors
+        raise CheckpointError(f"{location}: {error}") from error
+
+
+def computed_with(version: ModelVersion, settings: Settings) -> dict[str, str]:
+    """The versions that the model's checkpoint was computed with; empty where that checkpoint is gone."""
+    own = folder_of(
+        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
+    )
+    try:
+        return dict(own.manifest(version.offset).versions)
+    except (CheckpointError, FileNotFoundError):
+        return {}

@@ -1,0 +1,162 @@
+"""A partition that a worker owns, and the task that serves it: batches to its thread, checkpoints when due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from streams.errors import KinstreamError
+from streams.log import Message
+from streams.machine import RecordsMissed
+from streams.parking import FAULTS, Parking
+from streams.partition import PartitionRunner
+
+log = logging.getLogger("kinstream.worker")
+
+QUEUE_SIZE: Final = 64
+#: How many waiting messages a partition applies in one go on its thread.
+BATCH: Final = 64
+ANNOUNCE_SECONDS: Final = 600.0
+LOOK_SECONDS: Final = 0.25
+Place = tuple[str, int]
+
+
+class Host(Protocol):
+    """What the task of a partition asks of its worker."""
+
+    async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any: ...
+
+    async def seek_back(self, place: Place, offset: int) -> None: ...
+
+    async def commit(self, place: Place, offset: int) -> bool: ...
+
+    def position(self, place: Place, owned: Owned) -> int: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Owned:
+    """A restored partition.
+
+    Parameters
+    ----------
+    live_at : last stable offset of the log when it was taken over.
+    live : whether nothing of it was ever shown on a metrics page.
+    careful : note each record before it is applied, until a checkpoint is past the place of a crash.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        runner: PartitionRunner,
+        host: Host,
+        parking: Parking,
+        *,
+        interval_seconds: float,
+        live_at: int,
+        live: bool,
+        careful: bool,
+    ) -> None:
+        self.place = place
+        self.runner = runner
+        self.queue: asyncio.Queue[Message] = asyncio.Queue(QUEUE_SIZE)
+        self.closing = False
+        self.task: asyncio.Task[None] | None = None
+        self.received = -1
+        self.read_bytes = self.bytes_shown = 0
+        self.busy_shown = 0.0
+        #: Monotonic time at which a checkpoint was last known to hold all that was applied.
+        self.covered_at = time.monotonic()
+        self._host = host
+        self._parking = parking
+        self._interval_seconds = interval_seconds
+        self._announced_at = time.monotonic()
+        self._committed = -1
+        self._commit_again_at = 0.0
+        self._live_at = live_at
+        self._live = live
+        self._careful = careful
+        #: Whether a fault file may still be there that progress should clear.
+        self._faults = True
+
+    async def put(self, message: Message) -> None:
+        """Hand over a message; waits while the queue is full."""
+        await self.queue.put(message)
+        self.received = message.offset
+        self.read_bytes += len(message.value or b"")
+
+    def drain(self) -> None:
+        """Forget what waits; it will be read again."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+
+    async def serve(self) -> None:
+        """Work until told to close. A fault of our own ends the process."""
+        try:
+            while not self.closing:
+                batch = await self._next_batch()
+                if batch and not self.closing:
+                    await self._work(batch)
+                await self._checkpoint_if_due()
+        except Exception as error:
+            self._note_fault(error)
+            self._host.fail(error)
+
+    async def _next_batch(self) -> list[Message]:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                batch = [await self.queue.get()]
+        except TimeoutError:
+            return []
+        while len(batch) < BATCH and not self.queue.empty():
+            batch.append(self.queue.get_nowait())
+        return batch
+
+    async def _work(self, batch: list[Message]) -> None:
+        try:
+            await self._host.run_in_thread(self._work_carefully if self._careful else self.runner.work, batch)
+        except RecordsMissed as missed:
+            where = (*self.place, missed.wanted)
+            log.info("%s partition %d: records were dropped on the way; reading again at %d", *where)
+            self.drain()
+            await self._host.seek_back(self.place, missed.wanted)
+
+    def _work_carefully(self, batch: list[Message]) -> None:
+        for message in batch:
+            self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
+            self.runner.work([message])
+
+    async def _checkpoint_if_due(self) -> None:
+        now = time.monotonic()
+        runner, host = self.runner, self._host
+        if not self._live and self._caught_up():
+            self._live = True
+            runner.machine.on_live()
+        if runner.dirty and now - runner.checkpointed_at >= self._interval_seconds:
+            await host.run_in_thread(runner.checkpoint)
+            if self._faults:
+                await host.run_in_thread(self._parking.clear_faults, *self.place)
+                self._faults = self._careful = False
+        if runner.checkpointed_offset != self._committed and now >= self._commit_again_at:
+            # Also after a restart, and after a commit that an outage swallowed.
+            self._commit_again_at = now + self._interval_seconds
+            if await host.commit(self.place, runner.checkpointed_offset):
+                self._committed = runner.checkpointed_offset
+        if now - self._announced_at >= ANNOUNCE_SECONDS:
+            self._announced_at = now
+            await host.run_in_thread(runner.announce_all)
+
+    def _caught_up(self) -> bool:
+        # Transaction markers at the end of the log have offsets and are never delivered.
+        applied = self.runner.machine.next_offset
+        return applied >= self._live_at or self._host.position(self.place, self) >= self._live_at
+
+    def _note_fault(self, error: Exception) -> None:
+        offset = self.runner.in_flight
+        if offset is not None and not isinstance(error, KinstreamError):
+            count = self._parking.record_fault(*self.place, offset, repr(error))
+            where = (*self.place, offset, count, FAULTS)
+            log.error("%s partition %d offset %d has ended the worker (%d of %d)", *where)

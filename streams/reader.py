@@ -1,0 +1,92 @@
+"""Reads a range of a topic without a group: for replay, dead letters, models. It leaves no trace on the brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from streams.clients import confluent
+from streams.cluster import Cluster
+from streams.errors import BrokerUnavailable
+from streams.log import Message
+from streams.settings import KafkaSettings
+
+#: Longest wait for the next record while the end of the range is not reached.
+PATIENCE_SECONDS = 30.0
+
+
+def ends(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
+    """First and next offset of every partition; empty where there is no such topic."""
+    view = cluster.view([topic]).topics.get(topic)
+    return {} if view is None else {p: cluster.bounds(topic, p) for p in range(view.partitions)}
+
+
+def read_range(
+    kafka: KafkaSettings,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    patience: float = PATIENCE_SECONDS,
+) -> Iterator[Message]:
+    """Yield the records of each partition's [start, stop), partition by partition in its own order.
+
+    Raises
+    ------
+    BrokerUnavailable : nothing came for `patience` seconds before the end was reached.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    left = {p: stop for p, (start, stop) in ranges.items() if start < stop}
+    if not left:
+        return
+    consumer = Consumer(
+        {
+            **confluent(kafka),
+            "group.id": "kinstream-reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    previous = {p: ranges[p][0] - 1 for p in left}
+    try:
+        consumer.assign([TopicPartition(topic, p, ranges[p][0]) for p in left])
+        last_progress = time.monotonic()
+        while left:
+            records = consumer.consume(500, timeout=0.2)
+            if not records and time.monotonic() - last_progress > patience:
+                raise BrokerUnavailable(f"{topic}: nothing came for {patience:.0f} s")
+            for record in cast(list[Any], records):
+                last_progress = time.monotonic()
+                p = int(record.partition())
+                error = record.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise BrokerUnavailable(f"{topic} partition {p}: {error.str()}")
+                if p not in left:
+                    continue
+                if error is not None:
+                    # The end of the partition: what is missing up to `stop` are transaction markers.
+                    if record.offset() >= left[p]:
+                        del left[p]
+                    continue
+                if record.offset() < left[p]:
+                    yield _message(record, previous[p])
+                    previous[p] = record.offset()
+                if record.offset() >= left[p] - 1:
+                    del left[p]
+    finally:
+        consumer.close()
+
+
+def _message(r: Any, previous: int) -> Message:
+    return Message(
+        r.topic(),
+        r.partition(),
+        r.offset(),
+        r.timestamp()[1],
+        r.key(),
+        r.value(),
+        tuple(r.headers() or ()),
+        previous,
+    )

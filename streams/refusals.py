@@ -1,0 +1,116 @@
+"""Which records, or which of their rows, a consumer has refused and not yet taken back by a redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Stands for all the rows of a record.
+WHOLE = None
+Rows = tuple[int, ...] | None
+
+
+class Refusals:
+    """Refused parts by offset. Whole records are kept as runs of offsets, so a flood of bad ones stays small."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = []
+        self._rows: dict[int, tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self._runs) + len(self._rows)
+
+    def add(self, offset: int, rows: Rows) -> None:
+        """Remember a refusal. Offsets come in rising order."""
+        if rows is not None:
+            self._rows[offset] = tuple(sorted(set(rows)))
+        elif self._runs and self._runs[-1][1] == offset - 1:
+            self._runs[-1] = (self._runs[-1][0], offset)
+        else:
+            self._runs.append((offset, offset))
+
+    def holds(self, offset: int, rows: Rows) -> bool:
+        """Whether all of those parts are refused."""
+        if rows is None:
+            return self._run_of(offset) is not None
+        return set(rows) <= set(self._rows.get(offset, ()))
+
+    def remove(self, offset: int, rows: Rows) -> None:
+        """Forget those parts, which a redrive has brought back."""
+        if rows is None:
+            at = self._run_of(offset)
+            if at is not None:
+                first, last = self._runs[at]
+                self._runs[at : at + 1] = [
+                    r for r in ((first, offset - 1), (offset + 1, last)) if r[0] <= r[1]
+                ]
+            return
+        left = tuple(row for row in self._rows.pop(offset, ()) if row not in rows)
+        if left:
+            self._rows[offset] = left
+
+    def _run_of(self, offset: int) -> int | None:
+        low, high = 0, len(self._runs)
+        while low < high:
+            middle = (low + high) // 2
+            if self._runs[middle][1] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self._runs) and self._runs[low][0] <= offset else None
+
+    def state(self) -> dict[str, NDArray[np.int64]]:
+        pairs = [(offset, row) for offset, rows in sorted(self._rows.items()) for row in rows]
+        return {
+            "refused_runs": np.array(self._runs, dtype=np.int64).reshape(-1, 2),
+            "refused_rows": np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        }
+
+    def restore(self, runs: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        self._runs = [(int(first), int(last)) for first, last in runs]
+        self._rows = {}
+        for offset, row in rows:
+            self._rows[int(offset)] = (*self._rows.get(int(offset), ()), int(row))
+
+
+def rows_text(rows: Rows) -> str:
+    """Rows as a header says them: `all`, or `0-3,7`."""
+    if rows is None:
+        return "all"
+    runs: list[list[int]] = []
+    for row in sorted(set(rows)):
+        if runs and runs[-1][1] == row - 1:
+            runs[-1][1] = row
+        else:
+            runs.append([row, row])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+#: A block never has more rows than its bytes allow; a header that names more is a lie.
+MAX_ROWS = 1_000_000
+
+
+def parse_rows(text: str) -> Rows:
+    """The inverse of `rows_text`.
+
+    Raises
+    ------
+    ValueError : not such a text.
+    """
+    if text == "all":
+        return None
+    rows: list[int] = []
+    for run in text.split(","):
+        first, _, last = run.partition("-")
+        low, high = int(first), int(last or first)
+        if not 0 <= low <= high < MAX_ROWS or len(rows) + high - low > MAX_ROWS:
+            raise ValueError(f"{text[:40]!r} names no rows")
+        rows.extend(range(low, high + 1))
+    return tuple(rows)
+
+
+def contains_all(rows: Iterable[int], size: int) -> bool:
+    """Whether the rows are all of a block of `size`."""
+    return len(set(rows)) >= size

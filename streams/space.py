@@ -1,0 +1,138 @@
+"""What an agent knows of one space, and its form in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from streams.identity import Position
+from streams.records import Declaration
+from streams.state import State
+
+_CORE = "core."
+
+
+class Core(Protocol):
+    """The algorithm of one space: a builder, a learner, or the tallies of the metrics agent."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+class Status(StrEnum):
+    """A deleted space keeps its epoch as a gravestone."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DELETED = "deleted"
+
+
+class Mark(NamedTuple):
+    """The last output of an emitter that was applied or refused, and the input offset at which it was found."""
+
+    position: Position
+    at: int
+
+    def text(self) -> str:
+        return f"{self.position.text()}@{self.at}"
+
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        position, _, at = text.partition("@")
+        return cls(Position.parse(position), int(at))
+
+
+@dataclass(slots=True)
+class Space:
+    """State of one space.
+
+    Parameters
+    ----------
+    epoch : events offset of its last create, reset or delete; -1 before anything was applied.
+    marks : per emitter whose outputs are the input here.
+    emitted : position of the last output emitted for this space.
+    loads : per load, the last sequence applied or refused.
+    step : constraints accepted by the model in this epoch.
+    core : the algorithm, or None where it holds nothing yet.
+    """
+
+    epoch: int = -1
+    status: Status = Status.ACTIVE
+    declaration: Declaration | None = None
+    marks: dict[str, Mark] = field(default_factory=dict)
+    emitted: Position | None = None
+    loads: dict[str, int] = field(default_factory=dict)
+    step: int = 0
+    core: Core | None = None
+
+    def begin(self, epoch: int, declaration: Declaration | None, status: Status = Status.ACTIVE) -> None:
+        """Start a new epoch: what was learned is gone, the marks of the inputs stay."""
+        self.epoch = epoch
+        self.status = status
+        self.declaration = declaration
+        self.loads = {}
+        self.step = 0
+        self.core = None
+
+    def next_position(self, generation: int, offset: int) -> tuple[Position, Position | None]:
+        """Position of the next output caused by the input at `offset`, and its predecessor in the chain."""
+        before = self.emitted
+        if before is None or (before.generation, before.epoch) != (generation, self.epoch):
+            return Position(generation, self.epoch, offset, 0), None
+        part = before.part + 1 if before.offset == offset else 0
+        return Position(generation, self.epoch, offset, part), before
+
+    def state(self) -> State:
+        declaration = None
+        if self.declaration is not None:
+            d = self.declaration
+            declaration = {
+                "modalities": [list(m) for m in d.modalities],
+                "labels": d.labels,
+                "scaler": d.scaler,
+            }
+        state: State = {
+            "epoch": self.epoch,
+            "status": self.status.value,
+            "declaration": json.dumps(declaration, sort_keys=True),
+            "marks": json.dumps(
+                {emitter: mark.text() for emitter, mark in self.marks.items()}, sort_keys=True
+            ),
+            "emitted": "" if self.emitted is None else self.emitted.text(),
+            "loads": json.dumps(self.loads, sort_keys=True),
+            "step": self.step,
+            "has_core": self.core is not None,
+        }
+        if self.core is not None:
+            state |= {_CORE + name: value for name, value in self.core.state().items()}
+        return state
+
+
+def core_state(state: State) -> State | None:
+    """The algorithm's part of a space's state, or None where it held nothing."""
+    if not state["has_core"]:
+        return None
+    return {name.removeprefix(_CORE): value for name, value in state.items() if name.startswith(_CORE)}
+
+
+def restore_space(state: State) -> Space:
+    """The inverse of `Space.state`, without the algorithm."""
+    raw: dict[str, Any] | None = json.loads(str(state["declaration"]))
+    declaration = None
+    if raw is not None:
+        sizes = tuple((str(name), int(size)) for name, size in raw["modalities"])
+        declaration = Declaration(sizes, raw["labels"], raw["scaler"])
+    emitted = str(state["emitted"])
+    marks: dict[str, str] = json.loads(str(state["marks"]))
+    return Space(
+        epoch=int(state["epoch"]),
+        status=Status(str(state["status"])),
+        declaration=declaration,
+        marks={emitter: Mark.parse(text) for emitter, text in marks.items()},
+        emitted=Position.parse(emitted) if emitted else None,
+        loads=json.loads(str(state["loads"])),
+        step=int(state["step"]),
+    )

@@ -1,0 +1,388 @@
+"""The worker process: a faust app on the Kinstream transport, one task for each owned partition.
+
+The event loop only moves messages; machines, kernels and checkpoints run on threads. Whatever is not a record's own
+fault ends the process at once, and the supervisor starts it again from the checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from streams.agent import AgentSpec
+from streams.clients import confluent_producer, faust_broker
+from streams.cluster import Cluster
+from streams.emitter import Emitter
+from streams.errors import (
+    CheckpointError,
+    DeliveryError,
+    GenerationMismatch,
+    KinstreamError,
+    LogGap,
+    PartitionParked,
+    SettingsError,
+)
+from streams.generation import Generation
+from streams.log import Message
+from streams.owned import QUEUE_SIZE, Owned, Place
+from streams.settings import Settings
+from streams.supervisor import CRASHED, REFUSED, RESTART, hold_on_to_supervisor
+from streams.watchdog import Progress, Watchdog
+from streams.worker_view import WorkerView
+
+log = logging.getLogger("kinstream.worker")
+
+
+class Worker:
+    """One process of one agent.
+
+    Parameters
+    ----------
+    spec : which agent.
+    generation : its opened generation: birth record and checkpoint stores.
+    """
+
+    def __init__(self, spec: AgentSpec, settings: Settings, generation: Generation) -> None:
+        self.spec = spec
+        self.settings = settings
+        self.generation = generation
+        self.input_topic = settings.topic(spec.input_role)
+        self.cluster = Cluster(settings.kafka)
+        self.emitter = Emitter(
+            confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
+        )
+        self.owned: dict[Place, Owned] = {}
+        self.parked: dict[Place, int] = {}
+        self.pool = ThreadPoolExecutor(32, "partition")
+        self.assigned = False
+        self._loop_seen_at = time.monotonic()
+        self._rebalancing_since: float | None = time.monotonic()
+        self._stop = asyncio.Event()
+        self._restoring = asyncio.Lock()
+        self._failure: BaseException | None = None
+        self.watchdog = Watchdog(
+            self,
+            Cluster(settings.kafka),
+            stall_seconds=settings.worker.stall_seconds,
+            rebalance_seconds=settings.worker.rebalance_limit_seconds,
+            on_stall=self._on_stall,
+            group=(generation.group, self.input_topic, generation.birth.input_partitions)
+            if generation.birth.cluster_id
+            else None,
+        )
+        self.app = self._make_app()
+        self.view = WorkerView(self)
+
+    # ---- the faust app ------------------------------------------------------------------------------------------
+
+    def _make_app(self) -> Any:
+        import faust
+
+        from streams.transport import RUN
+
+        w = self.settings.worker
+        app: Any = faust.App(
+            self.generation.group,
+            **faust_broker(self.settings.kafka),
+            autodiscover=False,
+            store="memory://",
+            web_enabled=False,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            table_standby_replicas=0,
+            consumer_auto_offset_reset="none",
+            stream_wait_empty=False,
+            stream_buffer_maxsize=QUEUE_SIZE // RUN,
+            consumer_max_fetch_size=4 * 1024 * 1024,
+            broker_session_timeout=w.session_timeout_seconds,
+            broker_heartbeat_interval=w.heartbeat_interval_seconds,
+        )
+        # faust makes folders for tables at its start; there are none.
+        app._create_directories = lambda: None
+        app.kinstream_restore = self.restore
+        app.on_partitions_revoked.connect(self._on_revoked, weak=False)
+        app.on_rebalance_complete.connect(self._on_rebalance_complete, weak=False)
+        topic = app.topic(
+            self.input_topic,
+            key_type=bytes,
+            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",
+            acks=False,
+        )
+
+        async def deliver(stream: Any) -> None:
+            async for event in stream.events():
+                for message in (*event.message.earlier, event.message):
+                    await self.deliver(message)
+
+        app.agent(topic, name=self.generation.group)(deliver)
+        return app
+
+    async def deliver(self, message: Any) -> None:
+        """Hand a message to its partition's task; what nobody owns any more is read again by its next owner."""
+        owned = self.owned.get((message.topic, message.partition))
+        if owned is None or owned.closing:
+            return
+        value = Message(
+            message.topic,
+            message.partition,
+            message.offset,
+            int((message.timestamp or 0) * 1000),
+            message.key,
+            message.value,
+            tuple(message.headers or ()),
+            message.previous,
+        )
+        await owned.put(value)
+
+    # ---- taking over and giving back ----------------------------------------------------------------------------
+
+    async def restore(self, assigned: set[Any]) -> Mapping[Any, int]:
+        """Take over the assigned partitions; returns the offset that each wants next."""
+        async with self._restoring:
+            if self._stop.is_set():
+                # faust seeks once more when the flow stops; what was given back must not be taken over again.
+                return {}
+            offsets = {}
+            loop = asyncio.get_running_loop()
+            for tp in sorted(tp for tp in assigned if tp.topic == self.input_topic):
+                place = (tp.topic, tp.partition)
+                owned = self.owned.get(place)
+                if owned is None and place not in self.parked:
+                    try:
+                        owned = await loop.run_in_executor(self.pool, self._take_over, tp.partition)
+                    except PartitionParked as error:
+                        log.error("%s", error)
+                        self.parked[place] = self.generation.parking.parked_offset(*place) or 0
+                    except Exception as error:
+                        self.fail(error)
+                        raise
+                    else:
+                        self.owned[place] = owned
+                        self.view.assign(place, owned)
+                        owned.task = asyncio.create_task(owned.serve())
+                if owned is None:
+                    self.app.consumer.pause_partitions({tp})
+                    offsets[tp] = self.parked[place]
+                else:
+                    offsets[tp] = owned.runner.machine.next_offset
+            self.assigned = True
+            return offsets
+
+    def _take_over(self, partition: int) -> Owned:
+        self.generation.mark_started(partition)
+        runner = self.generation.runner(partition, self.emitter)
+        start, end = self.cluster.bounds(self.input_topic, partition)
+        for note in runner.restore(self.generation.birth_offset(partition), start, end):
+            log.warning("%s", note)
+        self.generation.verify_last_record(runner.manifest, start)
+        machine = runner.machine
+        log.info("%s partition %d: reading on at %d", self.input_topic, partition, machine.next_offset)
+        unseen = runner.manifest is None
+        machine.on_owned(live=unseen)
+        return Owned(
+            (self.input_topic, partition),
+            runner,
+            self,
+            self.generation.parking,
+            interval_seconds=self.settings.checkpoints.interval_seconds,
+            live_at=end,
+            live=unseen,
+            careful=os.environ.get(CRASHED) == "1",
+        )
+
+    async def _on_revoked(self, app: Any, revoked: set[Any], **kwargs: Any) -> None:
+        self._rebalancing_since = time.monotonic()
+        self.assigned = False
+        limit = self.settings.worker.session_timeout_seconds
+        # A take-over that is still under way belongs to the assignment that ends here.
+        async with self._restoring:
+            places = {(tp.topic, tp.partition) for tp in revoked}
+            leaving = [place for place in self.owned if place in places]
+            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in leaving))
+        for tp in revoked:
+            self.parked.pop((tp.topic, tp.partition), None)
+
+    async def _give_back(self, place: Place, limit: float, confirm_seconds: float) -> None:
+        owned = self.owned[place]
+        owned.closing = True
+        owned.drain()
+        self.view.revoke(place)
+        assert owned.task is not None
+        done, _ = await asyncio.wait({owned.task}, timeout=limit)
+        if not done:
+            self.fail(
+                TimeoutError(
+                    f"{place[0]} partition {place[1]}: the kernel did not return within {limit:.0f} s"
+                )
+            )
+            return
+        # Not before: what ran until now still counts into what the machine shows.
+        owned.runner.machine.on_revoked()
+        if self._failure is None and owned.runner.dirty:
+            loop = asyncio.get_running_loop()
+            try:
+                offset = await loop.run_in_executor(self.pool, owned.runner.checkpoint, confirm_seconds)
+            except KinstreamError as error:
+                # The next owner repeats what is behind the last checkpoint, with the same identities. A delivery
+                # that failed forbids another send, so the process ends with it.
+                self.fail(error)
+                return
+            if self._stop.is_set():
+                await self.commit(place, offset)
+        self.owned.pop(place, None)
+
+    async def _on_rebalance_complete(self, app: Any, **kwargs: Any) -> None:
+        self._rebalancing_since = None
+
+    # ---- what the task of a partition asks of its worker --------------------------------------------------------
+
+    async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Run something that may take long away from the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, call, *arguments)
+
+    async def seek_back(self, place: Place, offset: int) -> None:
+        """Read a partition again from `offset`."""
+        await self.app.consumer.seek_back(_tp(place), offset)
+
+    async def commit(self, place: Place, offset: int) -> bool:
+        """Write the group's offset, for lag tools; whether the brokers took it."""
+        return bool(await self.app.consumer.commit_for_tools({_tp(place): offset}))
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """End the process without another send."""
+        if self._failure is None:
+            self._failure = error
+            log.critical("%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
+            sys.stderr.flush()
+            os._exit(REFUSED if isinstance(error, (GenerationMismatch, LogGap, SettingsError)) else RESTART)
+
+    def _on_stall(self, verdict: str) -> None:
+        log.critical("Stalled: %s; ending the process", verdict)
+        sys.stderr.flush()
+        os._exit(RESTART)
+
+    def _stop_soon(self) -> None:
+        if not self._stop.is_set():
+            log.info("stopping")
+            timer = threading.Timer(self.settings.worker.shutdown_seconds, self._stop_hard)
+            timer.daemon = True
+            timer.start()
+        self._stop.set()
+
+    def _stop_hard(self) -> None:
+        log.critical("not stopped within %.0f s; ending hard", self.settings.worker.shutdown_seconds)
+        sys.stderr.flush()
+        os._exit(RESTART)
+
+    # ---- what the watchdog and the health page see --------------------------------------------------------------
+
+    def progress(self) -> Mapping[Place, Progress]:
+        found = {}
+        for place, owned in list(self.owned.items()):
+            machine = owned.runner.machine
+            position = self.position(place, owned)
+            waiting = not owned.queue.empty()
+            found[place] = Progress(
+                position, machine.next_offset, owned.runner.in_flight is not None or waiting
+            )
+        return found
+
+    def position(self, place: Place, owned: Owned) -> int:
+        """The offset applied next; past what follows the last record where that is never delivered (markers)."""
+        applied: int = owned.runner.machine.next_offset
+        consumer = self.app.consumer
+        # What the client has returned and nobody has applied may be on its way, or was dropped there.
+        at = consumer.client_position(*place) if consumer.last_returned(*place) < applied else None
+        return applied if at is None else max(applied, int(at))
+
+    def polled_at(self) -> float | None:
+        """Monotonic time at which the client last asked for records."""
+        # faust makes its consumer when it is first asked for, on the loop of whoever asks: not the page's thread.
+        found: float | None = self.app.consumer.polled_at if self.assigned else None
+        return found
+
+    def rebalancing_since(self) -> float | None:
+        return self._rebalancing_since
+
+    def loop_seen_at(self) -> float:
+        return self._loop_seen_at
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until stopped; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_soon)
+        hold_on_to_supervisor()
+        self._loop_seen_at = time.monotonic()
+        self.watchdog.start()
+        log.info(
+            "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
+        )
+        self.app.loop = loop
+        self.app.finalize()
+        await self.app.start()
+        while not self._stop.is_set():
+            self._loop_seen_at = time.monotonic()
+            if self.app.crashed:
+                self.fail(self.app.crash_reason or RuntimeError("the faust app crashed"))
+            try:
+                self.emitter.check()
+            except DeliveryError as error:
+                self.fail(error)
+            self._look_at_parked()
+            self.view.refresh()
+            try:
+                async with asyncio.timeout(0.5):
+                    await self._stop.wait()
+            except TimeoutError:
+                continue
+        await self._shut_down()
+        return 0
+
+    def _look_at_parked(self) -> None:
+        for (topic, partition), offset in list(self.parked.items()):
+            if self.generation.parking.parked_offset(topic, partition) != offset:
+                self.fail(PartitionParked(f"{topic} partition {partition} is no longer parked"))
+
+    async def _shut_down(self) -> None:
+        self.watchdog.stop()
+        self.app.consumer.stop_flow()
+        limit = self.settings.worker.shutdown_seconds
+        await asyncio.gather(*(self._finish(place, limit) for place in list(self.owned)))
+        try:
+            # With the brokers away, aiokafka may not come to an end; everything that counts is done.
+            await asyncio.wait_for(self.app.stop(), limit / 2)
+        except TimeoutError:
+            log.warning("the group could not be left in order; the brokers will notice")
+        self.view.close()
+        self.emitter.close(1.0)
+
+    async def _finish(self, place: Place, limit: float) -> None:
+        owned = self.owned[place]
+        await self._give_back(place, limit, limit / 2)
+        if place not in self.owned and not owned.runner.dirty:
+            self.generation.mark_final(place[1], owned.runner.machine.next_offset)
+
+
+def _tp(place: Place) -> Any:
+    from faust.types import TP
+
+    return TP(*place)
+
+
+def _expected(error: BaseException) -> bool:
+    return isinstance(error, (KinstreamError, DeliveryError, CheckpointError, TimeoutError))

@@ -1,0 +1,132 @@
+"""A whole system over an in-process log, with its checkpoints and birth records, for the command line to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import cli
+from learners.agent import learner_spec
+from processors.agent import builder_spec
+from streams.agent import AgentSpec
+from streams.birth import Birth, settings_digest, write_birth
+from streams.codec import encode
+from streams.identity import Headers
+from streams.log import Message
+from streams.records import Action, Control, Declaration
+from streams.settings import Settings
+from tests.support.memory_log import MemoryLog
+from tests.support.pipeline import Agent, samples, settings
+
+EVENTS = "kinstream.events"
+LETTERS = "kinstream.dead-letters"
+TOML = """
+[builders.one-pass]
+kind = "one-pass"
+seed = 3
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+gamma = 0.01
+
+[learners.copml]
+kind = "copml"
+from = ["one-pass"]
+
+[checkpoints]
+url = "{root}"
+"""
+
+
+class System:
+    """One builder and two learners. `run` applies all that waits and checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "checkpoints"
+        self.log = MemoryLog(partitions=2)
+        self.settings: Settings = settings(checkpoints={"url": str(self.root)})
+        (folder / "kinstream.toml").write_text(TOML.format(root=self.root), encoding="utf-8")
+        specs = [builder_spec(self.settings, "one-pass")]
+        specs += [learner_spec(self.settings, name) for name in ("opml", "copml")]
+        self.agents = [Agent(spec, self.settings, self.log, self.root) for spec in specs]
+        for spec in specs:
+            write_birth(str(self.root), self._birth(spec))
+
+    def _birth(self, spec: AgentSpec) -> Birth:
+        topic = self.settings.topic(spec.input_role)
+        digest = settings_digest(spec.shaping)
+        return Birth(
+            spec.application, 1, digest, spec.shaping, {0: 0, 1: 0}, "cluster", topic, None, 2, {}, 1_000
+        )
+
+    def control(self, space: str, action: Action, declaration: Declaration | None = None) -> None:
+        self.log.append(EVENTS, space.encode(), encode(Control(space, action, 1, declaration)))
+
+    def samples(self, space: str, number: int = 6, **options: Any) -> None:
+        for value in samples(space, number, **options):
+            self.log.append(EVENTS, space.encode(), value)
+
+    def run(self) -> None:
+        for agent in self.agents:
+            agent.run()
+
+    def cli(self, *arguments: str, input: str | None = None) -> Result:
+        """Run a command; an error of ours is the result's exception, as `main` gets it."""
+        config = str(self.folder / "kinstream.toml")
+        return CliRunner().invoke(cli, ["--config", config, *arguments], input=input)
+
+    def letters(self) -> list[Message]:
+        return [m for p in range(self.log.partitions) for m in self.log.read(LETTERS, p, 0)]
+
+
+def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
+    """Give the commands the in-process log where they would ask for brokers."""
+
+    def ends(cluster: Any, topic: str) -> dict[int, tuple[int, int]]:
+        return {p: (0, log.end(topic, p)) for p in range(log.partitions)}
+
+    def read_range(
+        kafka: Any, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
+    ) -> Iterator[Message]:
+        for partition, (start, stop) in ranges.items():
+            yield from (m for m in log.read(topic, partition, start) if m.offset < stop)
+
+    class FakeCluster:
+        def __init__(self, kafka: Any) -> None: ...
+
+        def view(self, topics: list[str]) -> Any:
+            return SimpleNamespace(topics={t: SimpleNamespace(partitions=log.partitions) for t in topics})
+
+        def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
+            later = [m.offset for m in log.read(topic, partition, 0) if m.timestamp_ms >= time_ms]
+            return min(later) if later else None
+
+    class FakeEmitter:
+        def __init__(
+            self, config: dict[str, Any], on_delivery: Callable[[str, int, int], None] | None = None
+        ) -> None:
+            self._on_delivery = on_delivery
+
+        def send(
+            self, topic: str, key: bytes, value: bytes, headers: Headers = (), partition: int | None = None
+        ) -> None:
+            offset = log.append(topic, key, value, headers, partition)
+            if self._on_delivery is not None:
+                self._on_delivery(topic, -1 if partition is None else partition, offset)
+
+        def confirm(self, deadline_seconds: float) -> None: ...
+
+        def close(self) -> None: ...
+
+    patch.setenv("KAFKA_BOOTSTRAP_SERVERS", "nowhere.invalid:9092")
+    patch.setattr("streams.cluster.Cluster", FakeCluster)
+    patch.setattr("streams.emitter.Emitter", FakeEmitter)
+    patch.setattr("streams.reader.ends", ends)
+    patch.setattr("streams.reader.read_range", read_range)

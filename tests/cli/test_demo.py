@@ -1,0 +1,89 @@
+"""`kinstream demo`, the command behind `make run`: it ends by itself, again and again, and Ctrl-C ends it too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "demo", *options],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "140"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def of_folder(folder: Path) -> list[psutil.Process]:
+    """Processes that the demonstration in that folder started."""
+    found = []
+    for process in psutil.process_iter(["cwd"]):
+        if process.info["cwd"] == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def logs(folder: Path) -> str:
+    return "".join(path.read_text() for path in sorted(folder.glob(".kinstream/demo/logs/*.log")))
+
+
+@pytest.mark.timeout(400)
+def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: Path) -> None:
+    for _ in range(2):
+        process = demo(tmp_path, "--rate", "5000", "--repeat", "1")
+        output, _unused = process.communicate(timeout=180)
+        assert process.returncode == 0, output + logs(tmp_path)
+        assert of_folder(tmp_path) == []
+        for word in ("euclidean", "opml", "copml", "5-NN error", "Checkpoints:", "models export"):
+            assert word in output
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("moment", ["starting", "running"])
+def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path, moment: str) -> None:
+    process = demo(tmp_path, "--rate", "50")
+    wanted = tmp_path / ".kinstream/demo/logs" / ("metrics.log" if moment == "starting" else "producer.log")
+    limit = time.monotonic() + 120
+    while not wanted.exists():
+        assert time.monotonic() < limit and process.poll() is None, logs(tmp_path)
+        time.sleep(0.05)
+    began = time.monotonic()
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert time.monotonic() - began < 10
+    assert process.returncode == 130
+    assert of_folder(tmp_path) == []
+
+
+@pytest.mark.timeout(200)
+def test_it_stays_up_when_told_to(tmp_path: Path) -> None:
+    process = demo(tmp_path, "--rate", "5000", "--repeat", "1", "--keep-running")
+    assert process.stdout is not None
+    address = None
+    for line in process.stdout:
+        if "Prometheus:" in line:
+            address = line.split("Prometheus:")[1].split()[0]
+        if "Ctrl-C" in line:
+            break
+    assert address is not None, logs(tmp_path)
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        assert b"kinstream_constraints_seen_total" in answer.read()
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert of_folder(tmp_path) == []

@@ -1,0 +1,212 @@
+"""`kinstream models`: the newest of each space and learner, and files that do what the learner does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from learners.base import Learner
+from learners.export import encode, export, learner_from, linear_map
+from learners.registry import create
+from streams.codec import encode as encode_record
+from streams.errors import CheckpointError, SettingsError
+from streams.log import Message
+from streams.models_view import Newest
+from streams.records import Action, Declaration, ModelVersion
+from tests.cli.system import System
+
+VERSION = ModelVersion("a", "opml", "opml/1", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
+
+
+def core(system: System, learner: str, space: str) -> Any:
+    agent = next(a for a in system.agents if a.spec.name == learner)
+    spaces = (runner.machine.find(space) for runner in agent.runners.values())
+    return next(s for s in spaces if s is not None).core
+
+
+# ---- which is the newest ----------------------------------------------------------------------------------------
+
+
+def read(*versions: ModelVersion | None) -> Newest:
+    newest = Newest()
+    values = [None if v is None else encode_record(v) for v in versions]
+    newest.read(Message("m", 0, n, 0, b"key", value, (), n - 1) for n, value in enumerate(values))
+    return newest
+
+
+def test_the_highest_generation_epoch_and_step_wins_in_any_order() -> None:
+    versions = [
+        replace(VERSION, generation=2, epoch=5, step=1),
+        replace(VERSION, generation=1, epoch=9, step=99),
+        replace(VERSION, generation=2, epoch=5, step=3),
+        replace(VERSION, generation=2, epoch=4, step=50),
+    ]
+    for order in (versions, versions[::-1]):
+        assert read(*order).models() == {("a", "opml"): versions[2]}
+
+
+def test_a_delete_removes_the_model_and_a_late_writer_does_not_bring_it_back() -> None:
+    gone = replace(VERSION, epoch=6, step=0, deleted=True)
+    assert read(VERSION, gone).models() == {}
+    assert read(gone, VERSION).models() == {}
+    again = replace(VERSION, epoch=7, step=1)
+    assert read(VERSION, gone, again).models() == {("a", "opml"): again}
+
+
+def test_learners_and_spaces_are_kept_apart_and_rubbish_is_told() -> None:
+    newest = read(VERSION, None, replace(VERSION, learner="copml"), replace(VERSION, space="b"))
+    newest.read([Message("m", 3, 7, 0, b"k", b"rubbish", (), 6)])
+    assert list(newest.models()) == [("a", "copml"), ("a", "opml"), ("b", "opml")]
+    assert [line.partition(":")[0] for line in newest.unreadable] == ["m partition 3 offset 7"]
+
+
+# ---- the commands -----------------------------------------------------------------------------------------------
+
+
+def test_topic_and_checkpoints_list_the_same_models(system: System) -> None:
+    system.samples("a")
+    system.samples("b", 3)
+    system.control("gone", Action.CREATE)
+    system.control("gone", Action.DELETE)
+    system.run()
+    lists = []
+    for arguments in ((), ("--checkpoints",)):
+        result = system.cli("models", "list", "--json", *arguments)
+        assert result.exit_code == 0, result.output
+        lists.append(json.loads(result.stdout))
+    assert lists[0] == lists[1]
+    assert [(m["space"], m["learner"]) for m in lists[0]] == [
+        ("a", "copml"),
+        ("a", "opml"),
+        ("b", "copml"),
+        ("b", "opml"),
+    ]
+    assert len(system.cli("models", "list").stdout.splitlines()) == 5
+
+
+def test_show_says_every_field_and_whether_the_file_is_whole(system: System) -> None:
+    system.samples("a")
+    system.run()
+    result = system.cli("models", "show", "a", "--learner", "opml", "--json")
+    shown = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert shown["algorithm"] == "opml/1"
+    assert shown["file"].startswith("whole")
+    file = Path(shown["location"])
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    result = system.cli("models", "show", "a", "--learner", "opml")
+    assert result.exit_code == 1
+    assert "its digest is not the one that was announced" in result.stdout
+    file.unlink()
+    result = system.cli("models", "show", "a", "--learner", "opml")
+    assert result.exit_code == 1
+    assert "not there" in result.stdout
+
+
+def test_a_model_that_is_not_there_is_said_with_those_that_are(system: System) -> None:
+    system.samples("a")
+    system.run()
+    for arguments, said in (
+        (("nobody",), "there are models of a"),
+        (("a",), "has models of copml, opml: say which with --learner"),
+        (("a", "--learner", "other"), "has models of copml, opml: not 'other'"),
+    ):
+        result = system.cli("models", "show", *arguments)
+        assert isinstance(result.exception, SettingsError)
+        assert said in str(result.exception)
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+@pytest.mark.parametrize("scaler", ["none", "unit", "zscore"])
+def test_an_exported_file_does_what_the_learner_does(system: System, form: str, scaler: str) -> None:
+    system.control("a", Action.CREATE, Declaration((("x", 4),), "any", scaler))
+    system.samples("a", 60)
+    system.run()
+    file = system.folder / f"a.{form}"
+    result = system.cli("models", "export", "a", "--learner", "opml", "-o", str(file))
+    assert result.exit_code == 0, repr(result.exception)
+    if form == "npz":
+        with np.load(file, allow_pickle=False) as found:
+            matrix, offset, metadata = found["map"], found["offset"], json.loads(str(found["metadata"]))
+    else:
+        with safe_open(file, "np") as found:
+            matrix, offset, metadata = found.get_tensor("map"), found.get_tensor("offset"), found.metadata()
+    X = np.random.default_rng(1).normal(size=(20, 4))
+    learner = core(system, "opml", "a")
+    raw = X / np.linalg.norm(X, axis=1, keepdims=True) if scaler == "unit" else X
+    np.testing.assert_allclose(raw @ matrix.T + offset, learner.transform(X), rtol=1e-12, atol=1e-12)
+    assert not np.allclose(matrix, np.eye(4))
+    assert metadata["scaler"] == ("unit" if scaler == "unit" else "none")
+    assert (metadata["space"], metadata["learner"], metadata["algorithm"]) == ("a", "opml", "opml/1")
+    assert json.loads(metadata["versions"])["numpy"] == np.__version__
+
+
+def test_an_export_needs_no_brokers_with_checkpoints(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    system.samples("a")
+    system.run()
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS")
+    file = system.folder / "a.npz"
+    result = system.cli("models", "export", "a", "--learner", "copml", "--checkpoints", "-o", str(file))
+    assert result.exit_code == 0, repr(result.exception)
+    assert file.exists()
+
+
+def test_a_space_in_which_nothing_was_learned_has_no_export(system: System) -> None:
+    system.control("a", Action.CREATE)
+    system.run()
+    result = system.cli("models", "export", "a", "--learner", "opml", "-o", str(system.folder / "a.npz"))
+    assert isinstance(result.exception, CheckpointError)
+    assert "nothing has been learned" in str(result.exception)
+    assert not (system.folder / "a.npz").exists()
+
+
+# ---- the matrix -------------------------------------------------------------------------------------------------
+
+
+def learned(dtype: str = "float64", scaler: str = "none", guard: str = "clip", d: int = 6) -> Learner:
+    draw = np.random.default_rng(5)
+    gamma = 0.2 if guard == "normalise" else 0.05
+    learner = create("opml", gamma=gamma, scaler=scaler, guard=guard, dtype=dtype, warm_up=20)
+    spread = np.linspace(0.1, 30.0, d)
+    triplets = [draw.normal(size=(300, d)) * spread + 100.0 for _ in range(3)]
+    learner.learn_triplets(*triplets)  # type: ignore[attr-defined]
+    return learner
+
+
+@pytest.mark.parametrize("guard", ["clip", "normalise"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("scaler", ["none", "unit", "zscore", "minmax"])
+def test_map_and_offset_are_the_transform(scaler: str, dtype: str, guard: str) -> None:
+    learner = learned(dtype, scaler, guard)
+    matrix, offset, left = linear_map(learner)
+    X = np.random.default_rng(6).normal(size=(50, 6)) * 10.0 + 100.0
+    raw = X / np.linalg.norm(X, axis=1, keepdims=True) if left == "unit" else X
+    wanted = learner.transform(X)
+    tolerance = (1e-10 if dtype == "float64" else 1e-4) * max(1.0, float(np.abs(wanted).max()))
+    np.testing.assert_allclose(raw @ matrix.T + offset, wanted, rtol=0, atol=tolerance)
+    assert left == ("unit" if scaler == "unit" else "none")
+
+
+def test_equal_models_are_equal_npz_files_and_other_formats_are_refused() -> None:
+    made = export(learned(), VERSION, {})
+    assert encode(made, "npz") == encode(export(learned(), VERSION, {}), "npz")
+    with pytest.raises(SettingsError, match="npz, safetensors, not 'csv'"):
+        encode(made, "csv")
+
+
+def test_a_state_of_other_hyper_parameters_is_refused(system: System) -> None:
+    system.samples("a")
+    system.run()
+    shown = json.loads(system.cli("models", "show", "a", "--learner", "opml", "--json").stdout)
+    data = Path(shown["location"]).read_bytes()
+    assert learner_from(data, "opml", {"gamma": 0.01}).algorithm == "opml/1"
+    with pytest.raises(SettingsError, match="dtype"):
+        learner_from(data, "opml", {"dtype": "float32"})

@@ -1,0 +1,92 @@
+"""Fixtures for tests on a real Kafka, and the promise that no process is left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.jars import missing
+from tests.kafka.proxy import FreezingProxy
+from tests.leftovers import Session
+
+#: In CI nothing is left out: what a test needs must be there.
+CI = os.environ.get("CI") == "true"
+BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka"}
+_left_out: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if BROKER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker("kafka")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Last, so that what `-m` has left out is not counted.
+    wanted = [item for item in items if item.get_closest_marker("kafka")]
+    reason = missing() if wanted else None
+    if reason is None:
+        return
+    if CI:
+        raise pytest.UsageError(f"CI=true, and the tests on a real Kafka cannot run: {reason}")
+    for item in wanted:
+        item.add_marker(pytest.mark.skip(reason=f"real Kafka: {reason}"))
+        _left_out.append(item.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _left_out:
+        terminalreporter.section("left out")
+        terminalreporter.write_line(f"{len(_left_out)} tests on a real Kafka were left out: {missing()}")
+        for name in _left_out:
+            terminalreporter.write_line(f"  {name}")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker for the whole session; use topic prefixes of your own, and do not kill it."""
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A broker for one test, which may kill it."""
+    with KafkaBroker(tmp_path / "kafka") as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxied_kafka(tmp_path: Path) -> Iterator[tuple[KafkaBroker, FreezingProxy]]:
+    """A broker for one test and a proxy in front of it; who bootstraps at the proxy stays on it."""
+    with FreezingProxy() as proxy, KafkaBroker(tmp_path / "kafka", advertised_port=proxy.port) as broker:
+        proxy.target = broker.proxied_port
+        yield broker, proxy
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder of the real data sets (KINSTREAM_DATA, default ../shared/data)."""
+    folder = Path(os.environ.get("KINSTREAM_DATA", "../shared/data"))
+    if not folder.is_dir():
+        message = f"the real data sets are not at {folder}; set KINSTREAM_DATA"
+        if CI:
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left_behind() -> Iterator[None]:
+    """Every process that a test starts is its own and is gone afterwards."""
+    session = Session()
+    yield
+    left = session.left()
+    session.end()
+    assert not left, f"processes left behind: {left}"

@@ -1,0 +1,259 @@
+"""The system's main test: a run under crashes ends in what an undisturbed run ends in.
+
+Real processes on a real Kafka: producers, two builders, two learners and the metrics agent, two workers each. They are
+killed, frozen, replaced and killed at every dangerous place, drawn from a printed seed. Afterwards an independent
+checker reads the topics, the checkpoints and the metrics pages, and compares them with
+
+- what the one-pass rule makes of the rows that were given,
+- an undisturbed run of one worker for each agent on the same events,
+- a replay of the same constraints through the learners' machines in one process.
+
+`opml` follows one builder, so its outcomes are a function of the events, and equal those of the undisturbed run.
+`copml` follows two, whose interleaving is known to the constraints alone: it is compared with the replay.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import (
+    Found,
+    SavedSpace,
+    Wanted,
+    chains,
+    check_models,
+    check_run,
+    digest,
+    read_checkpoints,
+    read_topic,
+    shown,
+)
+from tests.crash.data import Rows, make
+from tests.crash.processes import PATIENCE, Agent, System, copy_topic, running, until
+from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
+from tests.kafka.broker import KafkaBroker
+
+PARTITIONS = 3
+SESSION_SECONDS = 6.0
+SETTINGS = f"""
+[builders.one-pass]
+kind = "one-pass"
+seed = 3
+
+[builders.official]
+kind = "one-pass"
+negatives = "official"
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+gamma = 0.01
+
+[learners.copml]
+kind = "copml"
+from = ["one-pass", "official"]
+gamma2 = 0.001
+dtype = "float32"
+scaler = "zscore"
+
+[checkpoints]
+interval_seconds = 1.0
+
+[worker]
+session_timeout_seconds = {SESSION_SECONDS}
+"""
+BUILDERS = {"one-pass": 3, "official": None}
+LEARNERS = {"opml": ("one-pass",), "copml": ("one-pass", "official")}
+AGENTS = (
+    Agent("builder", "one-pass", "events"),
+    Agent("builder", "official", "events"),
+    Agent("learner", "opml", "constraints"),
+    Agent("learner", "copml", "constraints"),
+    Agent("metrics", None, "outcomes"),
+)
+SENT = f"{FAIL}agent.after-send-before-ack=kill@12"
+FLUSHED = f"{FAIL}agent.after-flush-before-manifest=kill@2"
+MANIFEST = f"{FAIL}checkpoint.before-manifest=kill@3"
+WRITTEN = f"{FAIL}checkpoint.after-manifest=kill@2"
+BETWEEN = f"{FAIL}checkpoint.between-space-files=kill@3"
+RESTORED = f"{FAIL}checkpoint.during-restore=kill"
+PRUNED = f"{FAIL}checkpoint.during-prune=kill@2"
+PRODUCED = "producer.after-send-before-ack=kill@9"
+
+LONG = {
+    "builder-one-pass": [SENT, RESTORED, FREEZE, "worker", "supervisor", "both"],
+    "builder-official": [FLUSHED, PRUNED, "worker", "both", "worker"],
+    "learner-opml": [SENT, BETWEEN, FREEZE, "worker", "supervisor", "both"],
+    "learner-copml": [RESTORED, MANIFEST, PRUNED, "worker", "both"],
+    "metrics": [FLUSHED, WRITTEN, BETWEEN, FREEZE, "worker", "supervisor"],
+}
+SHORT = {
+    "builder-one-pass": [SENT],
+    "builder-official": ["worker"],
+    "learner-opml": ["both"],
+    "learner-copml": [FREEZE],
+    "metrics": ["worker"],
+}
+
+
+def _seed() -> int:
+    """Of the kills: KINSTREAM_SEED, or drawn."""
+    given = os.environ.get("KINSTREAM_SEED")
+    return int(given) if given else random.SystemRandom().randrange(2**32)
+
+
+@pytest.mark.kafka
+def test_a_few_crashes_change_nothing(kafka: KafkaBroker, tmp_path: Path) -> None:
+    plan = Plan(SHORT, 1, PRODUCED, slow_seconds=90.0, fast_seconds=15.0, frozen_seconds=SESSION_SECONDS + 2)
+    _run(kafka, tmp_path, make(15_200, 1), plan, constraints=15_000, kills=8)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> None:
+    seed = _seed()
+    acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in LONG.items()}
+    plan = Plan(acts, 2, PRODUCED, slow_seconds=500.0, fast_seconds=80.0, frozen_seconds=SESSION_SECONDS + 3)
+    _run(own_kafka, tmp_path, make(300_500, seed), plan, constraints=300_000, kills=20, seed=seed)
+
+
+def _run(
+    broker: KafkaBroker,
+    folder: Path,
+    rows: Sequence[Rows],
+    plan: Plan,
+    *,
+    constraints: int,
+    kills: int,
+    seed: int = 1,
+) -> None:
+    print(f"KINSTREAM_SEED={seed}")
+    began = time.monotonic()
+    prefix = f"crash{len(rows[0])}"
+    files = [Load(some.space, some.save(folder), len(some)) for some in rows]
+    wanted = Wanted({some.space: (some.vectors, some.labels.tolist()) for some in rows}, BUILDERS, LEARNERS)
+    with running(System(folder / "rough", broker.bootstrap, prefix, PARTITIONS, SETTINGS)) as rough:
+        rough.run("topics", "create")
+        storm = Storm(rough, AGENTS, files, seed)
+        storm.run(plan)
+        _told("the storm is over", began)
+        _settle(rough)
+        pages = _pages(rough, storm)
+        _end(rough)
+        _told("all is applied, and all have ended", began)
+        found = check_run(broker.bootstrap, prefix, wanted)
+        models = read_topic(broker.bootstrap, rough.topic("models"))
+        for learner in LEARNERS:
+            check_models(models, learner, _saved(rough, f"learner-{learner}", rough.topic("constraints")))
+        _told(f"checked: {found.numbers} constraints, written again: {found.again}", began)
+        assert min(found.numbers.values()) >= constraints
+        assert all(sums["utilised"] > 0 < sums["mistakes"] for sums in found.totals.values()), found.totals
+        at_work = [kill for kill in rough.kills if kill.at_work]
+        assert len(at_work) >= kills, f"only {len(at_work)} kills hit a system at work"
+        assert shown(pages) == found.totals
+        assert not (faults := rough.faults()), "\n".join(faults)
+        _compare_with_calm(broker, folder / "calm", rough, wanted, found)
+        _told("the undisturbed run ends in the same", began)
+        _compare_with_replay(broker, folder / "replayed", rough, found)
+        _told("the replay ends in the same", began)
+
+
+def _told(what: str, began: float) -> None:
+    print(f"{time.monotonic() - began:.0f} s: {what}", flush=True)
+
+
+def _settle(system: System) -> None:
+    """Wait until every agent's checkpoints cover its input, in the order of the stream."""
+    for agent in AGENTS:
+        told = f"{agent.application} comes to the end of {system.ends(agent.reads)}"
+        until(partial(system.settled, agent), told)
+    until(lambda: all(system.settled(agent) for agent in AGENTS), "all agents stay at the end")
+
+
+def _pages(system: System, storm: Storm) -> list[str]:
+    """The metrics pages, once every partition is shown."""
+    metrics = storm.workers[AGENTS[-1]]
+    series = len(LEARNERS) * len(storm.loads)
+    pages: list[str] = []
+
+    def all_shown() -> bool:
+        pages[:] = system.metrics_pages(metrics)
+        return len(shown(pages)) == series
+
+    until(all_shown, f"{series} series on the metrics pages", 30)
+    return pages
+
+
+def _end(system: System) -> None:
+    statuses = system.stop_all()
+    assert set(statuses.values()) == {0}, statuses
+    assert not system.left()
+
+
+def _compare_with_calm(
+    broker: KafkaBroker, folder: Path, rough: System, wanted: Wanted, found: Found
+) -> None:
+    """The same events, through one worker of each agent and without any kill."""
+    with running(System(folder, broker.bootstrap, f"{rough.prefix}calm", PARTITIONS, SETTINGS)) as calm:
+        calm.run("topics", "create")
+        events = read_topic(broker.bootstrap, rough.topic("events"))
+        copy_topic(broker.bootstrap, ((r.key, r.value, r.partition) for r in events), calm.topic("events"))
+        metrics = [calm.start_worker(agent) for agent in AGENTS][-1]
+        _settle(calm)
+        until(lambda: len(shown(calm.metrics_pages([metrics]))) == len(found.totals), "all series", 30)
+        _end(calm)
+        assert not (faults := calm.faults()), "\n".join(faults)
+        other = check_run(broker.bootstrap, calm.prefix, wanted)
+    assert found.constraints == other.constraints
+    alone = [name for name, follows in LEARNERS.items() if len(follows) == 1]
+    for key in found.contents:
+        if key[0] in alone:
+            assert found.contents[key] == other.contents[key], f"outcomes of {key} differ"
+            assert found.totals[key[::-1]] == other.totals[key[::-1]]
+    for builder in BUILDERS:
+        mine, theirs = (_saved(s, f"builder-{builder}", s.topic("events")) for s in (rough, calm))
+        assert {name: space.whole for name, space in mine.items()} == {
+            name: space.whole for name, space in theirs.items()
+        }
+    for learner in alone:
+        mine, theirs = (_saved(s, f"learner-{learner}", s.topic("constraints")) for s in (rough, calm))
+        assert mine.keys() == theirs.keys() == wanted.sent.keys()
+        for space, saved in mine.items():
+            assert any(isinstance(value[-1], bytes) for value in saved.core.values()), (
+                "a model without tensors"
+            )
+            assert (saved.core, saved.facts) == (theirs[space].core, theirs[space].facts), (
+                f"{learner} {space}"
+            )
+
+
+def _compare_with_replay(broker: KafkaBroker, folder: Path, rough: System, found: Found) -> None:
+    """The same constraints, through the machines of both learners in one process."""
+    with running(System(folder, broker.bootstrap, f"{rough.prefix}again", PARTITIONS, SETTINGS)) as again:
+        again.run("topics", "create")
+        arguments = [str(again.settings), str(again.checkpoints), rough.prefix, again.prefix]
+        command = [sys.executable, "-m", "tests.crash.replayed", *arguments]
+        subprocess.run(command, check=True, timeout=PATIENCE)
+        outcomes = chains(read_topic(broker.bootstrap, again.topic("outcomes")))
+        assert {key: digest(taken, True) for key, taken in outcomes.taken.items()} == found.outcomes
+        for learner in LEARNERS:
+            mine, theirs = (
+                _saved(s, f"learner-{learner}", rough.topic("constraints")) for s in (rough, again)
+            )
+            assert {name: space.whole for name, space in mine.items()} == {
+                name: space.whole for name, space in theirs.items()
+            }
+
+
+def _saved(system: System, application: str, topic: str) -> Mapping[str, SavedSpace]:
+    return read_checkpoints(system.checkpoints, application, topic, PARTITIONS)

@@ -1,0 +1,241 @@
+"""What README and docs say is so: examples run, commands exist, settings, metrics and reasons are complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+
+from cli.main import cli
+from learners.opml import COPML, OPML
+from processors.one_pass import OnePass
+from streams.codec import decode
+from streams.errors import Reason
+from streams.failpoints import VARIABLE
+from streams.manifest import versions
+from streams.records import Click, ItemBlock, Relation, SampleBlock
+from streams.settings import BuilderSettings, LearnerSettings, Settings, load
+from streams.supervisor import LEASH, RESTARTS
+from streams.topics import CATALOGUE
+from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
+from tests.monitoring.test_promtool import full_page
+
+DOCS = ROOT / "docs"
+#: What a table says where there is no default.
+NONE = "none"
+REQUIRED = "required"
+
+
+def found(*languages: str) -> list[Block]:
+    return [block for page in PAGES for block in blocks(page, *languages)]
+
+
+def literal(cell: str) -> Any:
+    """A default in a table: `TOML`, none, or required."""
+    if cell in (NONE, REQUIRED):
+        return None if cell == NONE else REQUIRED
+    return tomllib.loads(f"x = {cell.strip('`')}")["x"]
+
+
+# ---- examples ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", found("json"), ids=lambda block: block.place)
+def test_every_json_example_decodes(block: Block) -> None:
+    record = decode(block.text.encode(), SampleBlock, ItemBlock, Click, Relation)
+    assert record.space == json.loads(block.text)["space"]
+
+
+def test_there_is_a_json_example_of_every_kind() -> None:
+    kinds = {json.loads(block.text)["kind"] for block in blocks(DOCS / "json-events.md", "json")}
+    assert kinds == {"samples", "items", "click", "relation"}
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in found("python") if b.before == MARK], ids=lambda block: block.place
+)
+def test_every_marked_python_example_runs(block: Block, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(block.text, encoding="utf-8")
+    command = [sys.executable, str(script)]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", found("toml"), ids=lambda block: block.place)
+def test_every_settings_example_is_accepted(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "kinstream.toml"
+    builder = "" if "[builders." in block.text else '[builders.one-pass]\nkind = "one-pass"\n'
+    file.write_text(builder + block.text, encoding="utf-8")
+    settings = load(file)
+    for builder_section in settings.builders.values():
+        OnePass(**builder_section.arguments())
+    for section in settings.learners.values():
+        {"opml": OPML, "copml": COPML}[section.kind](**section.arguments())
+
+
+# ---- commands ---------------------------------------------------------------------------------------------------
+
+
+def commands() -> list[tuple[str, str]]:
+    """(place, line) of every `kinstream ...` line in a shell example."""
+    return [
+        (block.place, line)
+        for block in found("sh")
+        for line in block.text.splitlines()
+        if line.startswith("kinstream ")
+    ]
+
+
+def resolve(arguments: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the words name, and the arguments that are left for it."""
+    context = click.Context(cli, info_name="kinstream")
+    _, rest, _ = cli.make_parser(context).parse_args(list(arguments))
+    command: click.Command = cli
+    while isinstance(command, click.Group) and rest:
+        inner = command.get_command(context, rest[0])
+        assert inner is not None, f"there is no command {rest[0]!r}"
+        command, rest = inner, rest[1:]
+    return command, rest
+
+
+@pytest.mark.parametrize(("place", "line"), commands())
+def test_every_command_in_an_example_is_parsed_whole(place: str, line: str) -> None:
+    command, rest = resolve(shlex.split(line, comments=True)[1:])
+    assert not isinstance(command, click.Group), line
+    command.make_context(line, rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_the_text_exists(page: Path) -> None:
+    for inline in re.findall(r"`kinstream ([^`]+)`", prose(page)):
+        for variant in alternatives(inline):
+            resolve(variant)
+
+
+def alternatives(text: str) -> list[list[str]]:
+    """The words of an inline command up to its first name or option; `a | b` stands for both."""
+    parts = text.split(" | ")
+    first = [word for word in shlex.split(parts[0]) if word != "..."]
+    options = [number for number, word in enumerate(first) if word.startswith("--")]
+    if options and options[0] > 0:
+        first = first[: options[0]]
+    return [first, *([*first[:-1], part.split()[0]] for part in parts[1:])]
+
+
+# ---- tables against the code ------------------------------------------------------------------------------------
+
+
+def sections() -> dict[str, dict[str, Any]]:
+    """Names and defaults of every setting, by section, as the models have them."""
+    models: dict[str, Any] = {
+        f"[{name}]": field.default_factory or type(field.default)
+        for name, field in Settings.model_fields.items()
+        if name not in ("builders", "learners")
+    }
+    models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
+    return {
+        heading: {
+            field.alias or name: REQUIRED if field.is_required() else plain(field.default)
+            for name, field in model.model_fields.items()
+        }
+        for heading, model in models.items()
+    }
+
+
+def plain(value: Any) -> Any:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_the_settings_of_a_section_are_those_of_its_model(heading: str) -> None:
+    told = {row[0].strip("`"): literal(row[1]) for row in rows(DOCS / "operating.md", heading)}
+    assert told == sections()[heading]
+
+
+def arguments(of: Any) -> dict[str, Any]:
+    parameters = signature(of).parameters.values()
+    return {p.name: REQUIRED if p.default is Parameter.empty else p.default for p in parameters}
+
+
+def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
+    told: dict[str, dict[str, Any]] = {}
+    for kind, name, default, _ in rows(DOCS / "learning.md", "Hyper-parameters"):
+        told.setdefault(kind.strip("`"), {})[name.strip("`")] = literal(default)
+    assert told == {"opml": arguments(OPML), "copml": arguments(COPML)}
+
+
+def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
+    told = {row[0].strip("`"): literal(row[1]) for row in rows(DOCS / "building.md", "One-pass")}
+    assert told == arguments(OnePass)
+
+
+def exposed() -> dict[str, set[str]]:
+    """Every series of ours with its labels, as the collectors show it."""
+    series: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(full_page().decode()):
+        for sample in family.samples:
+            if not sample.name.startswith("kinstream_"):
+                continue
+            name = family.name if family.type == "histogram" else sample.name
+            series.setdefault(name, set()).update(set(sample.labels) - {"le"})
+    # The page of that test is made with some of the versions only.
+    assert series["kinstream_build_info"] <= versions().keys()
+    return series | {"kinstream_build_info": set(versions())}
+
+
+def test_the_series_are_those_that_the_collectors_expose() -> None:
+    told = {
+        row[0].strip("`"): set(row[1].split(", "))
+        for row in rows(DOCS / "metrics.md")
+        if row[0].startswith("`kinstream_")
+    }
+    assert told == exposed()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_series_that_is_named_exists(page: Path) -> None:
+    assert set(re.findall(r"`(kinstream_[a-z_]+)`", prose(page))) <= exposed().keys()
+
+
+def test_the_reasons_are_those_of_dead_letters() -> None:
+    told = [row[0].strip("`") for row in rows(DOCS / "operating.md", "Dead letters")]
+    assert told == [reason.value for reason in Reason]
+
+
+def test_the_topics_are_those_of_the_catalogue() -> None:
+    told = [row[0].strip("`") for row in rows(DOCS / "records.md", "Topics")]
+    assert told == [topic.role for topic in CATALOGUE]
+
+
+def test_the_variables_are_those_that_the_code_reads() -> None:
+    told = prose(DOCS / "operating.md")
+    assert all(f"`{name}`" in told for name in (VARIABLE, LEASH, RESTARTS, "KINSTREAM_DATA"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}"

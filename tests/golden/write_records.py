@@ -1,0 +1,95 @@
+"""Wrote `records-v1`: one record of every kind, which every later version must read. Run once, never again.
+
+python -m tests.golden.write_records
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from streams.codec import encode
+from streams.records import (
+    Action,
+    Click,
+    ConstraintBlock,
+    Control,
+    Counts,
+    Declaration,
+    ItemBlock,
+    ItemClick,
+    Kind,
+    LoadPosition,
+    ModelVersion,
+    Outcome,
+    Record,
+    Relation,
+    SampleBlock,
+    Table,
+)
+
+FOLDER = Path(__file__).with_name("records-v1")
+
+
+def _table(rows: int, columns: int, name: str = "x") -> Table:
+    return Table(name, (np.arange(rows * columns) / 4 - 1).reshape(rows, columns).astype(np.float32))
+
+
+def _constraints(kind: Kind) -> ConstraintBlock:
+    arity = 2 if kind is Kind.PAIR else 3
+    index = np.array([[0, 1, 2], [1, 2, 3]], np.int32)[:, :arity]
+    return ConstraintBlock(
+        "digits",
+        kind,
+        (_table(4, 3), _table(4, 2, "colour")),
+        index,
+        np.array([1, -1], np.int8) if kind is Kind.PAIR else np.zeros(2, np.int8),
+        ("one-pass", "closure"),
+        np.array([0, 1], np.uint8),
+        np.array([False, True]),
+        np.array([1.0, 0.5], np.float32),
+        1_700_000_000_000,
+        42,
+        np.array([0.25, 4.0], np.float32) if kind is Kind.PAIR else None,
+    )
+
+
+def records() -> dict[str, Record]:
+    """The records, by file name."""
+    load = LoadPosition("load-1", 7)
+    counts = Counts(10, 9, 3, 4, 1, 2, 1, 5, 2.5)
+    return {
+        "samples": SampleBlock("digits", (_table(2, 3),), np.array([3, -5]), 1_700_000_000_000, None, load),
+        "samples-text": SampleBlock("digits", (_table(2, 3),), ("a", "b"), 0, ("i1", "i2")),
+        "items": ItemBlock("shop", ("i1", "i2"), (_table(2, 3), _table(2, 2, "colour")), 5, ("i0",), load),
+        "click": Click(
+            "shop",
+            "list-1",
+            ("i1", "i2"),
+            (0, 1),
+            (ItemClick("i2", 9, 1200),),
+            8,
+            "s",
+            "u",
+            "q",
+            (_table(1, 3),),
+            load,
+        ),
+        "relation": Relation("shop", "i1", "i2", False, 5, "somebody", load),
+        "control": Control("shop", Action.RESET, 5, Declaration((("x", 3),), "string", "zscore"), 17),
+        "pairs": _constraints(Kind.PAIR),
+        "triplets": _constraints(Kind.TRIPLET),
+        "outcome": Outcome(
+            "digits", "opml", 2, 42, "one-pass", 1, 99, counts, 5, {"one-pass": counts}, {"hue": 0.25}, "pair"
+        ),
+        "model": ModelVersion(
+            "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
+        ),
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir()
+    for name, record in records().items():
+        (FOLDER / f"{name}.avro").write_bytes(encode(record))

@@ -1,0 +1,260 @@
+"""Apache Kafka in KRaft mode: one process on loopback, in a folder of its own."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.kafka.jars import bring
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 20.0
+
+# A killed broker is let in again only when its old session has run out: 9 s, were it not set here.
+# The cleaner's and the retention's clocks are fast, so that tests can wait for what they do.
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{more_listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more_advertised}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT
+log.dirs={data}
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+auto.create.topics.enable=false
+delete.topic.enable=true
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=500
+log.cleaner.backoff.ms=500
+log.cleaner.min.cleanable.ratio=0.01
+log.cleaner.dedupe.buffer.size=8388608
+"""
+
+
+class KafkaBroker:
+    """One broker. `kill` keeps the log, and `start` after it uses the same ports and folder.
+
+    Parameters
+    ----------
+    folder : for settings, log and data.
+    advertised_port : a second listener, advertised at this port: that of a proxy in front of `proxied_port`.
+    extra : further broker properties.
+    """
+
+    def __init__(
+        self, folder: Path, *, advertised_port: int | None = None, extra: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self._reserved = [reserve_port() for _ in range(3)]
+        self.port, self._controller, self.proxied_port = (int(one.getsockname()[1]) for one in self._reserved)
+        self._advertised_port = advertised_port
+        self._extra = dict(extra or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        if sys.platform != "linux":
+            self._release_ports()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    # ---- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> KafkaBroker:
+        """Start, and return once a client can list topics.
+
+        Raises
+        ------
+        RuntimeError : it runs already, or does not answer in time; with the end of its log.
+        """
+        if self._process is not None:
+            raise RuntimeError("the broker runs already")
+        settings = self.folder / "server.properties"
+        settings.write_text(self._properties())
+        if not (self.folder / "data").exists():
+            # Like Kafka's own, an id that begins with no dash: the tool would take it for an option.
+            cluster = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings), heap="128m")
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(settings), heap="512m"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_it_answers(self._process)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def _properties(self) -> str:
+        proxied = self._advertised_port is not None
+        text = _PROPERTIES.format(
+            port=self.port,
+            controller=self._controller,
+            data=self.folder / "data",
+            more_listeners=f",PROXIED://127.0.0.1:{self.proxied_port}" if proxied else "",
+            more_advertised=f",PROXIED://127.0.0.1:{self._advertised_port}" if proxied else "",
+        )
+        return text + "".join(f"{name}={value}\n" for name, value in self._extra.items())
+
+    def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
+        tuning = [
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        ]
+        return ["java", f"-Xmx{heap}", *tuning, "-cp", f"{bring()}/*", main, *arguments]
+
+    def _java(self, main: str, *arguments: str, heap: str) -> None:
+        done = subprocess.run(
+            self._command(main, *arguments, heap=heap),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{main}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        limit = time.monotonic() + START_SECONDS
+        admin = self.admin()
+        while process.poll() is None and time.monotonic() < limit:
+            with contextlib.suppress(KafkaException):
+                if admin.list_topics(timeout=0.5).brokers:
+                    return
+        log = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"the broker did not start: {log}")
+
+    def kill(self) -> None:
+        """SIGKILL, paused or not; the log is kept."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """Stop in order; kill at the deadline."""
+        if self._process is not None:
+            self.resume()
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+            self.kill()
+
+    def restart(self) -> None:
+        """Stop if it runs, and start on the same ports and folder."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing is answered."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the broker does not run"
+        return self._process
+
+    def _release_ports(self) -> None:
+        for one in self._reserved:
+            one.close()
+
+    def __enter__(self) -> KafkaBroker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._release_ports()
+
+    # ---- topics -------------------------------------------------------------------------------------------------
+
+    def admin(self) -> AdminClient:
+        """A new client, which says nothing when the broker is away. Hold it until its futures are done."""
+        quiet = {"log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.max.ms": 200}
+        return AdminClient({"bootstrap.servers": self.bootstrap, **quiet})  # type: ignore[dict-item]
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic, and return once every partition has a leader. `retention_ms="1"` sets retention.ms."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+        admin = self.admin()
+        admin.create_topics([new])[name].result(ANSWER_SECONDS)
+
+        def led() -> bool:
+            topic = admin.list_topics(timeout=5).topics.get(name)
+            return topic is not None and sum(p.leader >= 0 for p in topic.partitions.values()) == partitions
+
+        _until(led, f"topic {name} does not appear")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and return once it is gone."""
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(ANSWER_SECONDS)
+        _until(lambda: name not in admin.list_topics(timeout=5).topics, f"topic {name} stays")
+
+    def delete_records_before(self, topic: str, partition: int, offset: int) -> None:
+        """Let the partition's log begin at `offset`."""
+        place = TopicPartition(topic, partition, offset)
+        admin = self.admin()
+        admin.delete_records([place])[place].result(ANSWER_SECONDS)
+
+
+def _until(condition: Callable[[], bool], failure: str) -> None:
+    limit = time.monotonic() + ANSWER_SECONDS
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError(failure)
+        time.sleep(0.05)
+
+
+def reserve_port() -> socket.socket:
+    """A loopback port that nobody else is given while this socket is open, and that a broker may listen on.
+
+    On Linux a socket that is bound and does not listen keeps the port out of the system's choice, also while
+    the broker is dead, and SO_REUSEADDR, set after the bind, lets the broker share it. Elsewhere the caller
+    has to close it first.
+    """
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return reserved

@@ -1,0 +1,311 @@
+"""Checks that every learner has to pass, whatever it learns.
+
+A check takes a `Case`: how to make the learner (picklable, for another process) and messages that it
+accepts. Add a learner by adding its case to `test_checks.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learners.base import Learner, Outcomes, State
+from streams.errors import BadRecord
+from streams.records import ConstraintBlock, Kind, Table
+from tests.learners.blocks import rows_of, singles
+
+ROOT = Path(__file__).parents[2]
+
+#: Entries of a state that count, and so change with constraints that teach nothing.
+COUNTERS = frozenset({"accepted"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A learner under test.
+
+    Parameters
+    ----------
+    make : new learner; a function or a `functools.partial` of one that can be imported.
+    blocks : messages to learn from, in order.
+    tolerance : of entries, relative to the largest, between two groupings of the same constraints.
+    watching : names of state entries that follow the input even where nothing is learned (statistics).
+    """
+
+    name: str
+    make: Callable[[], Learner]
+    blocks: Sequence[ConstraintBlock]
+    tolerance: float = 1e-9
+    watching: frozenset[str] = frozenset()
+
+
+def digest(state: State) -> str:
+    """Of names, types, shapes and bits."""
+    found = hashlib.sha256()
+    for name in sorted(state):
+        value = state[name]
+        if isinstance(value, np.ndarray):
+            found.update(
+                f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes()
+            )
+        else:
+            assert type(value) in (int, float, str, bool), f"{name} is a {type(value).__name__}"
+            found.update(f"{name} {value!r}".encode())
+    return found.hexdigest()
+
+
+def digest_of_outcomes(outcomes: Outcomes) -> str:
+    """Of the bits of all arrays."""
+    return hashlib.sha256(
+        b"".join(getattr(outcomes, n).tobytes() for n in Outcomes.__dataclass_fields__)
+    ).hexdigest()
+
+
+def parameters(case: Case, learner: Learner) -> str:
+    """Digest of what was learned, without counters and input statistics."""
+    left_out = COUNTERS | case.watching
+    return digest({name: value for name, value in learner.state().items() if name not in left_out})
+
+
+def run(case: Case, blocks: Sequence[ConstraintBlock] | None = None) -> Learner:
+    """A new learner that has learned from the messages."""
+    learner = case.make()
+    for message in case.blocks if blocks is None else blocks:
+        learner.learn(message)
+    return learner
+
+
+def keeps_the_contract(case: Case) -> None:
+    learner = case.make()
+    assert isinstance(learner, Learner)
+    name, version = learner.algorithm.split("/")
+    assert name and int(version) >= 1
+    assert learner.accepts <= frozenset(Kind) and learner.accepts
+
+
+def leaves_the_input_alone(case: Case) -> None:
+    before = pickle.dumps(list(case.blocks))
+    for message in case.blocks:
+        for array in (message.index, *(table.vectors for table in message.tables)):
+            array.setflags(write=False)
+    run(case)
+    assert pickle.dumps(list(case.blocks)) == before
+
+
+def ends_the_same_twice(case: Case) -> None:
+    np.random.seed(1)
+    first, second = case.make(), case.make()
+    for message in case.blocks:
+        one = digest_of_outcomes(first.learn(message))
+        np.random.seed(2)
+        assert digest_of_outcomes(second.learn(message)) == one
+    assert digest(first.state()) == digest(second.state())
+
+
+def continues_from_every_message(case: Case) -> None:
+    learner = case.make()
+    for message in case.blocks:
+        restored = case.make()
+        restored.restore(learner.state())
+        assert digest(restored.state()) == digest(learner.state())
+        outcomes = learner.learn(message)
+        assert digest_of_outcomes(restored.learn(message)) == digest_of_outcomes(outcomes)
+        assert digest(restored.state()) == digest(learner.state())
+
+
+def gives_copies_of_its_state(case: Case) -> None:
+    learner = run(case)
+    before = digest(learner.state())
+    for value in learner.state().values():
+        if isinstance(value, np.ndarray) and value.size:
+            value += 1
+    assert digest(learner.state()) == before
+    state = learner.state()
+    other = case.make()
+    other.restore(state)
+    other.learn(case.blocks[-1])
+    assert digest(state) == before
+
+
+def ends_the_same_in_another_process(case: Case, tmp_path: Path) -> None:
+    """Under other hash seeds and thread counts, with a restart from a state after the first message."""
+    first = case.make()
+    first.learn(case.blocks[0])
+    (tmp_path / "job").write_bytes(pickle.dumps((case.make, first.state(), list(case.blocks[1:]))))
+    script = (
+        "import pickle, sys; from tests.learners.checks import digest\n"
+        "make, state, blocks = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "learner = make(); learner.restore(state)\n"
+        "for block in blocks: learner.learn(block)\n"
+        "print(digest(learner.state()))"
+    )
+    for seed, threads in (("0", "1"), ("4711", "2")):
+        environment = os.environ | {
+            "PYTHONHASHSEED": seed,
+            "OPENBLAS_NUM_THREADS": threads,
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-c", script, str(tmp_path / "job")]
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.strip() == digest(run(case).state())
+
+
+def rejects_what_is_not_finite(case: Case) -> None:
+    learner, fresh = run(case), case.make()
+    before = digest(learner.state())
+    for value in (np.nan, np.inf, -np.inf):
+        for message in case.blocks:
+            spoiled = replace(message, tables=tuple(_with(table, value) for table in message.tables))
+            for outcomes in (learner.learn(spoiled), fresh.learn(spoiled)):
+                assert outcomes.rejected.all() and not outcomes.utilised.any()
+                assert (outcomes.mistake == -1).all() and (outcomes.loss == 0).all()
+    assert digest(learner.state()) == before
+
+
+def learns_around_what_is_not_finite(case: Case) -> None:
+    """Constraints of spoiled vectors are skipped, the others of the block are learned as if alone."""
+    whole = case.blocks[-1]
+    anchor = int(whole.index[0, 0])
+    touched = (whole.index == anchor).any(axis=1)
+    spoiled = replace(whole, tables=tuple(_with(table, np.nan, anchor) for table in whole.tables))
+    learner, other = run(case, case.blocks[:-1]), run(case, case.blocks[:-1])
+    outcomes = learner.learn(spoiled)
+    assert (outcomes.rejected[touched]).all()
+    kept = np.flatnonzero(~touched)
+    for t in kept:
+        other.learn(rows_of(whole, slice(int(t), int(t) + 1)))
+    same_to_rounding(case, learner, other)
+
+
+def changes_only_what_it_says(case: Case) -> None:
+    """One constraint at a time: not utilised means bit-identical parameters, utilised means changed ones."""
+    learner = case.make()
+    learner.learn(rows_of(case.blocks[0], slice(0, 1)))
+    for message in case.blocks:
+        for single in singles(message):
+            before = parameters(case, learner)
+            outcomes = learner.learn(single)
+            assert (parameters(case, learner) != before) == bool(outcomes.utilised[0])
+        consistent(message, learner.learn(message))
+
+
+def groups_as_it_likes(case: Case) -> None:
+    """A block of N is N blocks of 1 to rounding, and cutting it elsewhere is too."""
+    one, many, cut = run(case), case.make(), case.make()
+    for message in case.blocks:
+        for single in singles(message):
+            many.learn(single)
+        for start, stop in ((0, 3), (3, 20), (20, len(message))):
+            cut.learn(rows_of(message, slice(start, stop)))
+    same_to_rounding(case, one, many)
+    same_to_rounding(case, one, cut)
+
+
+def stays_bounded(case: Case) -> None:
+    learner = run(case)
+    for _ in range(3):
+        for message in case.blocks:
+            learner.learn(message)
+    size = _size(learner)
+    for _ in range(3):
+        for message in case.blocks:
+            learner.learn(message)
+    assert _size(learner) == size
+
+
+def refuses_blocks_that_do_not_fit(case: Case) -> None:
+    learner = run(case)
+    before = digest(learner.state())
+    whole = case.blocks[-1]
+    names = [table.name for table in whole.tables]
+    wider = tuple(
+        Table(n, np.zeros((4, t.vectors.shape[1] + 1), np.float32))
+        for n, t in zip(names, whole.tables, strict=True)
+    )
+    outside, negative = whole.index.copy(), whole.index.copy()
+    outside[-1, -1] = len(whole.tables[0].vectors)
+    negative[0, 0] = -1
+    bad = [
+        replace(whole, tables=wider, index=np.zeros_like(whole.index)),
+        replace(whole, index=outside),
+        replace(whole, index=negative),
+        replace(whole, index=whole.index[:, :1]),
+    ]
+    bad += [replace(whole, kind=kind) for kind in Kind if kind is not whole.kind]
+    for wrong in bad:
+        with pytest.raises(BadRecord):
+            learner.learn(wrong)
+    assert digest(learner.state()) == before
+
+
+def measures_what_it_maps(case: Case) -> None:
+    """`distance` is the squared Euclidean distance of what `transform` gives, for learners that are maps."""
+    learner = run(case)
+    X = case.blocks[0].tables[0].vectors
+    mapped = learner.transform(X)
+    squares = np.sum((mapped[1:] - mapped[:-1]) ** 2, axis=1)
+    found = learner.distance(X[1:], X[:-1])
+    assert found.shape == (len(X) - 1,) and np.isfinite(found).all() and (found >= 0).all()
+    np.testing.assert_allclose(found, squares, rtol=1e-3, atol=1e-4 * float(np.max(squares)))
+
+
+def consistent(message: ConstraintBlock, outcomes: Outcomes) -> None:
+    assert len(outcomes) == len(message)
+    assert set(np.unique(outcomes.mistake)) <= {-1, 0, 1}
+    assert np.isfinite(outcomes.loss).all() and (outcomes.loss >= 0).all()
+    assert not (outcomes.utilised & (outcomes.rejected | outcomes.degenerate | outcomes.ignored)).any()
+    assert (outcomes.utilised | ~outcomes.clipped).all()
+    gone = outcomes.rejected | outcomes.ignored
+    assert (outcomes.mistake[gone] == -1).all() and (outcomes.loss[gone] == 0).all()
+    assert (outcomes.loss[outcomes.utilised] > 0).all()
+    counts = outcomes.counts()
+    assert counts.seen + counts.rejected + counts.ignored == len(message)
+    assert counts.mistakes <= counts.scored <= counts.seen
+
+
+def same_to_rounding(case: Case, one: Learner, other: Learner) -> None:
+    a, b = one.state(), other.state()
+    assert set(a) == set(b)
+    for name, value in a.items():
+        found, wanted = np.asarray(b[name], np.float64), np.asarray(value, np.float64)
+        scale = float(np.abs(wanted).max(initial=0.0))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=case.tolerance * scale, err_msg=name)
+
+
+def _with(table: Table, value: float, row: int | None = None) -> Table:
+    vectors = table.vectors.copy()
+    vectors[slice(None) if row is None else row, -1] = value
+    return Table(table.name, vectors)
+
+
+def _size(learner: Learner) -> int:
+    return sum(np.asarray(value).nbytes for value in learner.state().values() if not isinstance(value, str))
+
+
+CHECKS: tuple[Callable[..., Any], ...] = (
+    keeps_the_contract,
+    leaves_the_input_alone,
+    ends_the_same_twice,
+    continues_from_every_message,
+    gives_copies_of_its_state,
+    rejects_what_is_not_finite,
+    learns_around_what_is_not_finite,
+    changes_only_what_it_says,
+    groups_as_it_likes,
+    stays_bounded,
+    refuses_blocks_that_do_not_fit,
+    measures_what_it_maps,
+)

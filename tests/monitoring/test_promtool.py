@@ -1,0 +1,59 @@
+"""Prometheus's own linter finds nothing in the page that a metrics worker serves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitoring.exposition import OwnedTallies, TallyCollector
+from monitoring.tallies import Tallies
+from streams.records import Counts
+from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
+from tests.monitoring.outcomes import outcome
+
+
+def full_page() -> bytes:
+    """Every series at least once."""
+    owned = OwnedTallies(clock=lambda: 1.5)
+    for partition in (0, 1):
+        owned.assign(partition, Tallies(window=10, top_spaces=2), live=True)
+        for space in ("digits", 'quo"te\\d', "third"):
+            by_rule = {"one-pass": Counts(seen=4, scored=4)}
+            record = outcome(space, seen=4, utilised=2, time_ms=1_000, by_rule=by_rule, weights={"L0": 1.0})
+            owned.apply(partition, record)
+    gauges = WorkerGauges("metrics:metrics")
+    gauges.assign("kinstream.outcomes", 0)
+    with gauges.edit("kinstream.outcomes", 0) as shown:
+        shown.position = shown.log_end = shown.checkpoint_offset = 7
+        shown.checkpoint_bytes, shown.headroom_seconds = 1_000, 5.5
+    worker = WorkerCollector(gauges, build={"kinstream": "1.0", "python": "3.11"})
+    made = registry(TallyCollector(owned, top_spaces=2), worker)
+    return generate_latest(made)
+
+
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        reason = "promtool is not on the PATH (Debian package prometheus)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def test_promtool_finds_nothing() -> None:
+    command = [promtool(), "check", "metrics"]
+    done = subprocess.run(command, input=full_page(), capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_every_series_of_ours_has_a_help_text_and_a_value() -> None:
+    families = {f.name: f for f in text_string_to_metric_families(full_page().decode())}
+    ours = {name: family for name, family in families.items() if name.startswith("kinstream_")}
+    assert len(ours) > 40
+    assert all(family.documentation and family.samples for family in ours.values())

@@ -1,0 +1,219 @@
+"""`kinstream produce labelled` on a broker: what it prints, and what is left after SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from cli.main import cli
+from streams.codec import decode
+from streams.errors import KinstreamError, SettingsError, SourceError
+from streams.records import SampleBlock
+from streams.topics import partition_of
+
+if TYPE_CHECKING:
+    from tests.kafka.broker import KafkaBroker
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Producer:
+    cluster = Producer({"bootstrap.servers": "x:1", "test.mock.num.brokers": 1, "log_level": 2})
+    broker = next(iter(cluster.list_topics(timeout=10).brokers.values()))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", f"{broker.host}:{broker.port}")
+    monkeypatch.chdir(tmp_path)
+    return cluster
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["produce", "labelled", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_sends_a_set_and_prints_a_summary(embedded: Producer, tmp_path: Path) -> None:
+    told = run("sklearn:iris", "--space", "iris", "--block-rows", "40", "--shuffle-seed", "1")
+    assert {"rows 150", "blocks 4", "classes 3"} <= {" ".join(line.split()) for line in told.splitlines()}
+    assert not (tmp_path / ".kinstream").exists()
+
+
+def test_the_summary_can_be_json(embedded: Producer) -> None:
+    options = ["--hold-out", "0.3", "--hold-out-seed", "1", "--repeat", "2", "--json"]
+    found = json.loads(run("sklearn:wine", "--space", "wine", "--load-id", "w", "--rate", "5000", *options))
+    assert found["load_id"] == "w"
+    assert found["rows"] == 2 * (178 - found["held_out"])
+    assert found["was_complete"] is False
+
+
+def test_columns_are_selected_by_options(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text("sku;w_1;w_2;h;kind\na;1;2;3;x\nb;4;5;6;y\n")
+    options = [
+        "--delimiter",
+        ";",
+        "--label",
+        "kind",
+        "--ids",
+        "sku",
+        "--features",
+        "w=w_*",
+        "--features",
+        "h",
+    ]
+    found = json.loads(run("shop.csv", "--space", "shop", *options, "--json"))
+    assert (found["rows"], found["classes"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        (["gone.csv"], SourceError, "there is no such file"),
+        (["sklearn:iris", "--block-rows", "0"], SettingsError, "block_rows"),
+        (["sklearn:iris", "--rate", "0"], SettingsError, "rate"),
+        (["a.csv", "--features", "a", "--features", "b"], SettingsError, "given twice"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_sent(
+    embedded: Producer, arguments: list[str], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        run(*arguments, "--space", "s")
+
+
+SETTINGS = """
+[worker]
+stall_seconds = 0.2
+[builders.one-pass]
+kind = "one-pass"
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+"""
+
+
+def limited(config: str) -> str:
+    arguments = ["sklearn:iris", "--space", "s", "--block-rows", "10", "--max-backlog", "3"]
+    result = CliRunner().invoke(cli, ["--config", config, "produce", "labelled", *arguments])
+    assert isinstance(result.exception, KinstreamError)
+    return str(result.exception)
+
+
+def test_a_backlog_is_not_guessed_for_agents_that_have_not_begun(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text("")
+    assert "no builder to wait for" in limited("none.toml")
+    (tmp_path / "k.toml").write_text(SETTINGS)
+    assert "builder-one-pass has no generation under checkpoints; start it first" in limited("k.toml")
+
+
+def test_agents_that_do_not_read_end_the_load(
+    embedded: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.toml").write_text(SETTINGS)
+    monkeypatch.setattr("streams.generation.newest_generation", lambda settings, application: 1)
+    assert "3 blocks wait for consumers" in limited("k.toml")
+
+
+def test_the_help_costs_no_heavy_import() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from cli.main import cli; "
+        "r = CliRunner().invoke(cli, ['produce', 'labelled', '--help']); assert r.exit_code == 0; "
+        "print([m for m in ('numpy', 'pyarrow', 'sklearn', 'confluent_kafka', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ---- a real broker ----------------------------------------------------------------------------------------------
+
+
+def read(bootstrap: str, topic: str, partition: int) -> list[SampleBlock]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "enable.auto.commit": False})
+    place = TopicPartition(topic, partition, 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=20)
+    consumer.assign([place])
+    found: list[SampleBlock] = []
+    while len(found) < end:
+        messages = consumer.consume(500, timeout=20)
+        assert messages, f"nothing came after {len(found)} of {end} records"
+        for message in messages:
+            record = decode(message.value(), SampleBlock)
+            assert isinstance(record, SampleBlock)
+            found.append(record)
+    consumer.close()
+    return found
+
+
+@pytest.mark.kafka
+def test_a_load_killed_again_and_again_counts_every_row_once(kafka: KafkaBroker, tmp_path: Path) -> None:
+    prefix = "killed-load"
+    kafka.create_topic(f"{prefix}.events", 3)
+    command = [sys.executable, "-m", "cli.main", "--set", f"topics.prefix={prefix}", "produce", "labelled"]
+    command += [
+        "sklearn:digits",
+        "--space",
+        "digits",
+        "--block-rows",
+        "20",
+        "--shuffle-seed",
+        "3",
+        "--repeat",
+        "2",
+    ]
+    command += ["--rate", "2000", "--json", "--progress-folder", str(tmp_path / "loads")]
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap, "PYTHONPATH": str(ROOT)}
+
+    def start(**failpoints: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**environment, **failpoints},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    for hit in (1, 7, 150):
+        killed = start(KINSTREAM_FAILPOINTS=f"producer.after-send-before-ack=kill@{hit}")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    last = start()
+    assert last.returncode == 0, last.stderr
+    summary: dict[str, Any] = json.loads(last.stdout)
+    assert summary["total_rows"] == 2 * 1797
+    assert 0 < summary["resumed_from"] < 180
+
+    found = read(kafka.bootstrap, f"{prefix}.events", partition_of("digits", 3))
+    counted: list[SampleBlock] = []
+    for block in found:
+        assert block.load is not None
+        assert block.load.sequence <= len(counted), "the log has lost a block"
+        if block.load.sequence == len(counted):
+            counted.append(block)
+    assert len(found) > len(counted) == summary["total_blocks"]
+    assert sum(len(block.labels) for block in counted) == 2 * 1797
+
+    again = start()
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["was_complete"]
+    other = subprocess.run(
+        [*command, "--block-rows", "30", "--load-id", summary["load_id"]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert other.returncode == 2
+    assert "block_rows was 20 and is 30" in other.stderr

@@ -1,0 +1,120 @@
+"""A running system in memory: a log, agents with checkpoints and birth records, and the cluster as replay asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from learners.agent import learner_spec
+from processors.agent import builder_spec
+from replay.claims import Origin
+from replay.run import Replay, Request, Result
+from streams.agent import AgentSpec
+from streams.birth import Birth, TopicIdentity, settings_digest, write_birth
+from streams.cluster import Cluster, ClusterView, TopicView
+from streams.log import Message
+from streams.settings import KafkaSettings
+from tests.support.memory_log import MemoryLog
+from tests.support.pipeline import Agent, samples, settings
+
+EVENTS = "kinstream.events"
+CONSTRAINTS = "kinstream.constraints"
+#: The last one lives on partition 1 of 2, the others on partition 0.
+SPACES = ("a", "b", "d")
+
+
+class System:
+    """Builders and learners of `changes` over the default configuration, with births at offset 0.
+
+    Parameters
+    ----------
+    root : of the checkpoints.
+    """
+
+    def __init__(self, root: Path, **changes: Any) -> None:
+        self.settings = settings(checkpoints={"url": str(root)}, topics={"partitions": 2}, **changes)
+        self.log = MemoryLog(partitions=2)
+        self.root = root
+        self.builders = {n: self._agent(builder_spec(self.settings, n)) for n in self.settings.builders}
+        self.learners = {n: self._agent(learner_spec(self.settings, n)) for n in self.settings.learners}
+
+    def _agent(self, spec: AgentSpec) -> Agent:
+        self.bear(spec)
+        return Agent(spec, self.settings, self.log, self.root)
+
+    def bear(
+        self,
+        spec: AgentSpec,
+        generation: int = 1,
+        starts: dict[int, int] | None = None,
+        inherits: int | None = None,
+    ) -> None:
+        """Write a birth record."""
+        topics = {self.settings.topic(role) for role in (spec.output_role,) if role is not None}
+        birth = Birth(
+            spec.application,
+            generation,
+            settings_digest(spec.shaping),
+            spec.shaping,
+            starts or {0: 0, 1: 0},
+            "memory",
+            self.settings.topic(spec.input_role),
+            "id",
+            self.log.partitions,
+            {name: TopicIdentity("id", self.log.partitions) for name in topics},
+            0,
+            inherits,
+        )
+        write_birth(str(self.root), birth)
+
+    def load(self, number: int = 12, spaces: tuple[str, ...] = SPACES, load: str = "load") -> None:
+        """Write sample blocks of some spaces, one after the other."""
+        blocks = {space: samples(space, number, load=load) for space in spaces}
+        for turn in range(number):
+            for space in spaces:
+                self.log.append(EVENTS, space.encode(), blocks[space][turn])
+
+    def run(self) -> None:
+        """Let every agent apply all that waits, and checkpoint."""
+        for agent in (*self.builders.values(), *self.learners.values()):
+            agent.run()
+
+    def replay(self, origin: Origin, *learners: str, **request: Any) -> Result:
+        """Replay from a topic of this system."""
+        names = learners or tuple(self.settings.learners)
+        return Replay(Request(names, origin, **request), self.settings, self.cluster).run()
+
+    @property
+    def cluster(self) -> Cluster:
+        """What replay asks about the log."""
+        return cast(Cluster, MemoryCluster(self.log))
+
+    def read_range(
+        self, kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]
+    ) -> Iterator[Message]:
+        """In place of `streams.reader.read_range`."""
+        for partition, (start, stop) in ranges.items():
+            previous = start - 1
+            for message in self.log.read(topic, partition, start):
+                if message.offset < stop:
+                    yield replace(message, previous=previous)
+                    previous = message.offset
+
+
+class MemoryCluster:
+    """What replay asks a cluster. The time of a record is its offset."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def view(self, topics: list[str]) -> ClusterView:
+        return ClusterView("memory", 1, {n: TopicView(n, "id", self._log.partitions) for n in topics})
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        held = self._log.entries[topic, partition]
+        return (held[0].offset if held else 0), self._log.end(topic, partition)
+
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
+        return time_ms if time_ms < self._log.end(topic, partition) else None

@@ -1,0 +1,151 @@
+"""A generation goes on only in the surroundings in which it began."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from streams.birth import (
+    Birth,
+    ClusterView,
+    TopicIdentity,
+    compare,
+    read_birth,
+    settings_digest,
+    write_birth,
+)
+from streams.errors import CheckpointError, GenerationMismatch
+
+SETTINGS = {"kind": "opml", "gamma": 0.1, "guard": {"name": "clip", "bounds": (0, 1)}}
+
+
+def birth(**changes: Any) -> Birth:
+    record = Birth(
+        application="learner-opml",
+        generation=2,
+        settings_digest=settings_digest(SETTINGS),
+        settings=SETTINGS,
+        start_offsets={partition: partition * 10 for partition in range(12)},
+        cluster_id="cluster-a",
+        input_topic="kinstream.constraints",
+        input_topic_id="id-in",
+        input_partitions=12,
+        output_topics={"kinstream.outcomes": TopicIdentity("id-out", 3)},
+        created_ms=1,
+    )
+    return dataclasses.replace(record, **changes)
+
+
+def view(record: Birth, **changes: Any) -> ClusterView:
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(ClusterView)}
+    return ClusterView(**(fields | changes))
+
+
+@pytest.fixture(params=["local", "file-url", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"local": str(tmp_path), "file-url": tmp_path.as_uri(), "memory": f"memory://{uuid4()}"}[
+        request.param
+    ]
+
+
+def test_it_is_written_once_and_read_back(root: str) -> None:
+    assert read_birth(root, "learner-opml", 2) is None
+    assert write_birth(root, birth())
+    assert not write_birth(root, birth(cluster_id="cluster-b"))
+    read = read_birth(root, "learner-opml", 2)
+    assert read is not None
+    assert read.cluster_id == "cluster-a"
+    assert dict(read.start_offsets) == dict(birth().start_offsets)
+    assert read.output_topics == birth().output_topics
+    compare(read, view(birth()))
+
+
+def test_of_many_that_write_at_once_one_wins(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        wins = list(pool.map(lambda n: write_birth(str(tmp_path), birth(created_ms=n)), range(16)))
+    read = read_birth(str(tmp_path), "learner-opml", 2)
+    assert wins.count(True) == 1
+    assert read is not None
+    assert read.created_ms == wins.index(True)
+    assert [path.name for path in (tmp_path / "learner-opml" / "2").iterdir()] == ["birth.json"]
+
+
+def test_any_damage_is_found(tmp_path: Path) -> None:
+    write_birth(str(tmp_path), birth())
+    path = tmp_path / "learner-opml" / "2" / "birth.json"
+    whole = path.read_bytes()
+    for data in (b"", whole[:-30], whole.replace(b"cluster-a", b"cluster-b"), b"[]", b"{}"):
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=r"birth\.json"):
+            read_birth(str(tmp_path), "learner-opml", 2)
+
+
+def test_a_record_of_another_generation_is_refused(tmp_path: Path) -> None:
+    write_birth(str(tmp_path), birth())
+    (tmp_path / "learner-opml" / "2").rename(tmp_path / "learner-opml" / "3")
+    with pytest.raises(CheckpointError, match="belongs to learner-opml generation 2"):
+        read_birth(str(tmp_path), "learner-opml", 3)
+
+
+def test_settings_that_are_no_json_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="JSON"):
+        write_birth(str(tmp_path), birth(settings={"f": object()}))
+
+
+def other_settings(**changes: object) -> dict[str, Any]:
+    settings = SETTINGS | changes
+    return {"settings": settings, "settings_digest": settings_digest(settings)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"cluster_id": "cluster-b"}, "another cluster: it began on cluster-a, this is cluster-b"),
+        ({"input_topic": "other"}, "another input topic: it began on kinstream.constraints, this is other"),
+        (
+            {"input_topic_id": "id-new"},
+            "input topic kinstream.constraints was re-created: its id was id-in and is id-new",
+        ),
+        ({"input_partitions": 24}, "input topic kinstream.constraints had 12 partitions and has 24"),
+        (
+            {"output_topics": {"kinstream.outcomes": TopicIdentity("id-2", 3)}},
+            "output topic kinstream.outcomes was re-created: its id was id-out and is id-2",
+        ),
+        (
+            {"output_topics": {"kinstream.outcomes": TopicIdentity("id-out", 4)}},
+            "output topic kinstream.outcomes had 3 partitions and has 4",
+        ),
+        ({"output_topics": {}}, "output topic kinstream.outcomes is gone"),
+        (other_settings(gamma=0.2), "setting gamma: was 0.1, is 0.2"),
+        (other_settings(guard={"name": "raw", "bounds": (0, 1)}), 'setting guard.name: was "clip", is "raw"'),
+        (other_settings(margin=1), "setting margin: was not set, is 1"),
+        ({"settings_digest": "f00d"}, "settings that have no readable form"),
+    ],
+)
+def test_each_difference_is_named_with_what_resolves_it(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(GenerationMismatch) as caught:
+        compare(birth(), view(birth(), **changes), "kinstream worker learner opml")
+    message = str(caught.value)
+    assert f"- {told}" in message
+    assert message.count("\n  - ") == 1
+    assert "learner-opml generation 2" in message
+    assert "kinstream worker learner opml --new-generation --from-start" in message
+    assert "kinstream up --new-generation" in message
+
+
+def test_all_differences_are_named_at_once() -> None:
+    with pytest.raises(GenerationMismatch) as caught:
+        compare(
+            birth(), view(birth(), cluster_id="b", input_partitions=1, **other_settings(gamma=1, kind="x"))
+        )
+    assert str(caught.value).count("\n  - ") == 4
+
+
+def test_brokers_without_topic_ids_are_no_difference() -> None:
+    compare(birth(), view(birth(), input_topic_id=None))
+    compare(birth(input_topic_id=None), view(birth()))

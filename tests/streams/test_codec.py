@@ -1,0 +1,272 @@
+"""Records survive the trip, old ones stay readable, and no bytes whatever escape as anything but `BadRecord`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams import avro
+from streams.codec import decode, encode
+from streams.errors import BadRecord, Reason
+from streams.records import (
+    Click,
+    ConstraintBlock,
+    Control,
+    ItemBlock,
+    ModelVersion,
+    Outcome,
+    Record,
+    Relation,
+    SampleBlock,
+)
+from tests.golden.write_records import FOLDER, records
+from tests.streams.test_machine import Chain, Feed, builder, learner
+
+KINDS: tuple[type[Record], ...] = (
+    SampleBlock,
+    ItemBlock,
+    Click,
+    Relation,
+    Control,
+    ConstraintBlock,
+    Outcome,
+    ModelVersion,
+)
+GOLDEN = records()
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality that looks into arrays and nested records."""
+    if isinstance(left, np.ndarray):
+        return isinstance(right, np.ndarray) and left.dtype == right.dtype and np.array_equal(left, right)
+    if isinstance(left, tuple):
+        return isinstance(right, tuple) and len(left) == len(right) and all(map(same, left, right))
+    if is_dataclass(left):
+        return type(left) is type(right) and all(
+            same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left)
+        )
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_record_survives_the_trip(name: str) -> None:
+    assert same(decode(encode(GOLDEN[name]), *KINDS), GOLDEN[name])
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_records_of_version_1_stay_readable(name: str) -> None:
+    assert same(decode((FOLDER / f"{name}.avro").read_bytes(), *KINDS), GOLDEN[name])
+
+
+def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
+    from streams.avro import _schemas
+
+    # CRC-64-AVRO of the canonical form of "int", from the specification's own test vectors.
+    assert fastavro.schema.fingerprint('"int"', "CRC-64-AVRO") == "8f5c393f1ad57572"
+    assert len({mark for mark, _ in _schemas()[0].values()}) == len(KINDS)
+
+
+def body(name: str) -> dict[str, Any]:
+    return avro.read(encode(GOLDEN[name]))[1]
+
+
+def refused(name: str, **changes: Any) -> Reason:
+    kind = type(GOLDEN[name]).__name__
+    with pytest.raises(BadRecord) as error:
+        decode(avro.write(kind, body(name) | changes), *KINDS)
+    return error.value.reason
+
+
+def matrix(rows: int, columns: int, data: bytes) -> list[dict[str, Any]]:
+    return [{"name": "x", "rows": rows, "columns": columns, "data": data}]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("samples", {"tables": []}, Reason.EMPTY),
+        ("samples", {"tables": matrix(0, 3, b"")}, Reason.EMPTY),
+        ("samples", {"tables": matrix(2**31 - 1, 2**31 - 1, b"\0" * 24)}, Reason.BAD_SHAPE),
+        ("samples", {"tables": matrix(-2, -3, b"\0" * 24)}, Reason.BAD_SHAPE),
+        ("samples", {"tables": matrix(3, 3, b"\0" * 24)}, Reason.BAD_SHAPE),
+        ("samples", {"integer_labels": b"\0" * 8}, Reason.BAD_SHAPE),
+        ("samples", {"integer_labels": None}, Reason.BAD_SHAPE),
+        ("samples", {"string_labels": ["a", "b"]}, Reason.BAD_SHAPE),
+        ("samples", {"space": ""}, Reason.BAD_SHAPE),
+        ("samples", {"space": "x" * 300}, Reason.BAD_SHAPE),
+        ("samples", {"space": "a\nb"}, Reason.BAD_SHAPE),
+        ("samples", {"load": {"load_id": "l", "sequence": -1}}, Reason.BAD_SHAPE),
+        ("items", {"ids": ["one"]}, Reason.BAD_SHAPE),
+        ("click", {"positions": [0]}, Reason.BAD_SHAPE),
+        ("click", {"items": [], "positions": []}, Reason.EMPTY),
+        ("control", {"action": "explode"}, Reason.BAD_SHAPE),
+        ("triplets", {"index": b""}, Reason.EMPTY),
+        ("triplets", {"index": np.array([[0, 1, 4], [0, 1, 2]], "<i4").tobytes()}, Reason.BAD_SHAPE),
+        ("triplets", {"index": np.array([[0, 1, -1], [0, 1, 2]], "<i4").tobytes()}, Reason.BAD_SHAPE),
+        ("triplets", {"index": b"\0" * 13}, Reason.BAD_SHAPE),
+        ("triplets", {"kind": "quadruplet"}, Reason.BAD_SHAPE),
+        ("triplets", {"rule": b"\x00\x09"}, Reason.BAD_SHAPE),
+        ("triplets", {"derived": b"\x00\x02"}, Reason.BAD_SHAPE),
+        ("triplets", {"weights": np.array([1, np.nan], "<f4").tobytes()}, Reason.NOT_FINITE),
+        ("triplets", {"tables": matrix(4, 3, np.full(12, np.inf, "<f4").tobytes())}, Reason.NOT_FINITE),
+        ("triplets", {"epoch": -1}, Reason.BAD_SHAPE),
+        ("pairs", {"signs": b"\x00\x01"}, Reason.BAD_SHAPE),
+        ("outcome", {"weights": {"a": float("nan")}}, Reason.NOT_FINITE),
+    ],
+)
+def test_a_lie_is_refused_with_its_reason(name: str, changes: dict[str, Any], reason: Reason) -> None:
+    assert refused(name, **changes) is reason
+
+
+def test_a_huge_declared_size_allocates_nothing() -> None:
+    value = encode(GOLDEN["samples"])
+    at = value.index(np.ascontiguousarray(GOLDEN["samples"].tables[0].vectors).tobytes()) - 1  # type: ignore[union-attr]
+    lie = value[:at] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f" + value[at + 1 :]
+    with pytest.raises(BadRecord):
+        decode(lie, SampleBlock)
+
+
+def test_a_record_of_another_topic_is_the_wrong_kind() -> None:
+    with pytest.raises(BadRecord) as error:
+        decode(encode(GOLDEN["outcome"]), SampleBlock)
+    assert error.value.reason is Reason.WRONG_KIND
+
+
+# ---- JSON -------------------------------------------------------------------------------------------------------
+
+JSON: dict[str, dict[str, Any]] = {
+    "samples": {"vectors": [[0.5, 1], [2, 3]], "labels": [1, 2], "time_ms": 5},
+    "items": {"ids": ["a"], "vectors": {"x": [[1, 2]], "y": [[3]]}, "tombstones": ["b"], "time_ms": 5},
+    "click": {
+        "list_id": "l",
+        "items": ["a", "b"],
+        "clicks": [{"item": "b", "time_ms": 7}],
+        "shown_at_ms": 5,
+        "query_vector": [1, 2],
+    },
+    "relation": {"left": "a", "right": "b", "similar": True, "time_ms": 5},
+}
+
+
+def as_json(kind: str, **changes: Any) -> bytes:
+    return json.dumps({"kind": kind, "space": "s", **JSON[kind], **changes}).encode()
+
+
+@pytest.mark.parametrize("kind", JSON)
+def test_json_of_users_own_systems_is_accepted(kind: str) -> None:
+    record = decode(as_json(kind), *KINDS)
+    assert same(decode(encode(record), *KINDS), record)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("samples", {"labels": [1]}),
+        ("samples", {"labels": [1, "a"]}),
+        ("samples", {"labels": [1, True]}),
+        ("samples", {"vectors": [[1], [1, 2]]}),
+        ("samples", {"vectors": [["a"], ["b"]]}),
+        ("samples", {"vectors": []}),
+        ("samples", {"vectors": [[10**400], [1]]}),
+        ("samples", {"colour": "red"}),
+        ("samples", {"time_ms": 1.5}),
+        ("samples", {"time_ms": 2**70}),
+        ("items", {"ids": ["a", "b"]}),
+        ("click", {"positions": [0]}),
+        ("click", {"clicks": [{"item": "a"}]}),
+        ("click", {"query_vector": [float("nan")]}),
+        ("relation", {"similar": 1}),
+        ("relation", {"left": None}),
+    ],
+)
+def test_json_that_is_not_as_documented_is_refused(kind: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(BadRecord):
+        decode(as_json(kind, **changes), *KINDS)
+
+
+# ---- fuzz -------------------------------------------------------------------------------------------------------
+
+SEEDS = [encode(record) for record in GOLDEN.values()] + [as_json(kind) for kind in JSON]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A good record with a few bytes changed, dropped, doubled or put in."""
+    value = bytearray(draw(st.sampled_from(SEEDS)))
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, max(0, len(value) - 1)))
+        match draw(st.integers(0, 4)):
+            case 0:
+                value[at : at + 1] = bytes([draw(st.integers(0, 255))])
+            case 1:
+                del value[at : at + draw(st.integers(1, 30))]
+            case 2:
+                value[at:at] = draw(st.binary(max_size=12))
+            case 3:
+                value[at:at] = b"\xff" * draw(st.integers(1, 9)) + b"\x7f"
+            case _:
+                value[at:at] = value[at : at + draw(st.integers(1, 40))]
+    return bytes(value)
+
+
+@settings(max_examples=10_000, deadline=None)
+@given(mutated())
+def test_no_mutated_record_crashes_the_codec(value: bytes) -> None:
+    try:
+        record = decode(value, *KINDS)
+    except BadRecord:
+        return
+    encode(record)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(mutated(), min_size=1, max_size=10))
+def test_no_mutated_record_crashes_a_builder(values: list[bytes]) -> None:
+    feed = Feed(builder())
+    letters = 0
+    for value in values:
+        space = _space_of(value)
+        letters += sum(o.topic.endswith("dead-letters") for o in feed(value, space))
+    assert sum(feed.machine.dead.values()) == letters
+    assert feed.machine.next_offset == len(values)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(mutated(), min_size=1, max_size=10))
+def test_no_mutated_record_crashes_a_learner(values: list[bytes]) -> None:
+    chain = Chain(learner())
+    for number, value in enumerate(values):
+        chain(number, epoch=42, value=value)
+    assert chain.feed.machine.next_offset == len(values)
+
+
+def _space_of(value: bytes) -> str:
+    try:
+        return decode(value, *KINDS).space
+    except BadRecord:
+        return "a"
+
+
+def test_an_older_schema_is_read_with_the_defaults_of_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that a later version adds has a default, so that records written before it stay readable."""
+    old = encode(GOLDEN["relation"])
+    by_name, by_fingerprint = avro._schemas()
+    mark, schema = by_name["Relation"]
+    newer = fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "kinstream.v1.Relation",
+            "fields": [*schema["fields"], {"name": "confidence", "type": "double", "default": 1.0}],
+        },
+        named_schemas={},
+    )
+    changed = ({**by_name, "Relation": (mark, newer)}, by_fingerprint)
+    monkeypatch.setattr(avro, "_schemas", lambda: changed)
+    assert avro.read(old)[1]["confidence"] == 1.0

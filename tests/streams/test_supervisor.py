@@ -1,0 +1,90 @@
+"""The supervisor starts a worker again, and neither outlives the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from streams.supervisor import REFUSED
+
+PARENT = """
+import sys
+from streams.supervisor import Supervisor
+sys.exit(Supervisor([sys.executable, "-c", {child!r}], stop_seconds=3).run())
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "the condition was not met in time"
+        time.sleep(0.02)
+
+
+def supervise(child: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PARENT.format(child=child)], cwd=Path.cwd())
+
+
+def test_a_worker_that_ends_is_started_again(tmp_path: Path) -> None:
+    note = tmp_path / "starts"
+    parent = supervise(
+        f"import os; open({str(note)!r}, 'a').write(os.environ['KINSTREAM_RESTARTS']); os._exit(75)"
+    )
+    until(lambda: note.exists() and len(note.read_text()) >= 3)
+    parent.terminate()
+    assert parent.wait(10) == 0
+    assert note.read_text().startswith("012")
+
+
+def test_a_refusal_is_final() -> None:
+    assert supervise(f"import os; os._exit({REFUSED})").wait(15) == REFUSED
+
+
+def test_a_stop_reaches_the_worker(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    child = (
+        "import signal, sys, time\n"
+        f"note = open({str(note)!r}, 'w')\n"
+        "def stop(*_):\n    note.write('stopped'); note.close(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "note.write('up '); note.flush()\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    parent = supervise(child)
+    until(lambda: note.exists() and note.read_text() == "up ")
+    parent.terminate()
+    assert parent.wait(10) == 0
+    assert note.read_text() == "up stopped"
+
+
+def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    child = (
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(note)!r}, 'w').write('up')\nwhile True: time.sleep(0.05)\n"
+    )
+    parent = supervise(child)
+    until(lambda: note.exists() and note.read_text() == "up")
+    parent.terminate()
+    assert parent.wait(10) == 1
+
+
+def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    child = (
+        "import os, time\nfrom streams.supervisor import hold_on_to_supervisor\nhold_on_to_supervisor()\n"
+        f"open({str(note)!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.05)\n"
+    )
+    parent = supervise(child)
+    until(lambda: note.exists() and note.read_text() != "")
+    pid = int(note.read_text())
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait(10)
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
