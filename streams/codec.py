@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams import avro
+from streams.click_codec import click_block_in, click_block_out
+from streams.codec_parts import array, load_in, load_out, tables_in, tables_out
 from streams.errors import BadRecord, Reason
 from streams.json_events import read_json
 from streams.records import (
     Action,
     Click,
+    ClickBlock,
     ConstraintBlock,
     Control,
     Counts,
@@ -26,18 +29,21 @@ from streams.records import (
     ItemBlock,
     ItemClick,
     Kind,
-    LoadPosition,
     ModelVersion,
     Outcome,
     Record,
     Relation,
+    RelationBlock,
     SampleBlock,
-    Table,
 )
-from streams.validate import check_finite, check_space, finite_float, sequence_number, strings, vectors
+from streams.relation_codec import relation_block_in, relation_block_out
+from streams.validate import check_finite, check_space, finite_float, strings
 
 #: Part of what shapes outputs: the birth record of a generation carries it.
 CODEC_VERSION: Final = "avro-single-object/1"
+
+#: Kinds that belong on `events`.
+EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control)
 
 
 def encode(record: Record) -> bytes:
@@ -73,7 +79,7 @@ def decode(value: bytes | None, *allowed: type[Record]) -> Record:
 
 def decode_event(value: bytes | None) -> Event:
     """A record of `events`. Raises `BadRecord`."""
-    return cast(Event, decode(value, SampleBlock, ItemBlock, Click, Relation, Control))
+    return cast(Event, decode(value, *EVENTS))
 
 
 def decode_constraints(value: bytes | None) -> ConstraintBlock | Control:
@@ -91,44 +97,6 @@ def decode_model(value: bytes | None) -> ModelVersion:
     return cast(ModelVersion, decode(value, ModelVersion))
 
 
-# ---- shared pieces ----------------------------------------------------------------------------------------------
-
-
-def _tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": t.name,
-            "rows": t.vectors.shape[0],
-            "columns": t.vectors.shape[1],
-            "data": np.ascontiguousarray(t.vectors, dtype="<f4").tobytes(),
-        }
-        for t in tables
-    ]
-
-
-def _tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
-    tables = tuple(Table(b["name"], vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies)
-    if len({t.name for t in tables}) != len(tables):
-        raise BadRecord(Reason.BAD_SHAPE, f"{what}: a modality is named twice")
-    if len({len(t.vectors) for t in tables}) > 1:
-        raise BadRecord(Reason.BAD_SHAPE, f"{what}: the tables differ in their number of rows")
-    return tables
-
-
-def _load_out(load: LoadPosition | None) -> dict[str, Any] | None:
-    return None if load is None else {"load_id": load.load_id, "sequence": load.sequence}
-
-
-def _load_in(body: dict[str, Any] | None) -> LoadPosition | None:
-    return None if body is None else LoadPosition(body["load_id"], sequence_number(body["sequence"]))
-
-
-def _array(data: bytes, dtype: str, rows: int, what: str) -> NDArray[Any]:
-    if len(data) != rows * np.dtype(dtype).itemsize:
-        raise BadRecord(Reason.BAD_SHAPE, f"{what} has {len(data)} bytes for {rows} rows")
-    return np.frombuffer(data, dtype=dtype)
-
-
 # ---- events -----------------------------------------------------------------------------------------------------
 
 
@@ -136,17 +104,17 @@ def _sample_out(r: SampleBlock) -> dict[str, Any]:
     integers = isinstance(r.labels, np.ndarray)
     return {
         "space": r.space,
-        "tables": _tables_out(r.tables),
+        "tables": tables_out(r.tables),
         "integer_labels": np.ascontiguousarray(r.labels, dtype="<i8").tobytes() if integers else None,
         "string_labels": None if integers else list(r.labels),
         "time_ms": r.time_ms,
         "ids": None if r.ids is None else list(r.ids),
-        "load": _load_out(r.load),
+        "load": load_out(r.load),
     }
 
 
 def _sample_in(b: dict[str, Any]) -> SampleBlock:
-    tables = _tables_in(b["tables"], "samples")
+    tables = tables_in(b["tables"], "samples")
     if not tables or not len(tables[0].vectors):
         raise BadRecord(Reason.EMPTY, "a sample block without rows")
     rows = len(tables[0].vectors)
@@ -154,32 +122,32 @@ def _sample_in(b: dict[str, Any]) -> SampleBlock:
         raise BadRecord(Reason.BAD_SHAPE, "labels must be integers or strings, exactly one of them")
     labels: NDArray[np.int64] | tuple[str, ...]
     if b["integer_labels"] is not None:
-        labels = _array(b["integer_labels"], "<i8", rows, "labels")
+        labels = array(b["integer_labels"], "<i8", rows, "labels")
     else:
         labels = strings(b["string_labels"], rows, "labels")
     ids = None if b["ids"] is None else strings(b["ids"], rows, "ids")
-    return SampleBlock(check_space(b["space"]), tables, labels, b["time_ms"], ids, _load_in(b["load"]))
+    return SampleBlock(check_space(b["space"]), tables, labels, b["time_ms"], ids, load_in(b["load"]))
 
 
 def _item_out(r: ItemBlock) -> dict[str, Any]:
     return {
         "space": r.space,
         "ids": list(r.ids),
-        "tables": _tables_out(r.tables),
+        "tables": tables_out(r.tables),
         "time_ms": r.time_ms,
         "tombstones": list(r.tombstones),
-        "load": _load_out(r.load),
+        "load": load_out(r.load),
     }
 
 
 def _item_in(b: dict[str, Any]) -> ItemBlock:
-    tables = _tables_in(b["tables"], "items")
+    tables = tables_in(b["tables"], "items")
     rows = len(tables[0].vectors) if tables else 0
     if not rows and not b["tombstones"]:
         raise BadRecord(Reason.EMPTY, "an item block without items or tombstones")
     ids = strings(b["ids"], rows, "ids")
     return ItemBlock(
-        check_space(b["space"]), ids, tables, b["time_ms"], tuple(b["tombstones"]), _load_in(b["load"])
+        check_space(b["space"]), ids, tables, b["time_ms"], tuple(b["tombstones"]), load_in(b["load"])
     )
 
 
@@ -194,8 +162,8 @@ def _click_out(r: Click) -> dict[str, Any]:
         "session": r.session,
         "user": r.user,
         "query_item": r.query_item,
-        "query_vector": _tables_out(r.query_vector),
-        "load": _load_out(r.load),
+        "query_vector": tables_out(r.query_vector),
+        "load": load_out(r.load),
     }
 
 
@@ -204,7 +172,7 @@ def _click_in(b: dict[str, Any]) -> Click:
         raise BadRecord(Reason.EMPTY, "a click record without shown items")
     if len(b["positions"]) != len(b["items"]):
         raise BadRecord(Reason.BAD_SHAPE, "positions and items differ in number")
-    query = _tables_in(b["query_vector"], "query vector")
+    query = tables_in(b["query_vector"], "query vector")
     if any(len(t.vectors) != 1 for t in query):
         raise BadRecord(Reason.BAD_SHAPE, "a query vector has one row for each modality")
     check_finite(query, "query vector")
@@ -219,7 +187,7 @@ def _click_in(b: dict[str, Any]) -> Click:
         b["user"],
         b["query_item"],
         query,
-        _load_in(b["load"]),
+        load_in(b["load"]),
     )
 
 
@@ -231,12 +199,12 @@ def _relation_out(r: Relation) -> dict[str, Any]:
         "similar": r.similar,
         "time_ms": r.time_ms,
         "source": r.source,
-        "load": _load_out(r.load),
+        "load": load_out(r.load),
     }
 
 
 def _relation_in(b: dict[str, Any]) -> Relation:
-    load = _load_in(b["load"])
+    load = load_in(b["load"])
     return Relation(
         check_space(b["space"]), b["left"], b["right"], b["similar"], b["time_ms"], b["source"], load
     )
@@ -278,7 +246,7 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
     return {
         "space": r.space,
         "kind": r.kind.value,
-        "tables": _tables_out(r.tables),
+        "tables": tables_out(r.tables),
         "index": np.ascontiguousarray(r.index, dtype="<i4").tobytes(),
         "signs": np.ascontiguousarray(r.signs, dtype="i1").tobytes() if r.kind is Kind.PAIR else b"",
         "targets": None if r.targets is None else np.ascontiguousarray(r.targets, dtype="<f4").tobytes(),
@@ -294,7 +262,7 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
 def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
     kind = Kind(b["kind"])
     arity = 2 if kind is Kind.PAIR else 3
-    tables = _tables_in(b["tables"], "constraints")
+    tables = tables_in(b["tables"], "constraints")
     if not tables or not b["index"]:
         raise BadRecord(Reason.EMPTY, "a constraint block without rows")
     check_finite(tables, "constraints")
@@ -304,17 +272,17 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
     rows = len(index)
     if index.min() < 0 or index.max() >= len(tables[0].vectors):
         raise BadRecord(Reason.BAD_SHAPE, "an index row points outside the table")
-    signs = _array(b["signs"], "i1", rows, "signs") if kind is Kind.PAIR else np.zeros(rows, np.int8)
+    signs = array(b["signs"], "i1", rows, "signs") if kind is Kind.PAIR else np.zeros(rows, np.int8)
     if kind is Kind.PAIR and not np.all(np.abs(signs) == 1):
         raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair is +1 or -1")
-    rule = _array(b["rule"], "u1", rows, "rule")
+    rule = array(b["rule"], "u1", rows, "rule")
     if rule.max() >= len(b["rules"]):
         raise BadRecord(Reason.BAD_SHAPE, "a row points outside the rules")
-    derived = _array(b["derived"], "u1", rows, "derived")
+    derived = array(b["derived"], "u1", rows, "derived")
     if derived.max() > 1:
         raise BadRecord(Reason.BAD_SHAPE, "derived is 0 or 1")
-    targets = None if b["targets"] is None else _array(b["targets"], "<f4", rows, "targets")
-    weights = _array(b["weights"], "<f4", rows, "weights") if b["weights"] else np.ones(rows, np.float32)
+    targets = None if b["targets"] is None else array(b["targets"], "<f4", rows, "targets")
+    weights = array(b["weights"], "<f4", rows, "weights") if b["weights"] else np.ones(rows, np.float32)
     if not np.isfinite(weights).all() or not (targets is None or np.isfinite(targets).all()):
         raise BadRecord(Reason.NOT_FINITE, "weights and targets must be finite")
     if b["epoch"] < 0:
@@ -377,7 +345,9 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "SampleBlock": _sample_out,
     "ItemBlock": _item_out,
     "Click": _click_out,
+    "ClickBlock": click_block_out,
     "Relation": _relation_out,
+    "RelationBlock": relation_block_out,
     "Control": _control_out,
     "ConstraintBlock": _constraints_out,
     "Outcome": _outcome_out,
@@ -387,7 +357,9 @@ _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "SampleBlock": _sample_in,
     "ItemBlock": _item_in,
     "Click": _click_in,
+    "ClickBlock": click_block_in,
     "Relation": _relation_in,
+    "RelationBlock": relation_block_in,
     "Control": _control_in,
     "ConstraintBlock": _constraints_in,
     "Outcome": _outcome_in,

@@ -111,6 +111,51 @@ class Click:
     load: LoadPosition | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ClickBlock:
+    """Result lists in columns: n lists of m impressions and k clicks in all, over u distinct item names.
+
+    Parameters
+    ----------
+    ids : u names of items, each once.
+    list_ids : n names.
+    actors : names of sessions and users, each once.
+    session, user : (n,) int32 into `actors`; -1 where there is none.
+    query : (n,) int32 into `ids`, or -1 for a list whose query is no item.
+    query_row : (n,) int32 row of `query_vectors`, or -1 for a query without a vector of its own.
+    query_vectors : one table per modality, or none.
+    shown_at_ms : (n,) int64.
+    starts : (n + 1,) int32; the impressions of list i are starts[i] .. starts[i + 1].
+    item : (m,) int32 into `ids`.
+    position : (m,) int32 rank in the list, 0 is the top.
+    clicked : (k,) int32 number of the impression, 0 .. m - 1.
+    click_ms : (k,) int64 time of the click.
+    dwell_ms : (k,) int64; -1 where it was not measured.
+    """
+
+    space: str
+    ids: tuple[str, ...]
+    list_ids: tuple[str, ...]
+    actors: tuple[str, ...]
+    session: NDArray[np.int32]
+    user: NDArray[np.int32]
+    query: NDArray[np.int32]
+    query_row: NDArray[np.int32]
+    query_vectors: tuple[Table, ...]
+    shown_at_ms: NDArray[np.int64]
+    starts: NDArray[np.int32]
+    item: NDArray[np.int32]
+    position: NDArray[np.int32]
+    clicked: NDArray[np.int32]
+    click_ms: NDArray[np.int64]
+    dwell_ms: NDArray[np.int64]
+    load: LoadPosition | None = None
+
+    def __len__(self) -> int:
+        """How many lists."""
+        return len(self.list_ids)
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """Somebody's word that two items are similar, or that they are not."""
@@ -122,6 +167,33 @@ class Relation:
     time_ms: int
     source: str | None = None
     load: LoadPosition | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelationBlock:
+    """Relations in columns.
+
+    Parameters
+    ----------
+    ids : distinct names of items.
+    left, right : (n,) int32 into `ids`.
+    similar : (n,) bool.
+    time_ms : (n,) int64.
+    sources : distinct names of who said so; `source` (n,) int32 points into them, -1 for nobody in particular.
+    """
+
+    space: str
+    ids: tuple[str, ...]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    similar: NDArray[np.bool_]
+    time_ms: NDArray[np.int64]
+    sources: tuple[str, ...]
+    source: NDArray[np.int32]
+    load: LoadPosition | None = None
+
+    def __len__(self) -> int:
+        return len(self.left)
 
 
 class Action(StrEnum):
@@ -272,5 +344,5 @@ class ModelVersion:
     deleted: bool = False
 
 
-Event = SampleBlock | ItemBlock | Click | Relation | Control
+Event = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock | Control
 Record = Event | ConstraintBlock | Outcome | ModelVersion

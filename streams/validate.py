@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streams.errors import BadRecord, Reason
 from streams.records import Table, Vectors
@@ -61,6 +62,20 @@ def strings(values: Sequence[str], rows: int, what: str) -> tuple[str, ...]:
     if any(len(v) > MAX_STRING_LENGTH for v in values):
         raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} is longer than {MAX_STRING_LENGTH} characters")
     return tuple(values)
+
+
+def distinct_strings(values: Sequence[str], what: str) -> tuple[str, ...]:
+    """`values` as a tuple of strings of bounded length, none of them twice."""
+    found = strings(values, len(values), what)
+    if len(set(found)) != len(found):
+        raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} stands there twice")
+    return found
+
+
+def check_indices(values: NDArray[np.int32], least: int, end: int, what: str) -> None:
+    """Refuse an index below `least`, or not below `end`."""
+    if len(values) and (values.min() < least or values.max() >= end):
+        raise BadRecord(Reason.BAD_SHAPE, f"an index of {what} lies outside {least} .. {end - 1}")
 
 
 def sequence_number(value: int) -> int:

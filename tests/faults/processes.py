@@ -314,15 +314,11 @@ class System:
         return self.root / application / str(generation) / f"{self.topic(role)}-{partition}"
 
     def committed(self, application: str, role: str, generation: int = 1) -> dict[int, int]:
-        """The offsets that the group has committed."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-        places = [TopicPartition(self.topic(role), p) for p in range(self._partitions)]
-        group = f"kinstream-{application}-v{generation}"
+        """The offsets that the group has committed; empty for a group that never did."""
         with self.cluster() as cluster:
-            asked = cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
-            answer: Any = asked[group].result(20)
-        return {found.partition: found.offset for found in answer.topic_partitions}
+            return cluster.committed(
+                f"kinstream-{application}-v{generation}", self.topic(role), self._partitions
+            )
 
     def wait_for(self, application: str, ends: Mapping[int, int], seconds: float = SECONDS) -> float:
         """Wait until the newest checkpoints want these offsets, or later ones; a birth counts as one."""

@@ -1,4 +1,4 @@
-"""Wrote `records-v1`: one record of every kind, which every later version must read. Run once, never again.
+"""Wrote `records-v1`: one record of every kind, which every later version must read. A file that is there is never written again.
 
 python -m tests.golden.write_records
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streams.codec import encode
 from streams.records import (
     Action,
     Click,
+    ClickBlock,
     ConstraintBlock,
     Control,
     Counts,
@@ -25,6 +27,7 @@ from streams.records import (
     Outcome,
     Record,
     Relation,
+    RelationBlock,
     SampleBlock,
     Table,
 )
@@ -55,6 +58,31 @@ def _constraints(kind: Kind) -> ConstraintBlock:
     )
 
 
+def _clicks(load: LoadPosition) -> ClickBlock:
+    def whole(*numbers: int) -> NDArray[np.int32]:
+        return np.array(numbers, np.int32)
+
+    return ClickBlock(
+        space="shop",
+        ids=("i1", "i2", "i3"),
+        list_ids=("list-1", "list-2"),
+        actors=("s", "u"),
+        session=whole(0, -1),
+        user=whole(1, 1),
+        query=whole(2, -1),
+        query_row=whole(-1, 0),
+        query_vectors=(_table(1, 3),),
+        shown_at_ms=np.array([8, 9], np.int64),
+        starts=whole(0, 2, 3),
+        item=whole(0, 1, 1),
+        position=whole(0, 1, 0),
+        clicked=whole(1),
+        click_ms=np.array([10], np.int64),
+        dwell_ms=np.array([-1], np.int64),
+        load=load,
+    )
+
+
 def records() -> dict[str, Record]:
     """The records, by file name."""
     load = LoadPosition("load-1", 7)
@@ -77,6 +105,18 @@ def records() -> dict[str, Record]:
             load,
         ),
         "relation": Relation("shop", "i1", "i2", False, 5, "somebody", load),
+        "clicks": _clicks(load),
+        "relations": RelationBlock(
+            "shop",
+            ("i1", "i2", "i3"),
+            np.array([0, 1], np.int32),
+            np.array([1, 2], np.int32),
+            np.array([True, False]),
+            np.array([5, 6], np.int64),
+            ("somebody",),
+            np.array([0, -1], np.int32),
+            load,
+        ),
         "control": Control("shop", Action.RESET, 5, Declaration((("x", 3),), "string", "zscore"), 17),
         "pairs": _constraints(Kind.PAIR),
         "triplets": _constraints(Kind.TRIPLET),
@@ -90,6 +130,7 @@ def records() -> dict[str, Record]:
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir()
+    FOLDER.mkdir(exist_ok=True)
     for name, record in records().items():
-        (FOLDER / f"{name}.avro").write_bytes(encode(record))
+        if not (FOLDER / f"{name}.avro").exists():
+            (FOLDER / f"{name}.avro").write_bytes(encode(record))

@@ -72,4 +72,5 @@ def test_replays_equal_agents_that_were_killed_and_still_run(kafka: KafkaBroker,
 
 def _groups(kafka: KafkaBroker) -> list[str]:
     """Consumer groups that the broker knows."""
-    return [group.group_id for group in kafka.admin().list_consumer_groups().result(20).valid]
+    admin = kafka.admin()  # Held until the future is done.
+    return [group.group_id for group in admin.list_consumer_groups().result(20).valid]

@@ -17,6 +17,7 @@ from streams.codec import decode, encode
 from streams.errors import BadRecord, Reason
 from streams.records import (
     Click,
+    ClickBlock,
     ConstraintBlock,
     Control,
     ItemBlock,
@@ -24,6 +25,7 @@ from streams.records import (
     Outcome,
     Record,
     Relation,
+    RelationBlock,
     SampleBlock,
 )
 from tests.golden.write_records import FOLDER, records
@@ -33,7 +35,9 @@ KINDS: tuple[type[Record], ...] = (
     SampleBlock,
     ItemBlock,
     Click,
+    ClickBlock,
     Relation,
+    RelationBlock,
     Control,
     ConstraintBlock,
     Outcome,

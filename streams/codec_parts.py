@@ -1,0 +1,47 @@
+"""Pieces that several record kinds share: tables, load positions, arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.errors import BadRecord, Reason
+from streams.records import LoadPosition, Table
+from streams.validate import sequence_number, vectors
+
+
+def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": t.name,
+            "rows": t.vectors.shape[0],
+            "columns": t.vectors.shape[1],
+            "data": np.ascontiguousarray(t.vectors, dtype="<f4").tobytes(),
+        }
+        for t in tables
+    ]
+
+
+def tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
+    tables = tuple(Table(b["name"], vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies)
+    if len({t.name for t in tables}) != len(tables):
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: a modality is named twice")
+    if len({len(t.vectors) for t in tables}) > 1:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: the tables differ in their number of rows")
+    return tables
+
+
+def load_out(load: LoadPosition | None) -> dict[str, Any] | None:
+    return None if load is None else {"load_id": load.load_id, "sequence": load.sequence}
+
+
+def load_in(body: dict[str, Any] | None) -> LoadPosition | None:
+    return None if body is None else LoadPosition(body["load_id"], sequence_number(body["sequence"]))
+
+
+def array(data: bytes, dtype: str, rows: int, what: str) -> NDArray[Any]:
+    if len(data) != rows * np.dtype(dtype).itemsize:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what} has {len(data)} bytes for {rows} rows")
+    return np.frombuffer(data, dtype=dtype)
