@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, cast
 
 import numpy as np
 
-from processors.base import Builder
+from processors.base import Builder, Origin
 from processors.registry import create
 from streams.agent import AgentSpec
 from streams.codec import CODEC_VERSION, decode_event, encode
 from streams.errors import BadRecord, Reason, SettingsError
 from streams.log import Message
 from streams.machine import Machine, Place
-from streams.records import Action, Control, Declaration, LoadPosition, SampleBlock, Table
+from streams.records import (
+    Action,
+    Click,
+    ClickBlock,
+    Control,
+    Declaration,
+    ItemBlock,
+    LoadPosition,
+    Relation,
+    RelationBlock,
+    SampleBlock,
+    Table,
+)
 from streams.refusals import Rows, rows_text
 from streams.settings import Settings
 from streams.space import Space, Status
@@ -72,8 +84,11 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
 
 #: Loads into spaces that do not exist of which the last sequence is remembered.
 MAX_STRAYS: Final = 10_000
-#: More text than this about the rows of a record, and it is refused as a whole: it must fit a header.
+#: More text than this about the rows of a refusal, and it becomes several: it must fit a header.
 MAX_ROWS_TEXT: Final = 4_096
+
+#: Begins the names of what builders count about their evidence, among the counts of a machine.
+FATE_PREFIX: Final = "fate."
 
 BuilderFactory = Callable[[str, Declaration | None], Builder]
 
@@ -98,6 +113,7 @@ class BuilderMachine(Machine):
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
+        self._follows = make("", None).follows
         self._auto_create = auto_create
         self._max_spaces = max_spaces
         #: Sequences of loads into spaces that do not exist, by (space, load).
@@ -107,15 +123,16 @@ class BuilderMachine(Machine):
         return self._make(name, space.declaration)
 
     def apply(self, message: Message) -> None:
-        self._apply(message, None, ordinary=True)
+        self._apply(message, Origin(message.offset, message.timestamp_ms), ordinary=True)
 
     def apply_again(self, message: Message, rows: Rows) -> None:
-        self._apply(message, rows, ordinary=False)
+        origin = Origin(message.offset, message.timestamp_ms, rows, self.still_refused)
+        self._apply(message, origin, ordinary=False)
 
     def pass_over(self, message: Message) -> bool:
         return True
 
-    def _apply(self, message: Message, rows: Rows, *, ordinary: bool) -> None:
+    def _apply(self, message: Message, origin: Origin, *, ordinary: bool) -> None:
         name = self.space_name(message)
         record = decode_event(message.value)
         self.check_key(record, name)
@@ -125,10 +142,10 @@ class BuilderMachine(Machine):
         if ordinary and not self._count_once(name, record.load):
             self.counts["duplicates"] += 1
             return
-        if not isinstance(record, SampleBlock):
+        if not isinstance(record, self._follows):
             self.counts["not_followed"] += 1
             return
-        self._samples(name, record, rows, message.offset)
+        self._follow(name, record, origin)
         self.counts["applied"] += 1
 
     def _count_once(self, name: str, load: LoadPosition | None) -> bool:
@@ -198,68 +215,121 @@ class BuilderMachine(Machine):
         if sum(1 for _ in self.names()) >= self._max_spaces:
             raise BadRecord(Reason.SPACE_LIMIT, f"this partition already holds {self._max_spaces} spaces")
 
-    # ---- samples ------------------------------------------------------------------------------------------------
+    # ---- what the builder follows -------------------------------------------------------------------------------
 
-    def _samples(self, name: str, block: SampleBlock, rows: Rows, offset: int) -> None:
+    def _follow(self, name: str, record: Followed, origin: Origin) -> None:
         space = self.find(name)
         fresh = space is None
-        if fresh and not self._auto_create:
-            raise BadRecord(
-                Reason.UNKNOWN_SPACE, f"there is no space {name!r}, and spaces.auto_create is off"
-            )
-        if fresh:
-            self._check_room()
-        if space is not None and space.status is Status.DELETED:
-            raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted")
-        if space is not None and space.status is Status.PAUSED:
-            raise BadRecord(Reason.SPACE_PAUSED, f"space {name!r} is paused")
-        count = len(block.tables[0].vectors)
-        wanted = tuple(range(count)) if rows is None else rows
-        if max(wanted) >= count:
-            raise BadRecord(Reason.BAD_SHAPE, f"row {max(wanted)} of a block of {count}")
-        broken = set(not_finite_rows(block.tables)) & set(wanted)
-        good = [row for row in wanted if row not in broken]
-        if not good:
-            raise BadRecord(Reason.NOT_FINITE, "every row holds NaN or infinity")
-        if len(rows_text(tuple(broken))) > MAX_ROWS_TEXT:
-            raise BadRecord(Reason.NOT_FINITE, f"{len(broken)} of {count} rows hold NaN or infinity")
+        self._check_open(name, space)
         declaration = None if space is None else space.declaration
-        _check_declared(block, declaration)
+        _check_declared(record, declaration)
+        good, broken = _finite(record, origin)
         core = cast(Builder | None, None if space is None else space.core) or self._make(name, declaration)
-        blocks = core.process(block if len(good) == count else _select(block, good), offset)
+        before = core.counts()
+        made = core.process(good, origin)
+        for fate, number in core.counts().items():
+            if number != before.get(fate, 0):
+                self.counts[FATE_PREFIX + fate] += number - before.get(fate, 0)
         opened = self.open(name)
         if fresh:
             # Epochs are the offsets of control records. A space that came by itself has had none, and every
             # builder and every generation must say the same of it.
             opened.begin(0, None)
         opened.core = core
-        for constraints in blocks:
+        for constraints in made.blocks:
             self.emit(name, opened, encode(replace(constraints, epoch=opened.epoch)))
-        if broken:
-            where = ", ".join(str(row) for row in sorted(broken)[:10])
-            self.refuse(
-                BadRecord(Reason.NOT_FINITE, f"NaN or infinity in rows {where}", tuple(sorted(broken)))
-            )
+        for error in (*broken, *made.refused):
+            for part in _in_parts(error):
+                self.refuse(part)
+
+    def _check_open(self, name: str, space: Space | None) -> None:
+        if space is None:
+            if not self._auto_create:
+                raise BadRecord(
+                    Reason.UNKNOWN_SPACE, f"there is no space {name!r}, and spaces.auto_create is off"
+                )
+            self._check_room()
+        elif space.status is Status.DELETED:
+            raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted")
+        elif space.status is Status.PAUSED:
+            raise BadRecord(Reason.SPACE_PAUSED, f"space {name!r} is paused")
 
 
-def _check_declared(block: SampleBlock, declaration: Declaration | None) -> None:
-    if declaration is None:
+Followed = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
+
+
+def _check_declared(record: Followed, declaration: Declaration | None) -> None:
+    if declaration is None or not isinstance(record, SampleBlock | ItemBlock):
         return
-    sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
-    if declaration.modalities and sorted(sizes) != sorted(declaration.modalities):
+    sizes = tuple((t.name, t.vectors.shape[1]) for t in record.tables)
+    if sizes and declaration.modalities and sorted(sizes) != sorted(declaration.modalities):
         raise BadRecord(Reason.WRONG_DIMENSION, f"declared {declaration.modalities}, got {sizes}")
-    kind = "integer" if isinstance(block.labels, np.ndarray) else "string"
+    if isinstance(record, ItemBlock):
+        return
+    kind = "integer" if isinstance(record.labels, np.ndarray) else "string"
     if declaration.labels not in ("any", kind):
         raise BadRecord(Reason.WRONG_LABEL_TYPE, f"declared {declaration.labels} labels, got {kind} ones")
 
 
-def _select(block: SampleBlock, rows: list[int]) -> SampleBlock:
+def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[BadRecord]]:
+    """The rows that hold numbers and that a redrive asks for, and a refusal of the others.
+
+    Raises
+    ------
+    BadRecord : there is no such row, or none that can be used.
+    """
+    if not isinstance(record, SampleBlock | ItemBlock):
+        count = _parts(record)
+        if origin.rows is not None and max(origin.rows) >= count:
+            raise BadRecord(Reason.BAD_SHAPE, f"part {max(origin.rows)} of a record of {count}")
+        return record, []
+    count = len(record.tables[0].vectors) if record.tables else 0
+    wanted = tuple(range(count)) if origin.rows is None else origin.rows
+    if wanted and max(wanted) >= count:
+        raise BadRecord(Reason.BAD_SHAPE, f"row {max(wanted)} of a block of {count}")
+    broken = sorted(set(not_finite_rows(record.tables)) & set(wanted))
+    good = [row for row in wanted if row not in set(broken)]
+    removes = isinstance(record, ItemBlock) and record.tombstones and origin.rows is None
+    if not good and not removes:
+        raise BadRecord(Reason.NOT_FINITE, "every row holds NaN or infinity")
+    refused = []
+    if broken:
+        where = ", ".join(str(row) for row in broken[:10])
+        refused.append(BadRecord(Reason.NOT_FINITE, f"NaN or infinity in rows {where}", tuple(broken)))
+    if isinstance(record, ItemBlock) and origin.rows is not None:
+        record = replace(record, tombstones=())
+    return record if len(good) == count else _select(record, good), refused
+
+
+def _parts(record: Click | ClickBlock | Relation | RelationBlock) -> int:
+    """How many parts a record has that can be refused by themselves."""
+    match record:
+        case Click():
+            return len(record.items)
+        case ClickBlock():
+            return len(record.item)
+        case Relation():
+            return 1
+    return len(record)
+
+
+def _in_parts(error: BadRecord) -> Iterator[BadRecord]:
+    """A refusal, as several where the numbers of its rows would not fit into a header."""
+    rows = error.rows
+    if rows is None or len(rows_text(rows)) <= MAX_ROWS_TEXT:
+        yield error
+        return
+    half = len(rows) // 2
+    for some in (rows[:half], rows[half:]):
+        yield from _in_parts(BadRecord(error.reason, error.detail, some))
+
+
+def _select(block: SampleBlock | ItemBlock, rows: list[int]) -> SampleBlock | ItemBlock:
+    tables = tuple(Table(t.name, t.vectors[rows]) for t in block.tables)
+    ids = None if block.ids is None else tuple(block.ids[row] for row in rows)
+    if isinstance(block, ItemBlock):
+        return replace(block, tables=tables if rows else (), ids=ids or ())
     labels = (
         block.labels[rows] if isinstance(block.labels, np.ndarray) else tuple(block.labels[r] for r in rows)
     )
-    return replace(
-        block,
-        tables=tuple(Table(t.name, t.vectors[rows]) for t in block.tables),
-        labels=labels,
-        ids=None if block.ids is None else tuple(block.ids[row] for row in rows),
-    )
+    return replace(block, tables=tables, labels=labels, ids=ids)

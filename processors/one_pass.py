@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from processors.base import MAX_BLOCK_BYTES, State
+from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from processors.draws import below, block_draws
 from processors.packing import Packing, References
 from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import PREFIX_RULE, ConstraintBlock, Kind, SampleBlock, Table, Vectors
+from streams.records import (
+    PREFIX_RULE,
+    ConstraintBlock,
+    Event,
+    ItemBlock,
+    Kind,
+    SampleBlock,
+    Table,
+    Vectors,
+)
 
 RULE: Final = "one-pass"
 NEGATIVES: Final = ("random", "official")
@@ -45,7 +55,8 @@ class OnePass:
     Notes
     -----
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
-    O(c d) memory for c classes.
+    O(c d) memory for c classes. A tombstone of an item erases the sample of that name; its class makes no triplet until
+    its next sample, as if it were new.
 
     References
     ----------
@@ -55,11 +66,12 @@ class OnePass:
     Examples
     --------
     >>> import numpy as np
+    >>> from processors.base import Origin
     >>> from processors.one_pass import OnePass
     >>> from streams.records import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
-    >>> pairs, triplets = OnePass().process(block, offset=0)
+    >>> pairs, triplets = OnePass().process(block, Origin(offset=0)).blocks
     >>> pairs.index.tolist(), triplets.index.tolist()
     ([[0, 1]], [[2, 0, 1]])
     >>> triplets.tables[0].vectors.argmax(axis=1).tolist()
@@ -90,8 +102,35 @@ class OnePass:
         self._labels: type[int | str] | None = None
         self._modalities: tuple[tuple[str, int], ...] = ()
         self._previous = -1
+        # Names of the latest samples that have one, and the classes whose latest sample was erased.
+        self._ids: dict[int, str] = {}
+        self._empty: set[int] = set()
 
-    def process(self, block: SampleBlock, offset: int) -> list[ConstraintBlock]:
+    @property
+    def follows(self) -> tuple[type, ...]:
+        return SampleBlock, ItemBlock
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def process(self, event: Event, origin: Origin) -> Made:
+        if isinstance(event, ItemBlock):
+            self._erase(event.tombstones)
+            return Made()
+        if not isinstance(event, SampleBlock):
+            raise TypeError(f"one-pass does not follow {type(event).__name__}")
+        return Made(self._samples(event, origin.offset))
+
+    def _erase(self, ids: Sequence[str]) -> None:
+        """Forget the vectors of items; a class that loses its sample waits for its next one."""
+        gone = set(ids)
+        for owner in [owner for owner, name in self._ids.items() if name in gone]:
+            del self._ids[owner]
+            self._empty.add(owner)
+            for held in self._latest.values():
+                held[owner] = 0
+
+    def _samples(self, block: SampleBlock, offset: int) -> list[ConstraintBlock]:
         labels, tables = self._checked(block)
         packing = Packing(block.space, tuple((t.name, t.vectors.shape[1]) for t in tables), self.max_bytes)
         if not packing.fits(Kind.TRIPLET, RULE):
@@ -109,7 +148,7 @@ class OnePass:
 
         made = packing.blocks(Kind.PAIR, PREFIX_RULE, pairs, vectors, block.time_ms)
         made += packing.blocks(Kind.TRIPLET, RULE, triplets, vectors, block.time_ms)
-        self._remember(latest, tables)
+        self._remember(latest, tables, block.ids)
         return made
 
     def _checked(self, block: SampleBlock) -> tuple[list[Any], tuple[Table, ...]]:
@@ -154,6 +193,7 @@ class OnePass:
         official = self.negatives == "official"
         draws = [] if official else block_draws(self.algorithm, self.seed, block, offset, len(labels))
         latest: dict[int, int] = {}
+        empty = self._empty
         pairs: list[tuple[int, int]] = []
         triplets: list[tuple[int, int, int]] = []
         known = len(classes)
@@ -162,8 +202,18 @@ class OnePass:
             if own is None:
                 own = classes[label] = known
                 known += 1
+            elif empty and own in empty:
+                empty.discard(own)
             elif known == 1:
                 pairs.append((latest.get(0, ~0), row))
+            elif empty:
+                # Erased samples are passed over, as if their classes were unknown.
+                others = [k for k in range(known) if k != own and k not in empty]
+                if official:
+                    others = [previous] if previous in others else others[-1:]
+                if others:
+                    other = others[0] if official else others[below(draws[row], len(others))]
+                    triplets.append((row, latest.get(own, ~own), latest.get(other, ~other)))
             else:
                 if not official:
                     other = below(draws[row], known - 1)
@@ -183,8 +233,15 @@ class OnePass:
     def _held(self, table: Table) -> Vectors:
         return self._latest.get(table.name, table.vectors[:0])
 
-    def _remember(self, latest: dict[int, int], tables: tuple[Table, ...]) -> None:
-        """H[k] <- the last row of class k."""
+    def _remember(
+        self, latest: dict[int, int], tables: tuple[Table, ...], ids: tuple[str, ...] | None
+    ) -> None:
+        """H[k] <- the last row of class k, and its name where it has one."""
+        if ids is not None:
+            self._ids.update({owner: ids[row] for owner, row in latest.items()})
+        elif self._ids:
+            for owner in latest:
+                self._ids.pop(owner, None)
         owners, rows = np.array(list(latest), np.intp), np.array(list(latest.values()), np.intp)
         for table in tables:
             held = self._held(table)
@@ -203,6 +260,10 @@ class OnePass:
             "previous": self._previous,
         }
         state |= {f"latest.{name}": self._latest[name][: len(classes)].copy() for name, _ in self._modalities}
+        if self._ids:
+            state["ids"] = json.dumps([self._ids.get(owner) for owner in range(len(classes))])
+        if self._empty:
+            state["empty"] = np.array(sorted(self._empty), np.int64)
         return state
 
     def restore(self, state: State) -> None:
@@ -213,6 +274,9 @@ class OnePass:
         self._modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
         self._latest = {name: np.array(state[f"latest.{name}"], np.float32) for name, _ in self._modalities}
         self._previous = int(state["previous"])
+        ids = json.loads(str(state.get("ids", "[]")))
+        self._ids = {owner: name for owner, name in enumerate(ids) if name is not None}
+        self._empty = {int(owner) for owner in np.asarray(state.get("empty", ()))}
 
 
 def _labels(block: SampleBlock) -> tuple[list[Any], type[int | str]]:

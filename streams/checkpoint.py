@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from streams import failpoints
@@ -18,7 +19,7 @@ from streams.checkpoint_files import file_name, open_files
 from streams.checkpoint_folder import CheckpointFolder, manifest_name
 from streams.errors import CheckpointError
 from streams.files import Damaged
-from streams.manifest import DataFile, LastRecord, Manifest, difference, encode_manifest, versions
+from streams.manifest import DataFile, LastRecord, Manifest, Segments, difference, encode_manifest, versions
 from streams.pruning import prune
 from streams.state import State, from_bytes, to_bytes
 
@@ -93,6 +94,8 @@ class CheckpointStore:
         last_record: LastRecord | None,
         topic_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        segments: Mapping[str, Mapping[str, State]] | None = None,
+        kept_segments: Segments | None = None,
     ) -> Manifest:
         """Write a checkpoint; on return it is durable and complete.
 
@@ -103,6 +106,7 @@ class CheckpointStore:
         unchanged : the data files of the others.
         partition : the state of what belongs to no space.
         labels : for changed spaces, a short text that the manifest repeats, to be read without the file.
+        segments, kept_segments : of the spaces, segments to be written, and the data files of those that are.
 
         Returns
         -------
@@ -115,8 +119,14 @@ class CheckpointStore:
         if twice := changed.keys() & unchanged.keys():
             raise CheckpointError(f"{self.url}: spaces both changed and unchanged: {sorted(twice)[:5]}")
         files: dict[str | None, DataFile] = {}
+        parts: dict[str, dict[str, DataFile]] = {
+            space: dict(kept) for space, kept in (kept_segments or {}).items()
+        }
         self._folder.files.write(
-            self._data(offset, changed, partition, labels or {}, files),
+            chain(
+                self._segments(segments or {}, parts),
+                self._data(offset, changed, partition, labels or {}, files),
+            ),
             lambda: failpoints.hit("checkpoint.between-space-files"),
         )
         partition_file = files.pop(None)
@@ -130,6 +140,7 @@ class CheckpointStore:
             topic_id=topic_id,
             versions=versions(),
             written_ms=int(self._clock() * 1000),
+            segments=parts,
         )
         failpoints.hit("checkpoint.before-manifest")
         if not self._folder.files.create(manifest_name(offset), encode_manifest(manifest)):
@@ -225,6 +236,18 @@ class CheckpointStore:
                 f"{stem}@{offset:020d}-{digest[:12]}.safetensors", digest, len(data), label
             )
             yield into[space].path, data
+
+    def _segments(
+        self, segments: Mapping[str, Mapping[str, State]], into: dict[str, dict[str, DataFile]]
+    ) -> Iterator[tuple[str, bytes]]:
+        """The files of new segments, one in memory at a time. Notes each in `into`."""
+        for space in sorted(segments):
+            for name in segments[space]:
+                data = to_bytes(segments[space][name])
+                digest = hashlib.sha256(data).hexdigest()
+                path = f"segments/{file_name(space)}.{file_name(name)}-{digest[:12]}.safetensors"
+                into.setdefault(space, {})[name] = DataFile(path, digest, len(data))
+                yield path, data
 
     def _settle(self, manifest: Manifest) -> Manifest:
         """Another owner wrote a manifest for this offset: it must say the same, unless it is damaged."""

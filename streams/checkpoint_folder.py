@@ -83,6 +83,7 @@ class CheckpointFolder:
     def data_sizes(self) -> dict[str, int]:
         """Every data file with its size, named by a manifest or not."""
         sizes = {f"spaces/{name}": size for name, size in self.files.sizes("spaces").items()}
+        sizes |= {f"segments/{name}": size for name, size in self.files.sizes("segments").items()}
         sizes.update(self.files.sizes(""))
         return {path: size for path, size in sizes.items() if path.endswith(".safetensors")}
 

@@ -21,7 +21,7 @@ from streams.identity import Identity, Position, Verdict, judge, read_identity
 from streams.log import Message, Output
 from streams.records import Record
 from streams.refusals import Refusals, Rows
-from streams.space import Core, Mark, Space, Status, core_state, restore_space
+from streams.space import Core, Mark, SegmentedCore, Space, Status, core_state, restore_space
 from streams.state import State
 from streams.topics import partition_of
 
@@ -92,10 +92,18 @@ class Machine(ABC):
         self.changed: set[str] = set()
         self._spaces: dict[str, Space | None] = {}
         self._load_space = load_space
+        #: Gives back a segment of a space: set by whoever keeps the files.
+        self._read_segment: Callable[[str, str], State] | None = None
         self._outputs: list[Output] = []
         self._message: Message
         #: The rows that a redrive brings back; None for the whole of a message.
         self._rows: Rows = None
+        #: The rows of the same record that stay refused while a redrive brings others back.
+        self.still_refused: tuple[int, ...] = ()
+
+    def read_segments_with(self, read: Callable[[str, str], State]) -> None:
+        """Say where the segments of spaces are read from."""
+        self._read_segment = read
 
     # ---- one message --------------------------------------------------------------------------------------------
 
@@ -140,6 +148,7 @@ class Machine(ABC):
             return
         # What it answers is settled, whatever comes of it: a new refusal stands under the redrive's own offset.
         self.refusals.remove(redrive.offset, redrive.rows)
+        self.still_refused = self.refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
         if skipped:
             raise BadRecord(Reason.SKIPPED, _SKIPPED)
@@ -202,7 +211,14 @@ class Machine(ABC):
         if core is not None:
             space.core = self.make_core(name, space)
             space.core.restore(core)
+            if isinstance(space.core, SegmentedCore):
+                space.core.restore_segments(lambda segment: self._load_segment(name, segment))
         return space
+
+    def _load_segment(self, name: str, segment: str) -> State:
+        if self._read_segment is None:
+            raise RuntimeError(f"segment {segment!r} of space {name!r} has no file")
+        return self._read_segment(name, segment)
 
     def open(self, name: str) -> Space:
         """The space for changing it; a new one if there is none."""
@@ -310,6 +326,7 @@ class Machine(ABC):
     def partition_state(self) -> State:
         """All that belongs to no single space."""
         state: State = {f"count.{name}": self.counts[name] for name in COUNTED}
+        state |= {f"count.{name}": number for name, number in sorted(self.counts.items()) if number}
         state |= {f"dead.{reason}": number for reason, number in sorted(self.dead.items())}
         state |= self.refusals.state()
         return state
@@ -322,6 +339,22 @@ class Machine(ABC):
             if space is not None:
                 states[name] = space.state()
         return states
+
+    def segments(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the segments that these spaces need; spaces that are out of memory have none here."""
+        found = {}
+        for name in names:
+            space = self._spaces[name]
+            if space is not None and isinstance(space.core, SegmentedCore):
+                found[name] = space.core.segments()
+        return found
+
+    def segment(self, name: str, segment: str) -> State:
+        """The content of a segment of a space that is in memory."""
+        space = self._spaces[name]
+        if space is None or not isinstance(space.core, SegmentedCore):
+            raise KeyError(f"{name}, segment {segment}")
+        return space.core.segment(segment)
 
     def labels(self, names: Iterable[str]) -> dict[str, str]:
         """What a manifest says of each space, so that models can be announced without reading their files."""

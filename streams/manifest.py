@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -14,7 +14,11 @@ from streams.checkpoint_files import seal, unseal
 from streams.errors import CheckpointError
 from streams.files import Damaged
 
-FORMAT: Final = 1
+#: 2 where spaces have segments, else 1.
+FORMAT: Final = 2
+
+#: The data files of the segments of each space.
+Segments = Mapping[str, Mapping[str, "DataFile"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Manifest:
     ----------
     offset : the input offset to read next.
     spaces : the data file of each space.
+    segments : of spaces whose state is too large to write whole, the parts that never change.
     partition_state : the data file of what belongs to no space.
     topic_id : of the input topic, where the brokers have such ids.
     versions : what the state was computed with; bit-identity is promised for equal ones.
@@ -65,11 +70,21 @@ class Manifest:
     topic_id: str | None
     versions: Mapping[str, str]
     written_ms: int
+    segments: Segments = field(default_factory=dict)
 
     def files(self) -> Iterator[DataFile]:
         """Every data file, the partition's own first."""
         yield self.partition_state
         yield from self.spaces.values()
+        for parts in self.segments.values():
+            yield from parts.values()
+
+    def digests(self) -> dict[str, str]:
+        """The digest of every file of every space."""
+        found = {space: file.sha256 for space, file in self.spaces.items()}
+        for space, parts in self.segments.items():
+            found |= {f"{space}, segment {name}": file.sha256 for name, file in parts.items()}
+        return found
 
     def same_state(self, other: Manifest) -> bool:
         """Whether both stand for the same state, wherever it lies and whenever it was written."""
@@ -77,8 +92,7 @@ class Manifest:
             self.offset == other.offset
             and self.last_record == other.last_record
             and self.partition_state.sha256 == other.partition_state.sha256
-            and self.spaces.keys() == other.spaces.keys()
-            and all(file.sha256 == other.spaces[space].sha256 for space, file in self.spaces.items())
+            and self.digests() == other.digests()
         )
 
 
@@ -86,10 +100,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest file, with their own digest."""
     content = {name: getattr(manifest, name) for name in Manifest.__slots__}
     content["spaces"] = {space: _values(file) for space, file in manifest.spaces.items()}
+    content["segments"] = {
+        space: {name: _values(file) for name, file in parts.items()}
+        for space, parts in manifest.segments.items()
+    }
+    if not content["segments"]:
+        del content["segments"]
     content["partition_state"] = _values(manifest.partition_state)
     content["last_record"] = asdict(manifest.last_record) if manifest.last_record else None
     content["versions"] = dict(manifest.versions)
-    return seal({"format": FORMAT, **content})
+    return seal({"format": FORMAT if manifest.segments else 1, **content})
 
 
 def decode_manifest(data: bytes, place: str) -> Manifest:
@@ -108,6 +128,10 @@ def decode_manifest(data: bytes, place: str) -> Manifest:
                 f"{place}: format {found} is newer than {FORMAT}; use the Kinstream that wrote it"
             )
         content["spaces"] = {space: _data_file(file) for space, file in content["spaces"].items()}
+        content["segments"] = {
+            space: {name: _data_file(file) for name, file in parts.items()}
+            for space, parts in content.get("segments", {}).items()
+        }
         content["partition_state"] = _data_file(content["partition_state"])
         content["last_record"] = LastRecord(**content["last_record"]) if content["last_record"] else None
         return Manifest(**content)
@@ -117,13 +141,8 @@ def decode_manifest(data: bytes, place: str) -> Manifest:
 
 def difference(found: Manifest, own: Manifest) -> str:
     """In which ways two manifests of one offset differ, as sentences."""
-    spaces = sorted(
-        space
-        for space in found.spaces.keys() | own.spaces.keys()
-        if (a := found.spaces.get(space)) is None
-        or (b := own.spaces.get(space)) is None
-        or a.sha256 != b.sha256
-    )
+    theirs, ours = found.digests(), own.digests()
+    spaces = sorted(space for space in theirs.keys() | ours.keys() if theirs.get(space) != ours.get(space))
     parts = [f"{len(spaces)} spaces differ ({', '.join(spaces[:5])})."] if spaces else []
     if found.partition_state.sha256 != own.partition_state.sha256:
         parts.append("The partition's own state differs.")

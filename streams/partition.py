@@ -69,6 +69,8 @@ class PartitionRunner:
         self._max_resident_bytes = max_resident_bytes
         self._clock = clock
         self._files: dict[str, DataFile] = {}
+        self._segments: dict[str, dict[str, DataFile]] = {}
+        self.machine.read_segments_with(self._load_segment)
         self.manifest: Manifest | None = None
         self.checkpointed_offset = -1
         self.checkpointed_at = clock()
@@ -79,6 +81,9 @@ class PartitionRunner:
 
     def _load_space(self, name: str) -> State:
         return self.store.load_space(self._files[name])
+
+    def _load_segment(self, name: str, segment: str) -> State:
+        return self.store.load_space(self._segments[name][segment])
 
     # ---- taking over --------------------------------------------------------------------------------------------
 
@@ -97,7 +102,7 @@ class PartitionRunner:
         if restored is not None:
             notes.extend(restored.notes)
             self.manifest = restored.manifest
-            self._files = dict(restored.manifest.spaces)
+            self._take_files(restored.manifest)
             last = restored.manifest.last_record
             mark = None if last is None else (last.offset, last.crc32)
             wanted = restored.manifest.offset
@@ -190,6 +195,7 @@ class PartitionRunner:
         self._sink.confirm(self._deadline_seconds if deadline_seconds is None else deadline_seconds)
         failpoints.hit("agent.after-flush-before-manifest")
         changed = machine.space_states()
+        fresh, kept = self._segment_states(changed)
         manifest = self.store.save(
             machine.next_offset,
             changed=changed,
@@ -198,9 +204,11 @@ class PartitionRunner:
             last_record=None if machine.last_record is None else LastRecord(*machine.last_record),
             topic_id=self._topic_id,
             labels=machine.labels(changed),
+            segments=fresh,
+            kept_segments=kept,
         )
         self.manifest = manifest
-        self._files = dict(manifest.spaces)
+        self._take_files(manifest)
         self.checkpoint_bytes = sum(file.size for file in manifest.files())
         machine.settled()
         self.checkpointed_offset = machine.next_offset
@@ -210,6 +218,29 @@ class PartitionRunner:
         self.store.prune()
         self._evict()
         return manifest.offset
+
+    def _take_files(self, manifest: Manifest) -> None:
+        self._files = dict(manifest.spaces)
+        self._segments = {space: dict(parts) for space, parts in manifest.segments.items()}
+
+    def _segment_states(
+        self, changed: Iterable[str]
+    ) -> tuple[dict[str, dict[str, State]], dict[str, dict[str, DataFile]]]:
+        """The segments that no file holds yet, and the files of the others that are still needed."""
+        fresh: dict[str, dict[str, State]] = {}
+        kept = {space: parts for space, parts in self._segments.items() if space not in changed}
+        for space, names in self.machine.segments(changed).items():
+            held = self._segments.get(space, {})
+            kept[space] = {name: held[name] for name in names if name in held}
+            new = {name: self.machine.segment(space, name) for name in names if name not in held}
+            if new:
+                fresh[space] = new
+            if not kept[space]:
+                del kept[space]
+        return fresh, kept
+
+    def _size(self, space: str) -> int:
+        return self._files[space].size + sum(f.size for f in self._segments.get(space, {}).values())
 
     def _announcements(self, spaces: Iterable[str]) -> Sequence[Output]:
         return () if self.manifest is None else self._announce(self.manifest, spaces, self.machine)
@@ -221,9 +252,9 @@ class PartitionRunner:
 
     def _evict(self) -> None:
         resident = self.machine.resident()
-        size = sum(self._files[name].size for name in resident)
+        size = sum(self._size(name) for name in resident)
         for name in resident:
             if size <= self._max_resident_bytes:
                 break
-            size -= self._files[name].size
+            size -= self._size(name)
             self.machine.evict(name)

@@ -48,7 +48,7 @@ def prune(folder: CheckpointFolder, keep: int, now: float) -> None:
     before = now - ORPHAN_SECONDS
     orphans = {path for path in present.keys() - kept - freed if _older(folder, path, before)}
     folder.files.delete(sorted(orphans | (freed - kept) & present.keys()), _between)
-    for name in ("", "spaces"):
+    for name in ("", "spaces", "segments"):
         folder.files.sweep(name, before)
 
 

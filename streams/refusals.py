@@ -25,7 +25,7 @@ class Refusals:
     def add(self, offset: int, rows: Rows) -> None:
         """Remember a refusal. Offsets come in rising order."""
         if rows is not None:
-            self._rows[offset] = tuple(sorted(set(rows)))
+            self._rows[offset] = tuple(sorted({*self._rows.get(offset, ()), *rows}))
         elif self._runs and self._runs[-1][1] == offset - 1:
             self._runs[-1] = (self._runs[-1][0], offset)
         else:
@@ -36,6 +36,10 @@ class Refusals:
         if rows is None:
             return self._run_of(offset) is not None
         return set(rows) <= set(self._rows.get(offset, ()))
+
+    def rows_of(self, offset: int) -> tuple[int, ...]:
+        """The rows of a record that are refused by number."""
+        return self._rows.get(offset, ())
 
     def remove(self, offset: int, rows: Rows) -> None:
         """Forget those parts, which a redrive has brought back."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from streams.identity import Position
 from streams.records import Declaration
@@ -20,6 +21,23 @@ class Core(Protocol):
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class SegmentedCore(Core, Protocol):
+    """An algorithm whose state is too large to write whole: parts of it lie in segments that never change.
+
+    `state` leaves the segments out, and `restore` is followed by `restore_segments`.
+    """
+
+    def segments(self) -> tuple[str, ...]:
+        """Names of the segments that the state needs now. A name always stands for the same content."""
+
+    def segment(self, name: str) -> State:
+        """The content of a segment."""
+
+    def restore_segments(self, load: Callable[[str], State]) -> None:
+        """Take in the segments that the restored state needs."""
 
 
 class Status(StrEnum):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from processors.base import MAX_BLOCK_BYTES, Builder, State
+from processors.base import MAX_BLOCK_BYTES, Builder, Origin, State
 from streams.codec import decode, encode
 from streams.errors import BadRecord
 from streams.records import ConstraintBlock, Kind, SampleBlock, Table
@@ -54,7 +54,9 @@ def digest(state: State) -> str:
 def run(builder: Builder, blocks: Iterable[SampleBlock], first: int = 0) -> list[bytes]:
     """The encoded outputs."""
     return [
-        encode(made) for offset, block in enumerate(blocks, first) for made in builder.process(block, offset)
+        encode(made)
+        for offset, block in enumerate(blocks, first)
+        for made in builder.process(block, Origin(offset)).blocks
     ]
 
 
@@ -105,7 +107,7 @@ def does_not_keep_the_input(case: Case) -> None:
     made = []
     for offset, block in enumerate(case.blocks):
         own = replace(block, tables=tuple(Table(t.name, t.vectors.copy()) for t in block.tables))
-        made += [encode(b) for b in builder.process(own, offset)]
+        made += [encode(b) for b in builder.process(own, Origin(offset)).blocks]
         for table in own.tables:
             table.vectors[:] = np.nan
     assert made == expected
@@ -115,7 +117,7 @@ def gives_sound_blocks(case: Case) -> None:
     """They decode, stay small, hold each vector once, and need every vector that they hold."""
     builder = case.make()
     for offset, event in enumerate(case.blocks):
-        for block in builder.process(event, offset):
+        for block in builder.process(event, Origin(offset)).blocks:
             encoded = encode(block)
             assert len(encoded) <= getattr(builder, "max_bytes", MAX_BLOCK_BYTES)
             assert isinstance(decode(encoded, ConstraintBlock), ConstraintBlock)
@@ -170,7 +172,9 @@ def refuses_what_is_not_finite(case: Case) -> None:
     table = last.tables[-1].vectors.copy()
     table[0, -1] = np.inf
     with pytest.raises(BadRecord, match="not-finite"):
-        builder.process(replace(last, tables=(*last.tables[:-1], Table(last.tables[-1].name, table))), 0)
+        builder.process(
+            replace(last, tables=(*last.tables[:-1], Table(last.tables[-1].name, table))), Origin(0)
+        )
     assert digest(builder.state()) == before
 
 
@@ -178,8 +182,8 @@ def does_not_depend_on_the_grouping(case: Case) -> None:
     """A block of N makes the constraints that N blocks of one make, but for random choices keyed by the block."""
     whole, single = case.make(), case.make()
     for block in case.blocks:
-        together = rows_of(whole.process(block, 0))
-        apart = [row for one in singles(block) for row in rows_of(single.process(one, 0))]
+        together = rows_of(whole.process(block, Origin(0)).blocks)
+        apart = [row for one in singles(block) for row in rows_of(single.process(one, Origin(0)).blocks)]
         if case.grouping_free:
             assert together == apart
         assert [row[:-1] for row in together] == [row[:-1] for row in apart]
@@ -194,7 +198,7 @@ def memory_is_bounded(case: Case) -> None:
         sizes = []
         for _ in range(4):
             for offset, block in enumerate(case.blocks):
-                builder.process(block, offset)
+                builder.process(block, Origin(offset))
             sizes.append((tracemalloc.get_traced_memory()[0], len(to_bytes(builder.state()))))
     finally:
         tracemalloc.stop()

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processors.base import Origin
 from processors.one_pass import RULE, OnePass
 from processors.registry import create, names
 from streams.codec import encode
 from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import PREFIX_RULE, ConstraintBlock, Kind, LoadPosition, SampleBlock
+from streams.records import PREFIX_RULE, ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
 from streams.state import from_bytes, to_bytes
 from tests.processors.checks import digest, rows_of
 from tests.processors.reference import Constraint, keyed_choice, one_pass
@@ -36,7 +37,11 @@ def numbers(blocks: list[ConstraintBlock]) -> list[Constraint]:
 
 
 def build(builder: OnePass, blocks: list[SampleBlock]) -> list[Constraint]:
-    return [c for offset, block in enumerate(blocks) for c in numbers(builder.process(block, offset))]
+    return [
+        c
+        for offset, block in enumerate(blocks)
+        for c in numbers(builder.process(block, Origin(offset)).blocks)
+    ]
 
 
 @given(LABELS, CUTS)
@@ -100,7 +105,7 @@ def test_the_choice_follows_the_place_in_the_load_and_not_the_offset() -> None:
     free = block_of(labels)
 
     def outputs(block: SampleBlock, offset: int, seed: int = 0) -> list[bytes]:
-        return [encode(b) for b in OnePass(seed=seed).process(block, offset)]
+        return [encode(b) for b in OnePass(seed=seed).process(block, Origin(offset)).blocks]
 
     assert outputs(in_load, 10) == outputs(in_load, 99)
     assert outputs(free, 10) != outputs(free, 99)
@@ -113,7 +118,7 @@ def test_the_choice_follows_the_place_in_the_load_and_not_the_offset() -> None:
 
 
 def test_a_block_names_its_rules_and_its_prefix_comes_first() -> None:
-    pairs, triplets = OnePass().process(block_of([1, 1, 1, 2, 1]), 0)
+    pairs, triplets = OnePass().process(block_of([1, 1, 1, 2, 1]), Origin(0)).blocks
     assert (pairs.kind, pairs.rules, pairs.signs.tolist()) == (Kind.PAIR, (PREFIX_RULE,), [1, 1])
     assert (triplets.kind, triplets.rules, triplets.signs.tolist()) == (Kind.TRIPLET, (RULE,), [0])
     assert not pairs.derived.any()
@@ -124,7 +129,7 @@ def test_a_table_holds_each_sample_once() -> None:
     blocks = blocks_of(random_labels(6, 300, 4, prefix=10), [100, 200])
     builder = OnePass()
     for offset, block in enumerate(blocks):
-        for made in builder.process(block, offset):
+        for made in builder.process(block, Origin(offset)).blocks:
             samples = made.tables[0].vectors[:, 0]
             assert len(set(samples.tolist())) == len(samples)
             assert len(samples) <= len(block.labels) + 4
@@ -135,7 +140,9 @@ def test_modalities_go_through_with_the_same_row_numbers() -> None:
     labels = random_labels(7, 80, 3, prefix=4)
     builder = OnePass(negatives="official")
     made = [
-        b for i, block in enumerate(blocks_of(labels, [30], sizes=sizes)) for b in builder.process(block, i)
+        b
+        for i, block in enumerate(blocks_of(labels, [30], sizes=sizes))
+        for b in builder.process(block, Origin(i)).blocks
     ]
     for block in made:
         image, text = block.tables
@@ -153,8 +160,8 @@ def test_tables_in_another_order_are_the_same_block() -> None:
     made = []
     for last in (second, turned):
         builder = OnePass()
-        builder.process(first, 0)
-        made.append([encode(b) for b in builder.process(last, 1)])
+        builder.process(first, Origin(0))
+        made.append([encode(b) for b in builder.process(last, Origin(1)).blocks])
     assert made[0] == made[1]
 
 
@@ -172,10 +179,10 @@ def test_tables_in_another_order_are_the_same_block() -> None:
 )
 def test_a_block_that_does_not_fit_leaves_the_state_untouched(bad: SampleBlock, reason: Reason) -> None:
     builder = OnePass()
-    builder.process(block_of([1, 1, 2, 3]), 0)
+    builder.process(block_of([1, 1, 2, 3]), Origin(0))
     before = digest(builder.state())
     with pytest.raises(BadRecord) as caught:
-        builder.process(bad, 1)
+        builder.process(bad, Origin(1))
     assert caught.value.reason is reason
     assert digest(builder.state()) == before
 
@@ -183,15 +190,15 @@ def test_a_block_that_does_not_fit_leaves_the_state_untouched(bad: SampleBlock, 
 def test_a_refused_first_block_fixes_nothing() -> None:
     builder = OnePass(max_bytes=1024)
     with pytest.raises(BadRecord, match="too-large"):
-        builder.process(block_of(["a"], sizes=(("x", 500),)), 0)
-    assert builder.process(block_of([1, 1]), 1)
+        builder.process(block_of(["a"], sizes=(("x", 500),)), Origin(0))
+    assert builder.process(block_of([1, 1]), Origin(1)).blocks
 
 
 @given(st.integers(1, 80), st.integers(2, 6), st.integers(1, 100))
 def test_split_blocks_hold_the_same_constraints_and_stay_small(n: int, classes: int, dimension: int) -> None:
     block = block_of(random_labels(n, n, classes, prefix=3), sizes=(("x", dimension),))
-    whole = OnePass().process(block, 0)
-    split = OnePass(max_bytes=1600).process(block, 0)
+    whole = OnePass().process(block, Origin(0)).blocks
+    split = OnePass(max_bytes=1600).process(block, Origin(0)).blocks
     assert rows_of(whole) == rows_of(split)
     assert all(len(encode(b)) <= 1600 for b in split)
     # No block could have taken the first constraint of the next one of its kind.
@@ -203,7 +210,7 @@ def test_split_blocks_hold_the_same_constraints_and_stay_small(n: int, classes: 
 
 def test_a_block_near_the_limit_is_used_as_far_as_it_goes() -> None:
     labels = random_labels(9, 600, 40)
-    made = OnePass().process(block_of(labels, sizes=(("x", 784),)), 0)
+    made = OnePass().process(block_of(labels, sizes=(("x", 784),)), Origin(0)).blocks
     sizes = [len(encode(b)) for b in made]
     assert all(size <= 512 * 1024 for size in sizes)
     assert all(size > 512 * 1024 - 3 * 784 * 4 - 500 for size in sizes[:-1])
@@ -212,10 +219,12 @@ def test_a_block_near_the_limit_is_used_as_far_as_it_goes() -> None:
 @given(st.lists(st.text(max_size=3), min_size=1, max_size=30))
 def test_string_labels_come_back_in_order(labels: list[str]) -> None:
     builder, restored = OnePass("official"), OnePass("official")
-    builder.process(block_of(labels), 0)
+    builder.process(block_of(labels), Origin(0))
     restored.restore(from_bytes(to_bytes(builder.state())))
     again = block_of(labels[::-1], first=100)
-    assert [encode(b) for b in builder.process(again, 1)] == [encode(b) for b in restored.process(again, 1)]
+    assert [encode(b) for b in builder.process(again, Origin(1)).blocks] == [
+        encode(b) for b in restored.process(again, Origin(1)).blocks
+    ]
     assert list(restored.state()["classes"]) == list(builder.state()["classes"])  # type: ignore[arg-type]
 
 
@@ -246,3 +255,49 @@ def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     assert names() == ("one-pass",)
     with pytest.raises(SettingsError, match=r"'two-pass'; known are one-pass"):
         create("two-pass")
+
+
+# ---- erasure ------------------------------------------------------------------------------------------------
+
+
+def tombstones(*ids: str) -> ItemBlock:
+    return ItemBlock("s", (), (), 0, ids)
+
+
+@pytest.mark.parametrize("negatives", ["random", "official"])
+def test_an_erased_sample_is_neither_held_nor_used_again(negatives: str) -> None:
+    block = replace(block_of([1, 2, 3, 1, 2]), ids=("a1", "b1", "c1", "a2", "b2"))
+    builder = OnePass(negatives=negatives)
+    builder.process(block, Origin(0))
+    gone = block.tables[0].vectors[4]
+    assert gone.tolist() in np.asarray(builder.state()["latest.x"]).tolist()
+    builder.process(tombstones("b2", "unheard of", "a1"), Origin(1))
+    assert gone.tolist() not in np.asarray(builder.state()["latest.x"]).tolist()
+    restored = OnePass(negatives=negatives)
+    restored.restore(from_bytes(to_bytes(builder.state())))
+    later = block_of([1, 3, 2, 2, 1])
+    tables = tuple(Table(t.name, t.vectors + 100) for t in later.tables)
+    after = replace(later, tables=tables, ids=("a3", "c2", "b3", "b4", "a4"))
+    made = builder.process(after, Origin(2)).blocks
+    assert [encode(b) for b in made] == [encode(b) for b in restored.process(after, Origin(2)).blocks]
+    vectors = np.concatenate([b.tables[0].vectors for b in made])
+    assert not (vectors == gone).all(axis=1).any()
+    # The first sample of class 2 after the erasure gives nothing, as if its class were new.
+    assert sum(len(b) for b in made) == 4
+
+
+def test_a_space_of_one_class_whose_sample_was_erased_gives_no_pair() -> None:
+    builder = OnePass()
+    builder.process(replace(block_of([1, 1]), ids=("a", "b")), Origin(0))
+    builder.process(tombstones("b"), Origin(1))
+    assert not builder.process(block_of([1]), Origin(2)).blocks
+    assert builder.process(block_of([1]), Origin(3)).blocks
+
+
+def test_a_name_is_forgotten_with_its_sample() -> None:
+    builder = OnePass()
+    builder.process(replace(block_of([1, 2]), ids=("a", "b")), Origin(0))
+    builder.process(block_of([1]), Origin(1))
+    builder.process(tombstones("a"), Origin(2))
+    assert "empty" not in builder.state()
+    assert builder.state()["ids"] == '[null, "b"]'
