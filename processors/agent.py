@@ -15,7 +15,7 @@ from streams.agent import AgentSpec
 from streams.codec import CODEC_VERSION, decode_event, encode
 from streams.errors import BadRecord, Reason, SettingsError
 from streams.log import Message
-from streams.machine import Machine, Place
+from streams.machine import FATE_PREFIX, Machine, Place, no_segment
 from streams.records import (
     Action,
     Click,
@@ -86,9 +86,6 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
 MAX_STRAYS: Final = 10_000
 #: More text than this about the rows of a refusal, and it becomes several: it must fit a header.
 MAX_ROWS_TEXT: Final = 4_096
-
-#: Begins the names of what builders count about their evidence, among the counts of a machine.
-FATE_PREFIX: Final = "fate."
 
 BuilderFactory = Callable[[str, Declaration | None], Builder]
 
@@ -175,8 +172,13 @@ class BuilderMachine(Machine):
         super().restore_partition(state)
         self._take_strays(state)
 
-    def inherit(self, state: State | None, spaces: Mapping[str, State]) -> None:
-        super().inherit(state, spaces)
+    def inherit(
+        self,
+        state: State | None,
+        spaces: Mapping[str, State],
+        segment: Callable[[str, str], State] = no_segment,
+    ) -> None:
+        super().inherit(state, spaces, segment)
         if state is not None:
             self._take_strays(state)
 

@@ -166,9 +166,9 @@ def _plain(keys: Hashes) -> Hashes:
 @numba.njit(cache=True, nogil=True)
 def _place(keys, values, high, low):  # type: ignore[no-untyped-def]
     """Where a key is, or the place where it would go, as (place, found)."""
-    mask = len(values) - 1
-    at = int(high & np.uint64(mask))
-    free = -1
+    mask = np.int64(len(values) - 1)
+    at = np.int64(high & np.uint64(mask))
+    free = np.int64(-1)
     while values[at] != _EMPTY:
         if values[at] == _GONE:
             if free < 0:

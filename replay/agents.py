@@ -10,9 +10,9 @@ from streams.birth import Birth, read_birth, settings_digest
 from streams.cluster import Cluster, ClusterView
 from streams.errors import SettingsError
 from streams.generation import Generation, newest_generation
+from streams.inheritance import inherit
 from streams.machine import Machine, Place
 from streams.settings import Settings
-from streams.topics import partition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,8 @@ class Agent:
         ------
         CheckpointError : the checkpoints of the generation before cannot be read.
         """
-        place = machine.place
-        for store in () if self.generation is None else self.generation._inherited(place.partition):
-            old = store.restore()
-            if old is None:
-                continue
-            # Where the number of partitions has changed, spaces come from other partitions too.
-            spaces = {
-                name: store.load_space(file)
-                for name, file in old.manifest.spaces.items()
-                if partition_of(name, place.input_partitions) == place.partition
-            }
-            machine.inherit(old.partition if old.manifest.partition == place.partition else None, spaces)
+        for store in () if self.generation is None else self.generation.inherited(machine.place.partition):
+            inherit(machine, store)
 
     def birth_offset(self, partition: int) -> int | None:
         """Where the agent began, or None where nobody knows."""

@@ -16,7 +16,7 @@ from streams.generation import Generation
 from streams.identity import Position, read_identity
 from streams.log import Message
 from streams.machine import Machine
-from streams.manifest import LastRecord
+from streams.manifest import LastRecord, Manifest
 from streams.space import core_state, restore_space
 from streams.state import State
 
@@ -323,8 +323,19 @@ def _compared(agent: str, machine: Machine, goal: Goal, restored: Restored) -> l
         if space is None or file is None:
             add(name, "only in the checkpoint" if space is None else "only in the replay")
         else:
-            add(name, _difference(space.state(), file, goal.load))
+            add(name, _difference(space.state(), file, goal.load) or _segments(machine, name, manifest))
     return found
+
+
+def _segments(machine: Machine, name: str, manifest: Manifest) -> str | None:
+    """Which segments of a space differ; None where all are the same."""
+    here = {
+        segment: state_digest(machine.segment(name, segment))
+        for segment in machine.segments([name]).get(name, ())
+    }
+    there = {segment: file.sha256 for segment, file in manifest.segments.get(name, {}).items()}
+    differing = sorted(s for s in here.keys() | there.keys() if here.get(s) != there.get(s))
+    return f"differs in segments {', '.join(differing[:8])}" if differing else None
 
 
 def _difference(here: State, file: DataFile, load: Callable[[DataFile], State]) -> str | None:

@@ -51,7 +51,7 @@ class Generation:
         """The checkpoints of one partition."""
         return self._store_of(self.number, partition)
 
-    def _inherited(self, partition: int) -> list[CheckpointStore]:
+    def inherited(self, partition: int) -> list[CheckpointStore]:
         """The last checkpoints of the generation before: of this partition first, then of those it got spaces from."""
         if self.birth.inherits is None:
             return []
@@ -110,7 +110,7 @@ class Generation:
             sink,
             announce=self.spec.announce(store),
             topic_id=self.birth.input_topic_id,
-            inherited=self._inherited(partition),
+            inherited=self.inherited(partition),
             deadline_seconds=self.settings.worker.delivery_deadline_seconds,
             max_resident_bytes=self.settings.worker.max_resident_bytes,
         )

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from streams.identity import Identity, Position, Verdict, judge, read_identity
 from streams.log import Message, Output
 from streams.records import Record
 from streams.refusals import Refusals, Rows
-from streams.space import Core, Mark, SegmentedCore, Space, Status, core_state, restore_space
+from streams.space import Core, HeirCore, Mark, SegmentedCore, Space, Status, core_state, restore_space
 from streams.state import State
 from streams.topics import partition_of
 
@@ -71,6 +72,13 @@ COUNTED: Final = (
     "redriven",
     "redrives_ignored",
 )
+
+#: Begins the names of what builders count about their evidence, among the counts of a machine.
+FATE_PREFIX: Final = "fate."
+
+
+def no_segment(space: str, name: str) -> State:
+    raise KeyError(f"{space}, segment {name}")
 
 
 class Machine(ABC):
@@ -396,16 +404,32 @@ class Machine(ABC):
         )
         self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
 
-    def inherit(self, state: State | None, spaces: Mapping[str, State]) -> None:
+    def inherit(
+        self,
+        state: State | None,
+        spaces: Mapping[str, State],
+        segment: Callable[[str, str], State] = no_segment,
+    ) -> None:
         """Begin where another generation ended: what was declared, read and refused stays, what was learned does not.
 
-        Without the epochs, the outputs of this generation would seem older than those of the one before.
+        Without the epochs, the outputs of this generation would seem older than those of the one before. Algorithms
+        that know what they were told take that over: the catalogue of items is such a thing.
+
+        Parameters
+        ----------
+        segment : reads a segment of a space.
         """
         if state is not None:
             self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
         for name, old in spaces.items():
             found = restore_space(old)
             found.emitted, found.step = None, 0
+            core = core_state(old)
+            if core is not None:
+                fresh = self.make_core(name, found)
+                if isinstance(fresh, HeirCore):
+                    fresh.inherit(core, partial(segment, name))
+                    found.core = fresh
             self._spaces[name] = found
             self.changed.add(name)
 

@@ -14,10 +14,10 @@ from streams import failpoints
 from streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest
 from streams.emitter import Sink
 from streams.errors import GenerationMismatch, LogGap
+from streams.inheritance import inherit
 from streams.log import Message, Output
 from streams.machine import Machine, RecordsMissed
 from streams.state import State
-from streams.topics import partition_of
 
 
 class Announce(Protocol):
@@ -108,7 +108,7 @@ class PartitionRunner:
             wanted = restored.manifest.offset
             self.machine.restore(wanted, mark, restored.partition, self._files)
         for store in self._inherited if restored is None else ():
-            notes.extend(self._inherit(store))
+            notes.extend(inherit(self.machine, store))
         place = self.machine.place
         where = f"{place.topic} partition {place.partition}"
         if log_start > wanted:
@@ -134,20 +134,6 @@ class PartitionRunner:
         for output in self._announcements(self._files):
             self._send(output)
         return notes
-
-    def _inherit(self, store: CheckpointStore) -> list[str]:
-        old = store.restore()
-        if old is None:
-            return []
-        place = self.machine.place
-        here = {
-            n: f
-            for n, f in old.manifest.spaces.items()
-            if partition_of(n, place.input_partitions) == place.partition
-        }
-        spaces = {name: store.load_space(file) for name, file in here.items()}
-        self.machine.inherit(old.partition if old.manifest.partition == place.partition else None, spaces)
-        return [f"{store.url}: {len(spaces)} spaces go on in the epochs that they had", *old.notes]
 
     # ---- working ------------------------------------------------------------------------------------------------
 

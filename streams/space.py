@@ -40,6 +40,14 @@ class SegmentedCore(Core, Protocol):
         """Take in the segments that the restored state needs."""
 
 
+@runtime_checkable
+class HeirCore(Core, Protocol):
+    """An algorithm that takes over, from the state of an older generation, what it was told and did not learn."""
+
+    def inherit(self, state: State, load: Callable[[str], State]) -> None:
+        """`load` reads a segment of that state. The state may be of other settings."""
+
+
 class Status(StrEnum):
     """A deleted space keeps its epoch as a gravestone."""
 

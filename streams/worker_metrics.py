@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from streams.errors import Reason
+from streams.machine import FATE_PREFIX
 
 _LABELS: Final = ("agent", "topic", "partition")
 #: Each count of `streams.machine.COUNTED`, its series and what it means.
@@ -263,7 +264,15 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
         "Records, or parts of them, sent to dead letters.",
         labels=[*_LABELS, "reason"],
     )
+    fates = CounterMetricFamily(
+        "kinstream_evidence",
+        "What became of the evidence that a builder was given: used, or left out for the reason named.",
+        labels=[*_LABELS, "fate"],
+    )
     for labels, gauges, _ in rows:
+        for name, number in sorted(gauges.counts.items()):
+            if name.startswith(FATE_PREFIX):
+                fates.add_metric([*labels, name.removeprefix(FATE_PREFIX)], number)
         read.add_metric(labels, gauges.read_bytes)
         busy.add_metric(labels, gauges.kernel_busy_seconds)
         # All reasons from the start: Prometheus sees no increase in a series that begins at one.
@@ -272,7 +281,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
             by_reason[reason if reason in by_reason else _REASONS[-1]] += number
         for reason, number in by_reason.items():
             dead.add_metric([*labels, reason], number)
-    yield from (read, busy, dead)
+    yield from (read, busy, dead, fates)
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
