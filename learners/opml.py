@@ -35,7 +35,8 @@ class OPML(LinearLearner):
     gamma : step size. It has the unit 1 / squared distance, so it belongs to a scale of the features.
     guard : what happens where I + gamma A comes near to, or is, not positive definite.
 
-        - "clip" shortens the step to gamma |lambda_min(A)| = 0.9 and counts it as clipped.
+        - "clip" shortens the step to gamma |lambda_min(A)| = 0.9, and scales the map down as a whole where an entry
+          would exceed 10^9: many steps of the one kind can still add up. Both are counted as clipped.
         - "raw" is the published algorithm. It is undefined where det(I + gamma A) <= 1e-12; such a
           constraint is rejected and counted, for one triplet must not end a stream.
         - "normalise" divides by the largest norm of a vector seen so far and wants gamma < 1/4, the published

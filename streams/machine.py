@@ -93,7 +93,7 @@ class Machine(ABC):
     def __init__(self, place: Place, load_space: Callable[[str], State] | None = None) -> None:
         self.place = place
         self.next_offset = 0
-        self.last_record: tuple[int, int] | None = None
+        self._last: Message | tuple[int, int] | None = None
         self.refusals = Refusals()
         self.counts: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
@@ -134,9 +134,16 @@ class Machine(ABC):
             self._dispatch(message)
         except BadRecord as error:
             self.refuse(error)
-        self.last_record = (message.offset, message.checksum())
+        self._last = message
         self.next_offset = message.offset + 1
         return self._outputs
+
+    @property
+    def last_record(self) -> tuple[int, int] | None:
+        """Offset and checksum of the last record applied; calculated when a checkpoint asks, not for every record."""
+        if isinstance(self._last, Message):
+            self._last = (self._last.offset, self._last.checksum())
+        return self._last
 
     def _dispatch(self, message: Message) -> None:
         redrive = redrive_of(message)
@@ -389,7 +396,7 @@ class Machine(ABC):
     ) -> None:
         """Take over from a checkpoint; the spaces are read when they are needed."""
         self.next_offset = next_offset
-        self.last_record = last_record
+        self._last = last_record
         self.restore_partition(state)
         self._spaces = dict.fromkeys(names)
         self.changed.clear()

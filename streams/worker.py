@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from streams.agent import AgentSpec
 from streams.clients import confluent_producer, faust_broker
@@ -37,6 +37,9 @@ from streams.settings import Settings
 from streams.supervisor import CRASHED, REFUSED, RESTART, hold_on_to_supervisor
 from streams.watchdog import Progress, Watchdog
 from streams.worker_view import WorkerView
+
+#: How long a thread may keep the interpreter while another waits for it.
+SWITCH_SECONDS: Final = 0.0005
 
 log = logging.getLogger("kinstream.worker")
 
@@ -327,6 +330,8 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_soon)
         hold_on_to_supervisor()
+        # A kernel that is done waits this long for the event loop to hand it the interpreter; 5 ms is Python's own.
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._loop_seen_at = time.monotonic()
         self.watchdog.start()
         log.info(

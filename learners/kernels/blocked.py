@@ -103,7 +103,8 @@ def _step(
             else:
                 np.matmul(Z.T, SV, out=candidate)
         candidate += T
-    if not np.isfinite(candidate).all():
+    top = max(candidate.max(), -candidate.min())
+    if not np.isfinite(top) or (guard == opml.CLIP and top > opml.CEILING):
         return False
     T[:] = candidate
     return True

@@ -24,6 +24,8 @@ RAW: Final = 0
 CLIP: Final = 1
 #: Largest gamma |lambda_min| that the guard lets pass: one step stretches no direction more than tenfold.
 SAFE: Final = 0.9
+#: Largest entry of a map that the guard lets stand: a larger map is scaled down to it as a whole.
+CEILING: Final = 1e9
 #: Determinant below which the closed form counts as undefined.
 SINGULAR: Final = 1e-12
 #: Squared relative length below which a difference of vectors is none.
@@ -97,23 +99,33 @@ def _add_two(T: Matrix, ca: Matrix, cb: Matrix, p: Matrix, q: Matrix) -> None:
 
 
 @compiled
-def _commit(T: Matrix, ca: Matrix, cb: Matrix, p: Matrix, q: Matrix, bound: float, limit: float) -> float:
-    """Apply the update unless an entry would leave the finite numbers; returns the bound, -1 when refused.
+def _commit(
+    T: Matrix, ca: Matrix, cb: Matrix, p: Matrix, q: Matrix, bound: float, limit: float, ceiling: float
+) -> tuple[float, bool]:
+    """Apply the update unless an entry would leave the finite numbers.
 
     `bound` is at least the largest absolute entry that T can have afterwards. Only when it is near the
-    type's limit is the candidate really made and looked at.
+    type's limit, or above the ceiling, is the candidate really made and looked at.
+
+    Returns
+    -------
+    tuple of float and bool
+        The bound, -1 when refused; and whether the map was scaled down to the ceiling.
     """
-    if bound < limit:
+    if bound < min(limit, ceiling):
         _add_two(T, ca, cb, p, q)
-        return bound
+        return bound, False
     candidate = T.copy()
     _add_two(candidate, ca, cb, p, q)
     for row in candidate:
         for value in row:
             if not np.isfinite(value):
-                return -1.0
+                return -1.0, False
+    top = largest(candidate)
+    if top > ceiling:
+        candidate *= candidate.dtype.type(ceiling / top)
     T[:] = candidate
-    return largest(T)
+    return min(top, ceiling), top > ceiling
 
 
 @compiled
@@ -171,6 +183,7 @@ def triplets(
     """
     mistake, utilised, clipped, rejected, degenerate, loss = report
     d = T.shape[0]
+    ceiling = CEILING if guard == CLIP else np.inf
     a, b, p = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     q, ca, cb = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     if bound < 0.0:
@@ -205,11 +218,11 @@ def triplets(
             most = np.sqrt(near) * (abs(caa) * u + abs(cab) * v) + np.sqrt(far) * (
                 abs(cab) * u + abs(cbb) * v
             )
-            raised = _commit(T, ca, cb, p, q, bound + most, limit)
+            raised, capped = _commit(T, ca, cb, p, q, bound + most, limit, ceiling)
             if raised < 0.0:
                 continue
             bound = raised
-            utilised[t], clipped[t] = True, cut
+            utilised[t], clipped[t] = True, cut or capped
         rejected[t] = False
         mistake[t] = 1 if near >= far else 0
         loss[t] = max(hinge, 0.0)
@@ -272,7 +285,9 @@ def pairs(
             factor = -gamma / (1.0 + gamma * zz)
             for i in range(d):
                 c[i] = factor * float(z[i])
-            raised = _commit(T, c, zero, p, zero, bound + np.sqrt(length) * abs(factor) * np.sqrt(zz), limit)
+            # A pair only contracts, so there is no ceiling to meet.
+            most = np.sqrt(length) * abs(factor) * np.sqrt(zz)
+            raised, _ = _commit(T, c, zero, p, zero, bound + most, limit, np.inf)
             if raised < 0.0:
                 continue
             bound = raised

@@ -41,6 +41,10 @@ class ReferenceOPML:
             step = np.eye(len(x)) + gamma * A
             report["det"] = float(np.linalg.det(step))
             self.L = self.L @ np.linalg.inv(step)
+            top = float(np.abs(self.L).max())
+            if self.clip and top > 1e9:
+                self.L *= 1e9 / top
+                report["clipped"] = True
             report["utilised"] = True
         return report
 

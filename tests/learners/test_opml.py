@@ -224,3 +224,17 @@ def test_a_float32_model_is_float32_throughout() -> None:
     assert learner.L.dtype == learner.transform(X).dtype == learner.distance(X, X).dtype == np.float32
     with pytest.raises(SettingsError, match="dtype is float64, but the state to restore holds float32"):
         OPML().restore(learner.state())
+
+
+@pytest.mark.parametrize("kernel", ["sequential", "blocked"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_by_default_a_gamma_far_too_large_ends_neither_in_infinity_nor_in_silence(
+    dtype: str, kernel: str
+) -> None:
+    learner = OPML(1.0, dtype=dtype, kernel=kernel)
+    for message in triplet_blocks(4, 6, messages=40, m=50, scale=1e3):
+        counts = learner.learn(message).counts()
+        assert counts.rejected == 0
+        assert np.isfinite(counts.loss_sum)
+    assert counts.clipped == counts.utilised > 0
+    assert 1e6 < np.abs(learner.L).max() <= 1.000001e9
