@@ -12,12 +12,13 @@ from typing import Final
 import click
 from rich.console import Console
 
-from benchmarks import drain, kernels, latency, memory, recovery
+from benchmarks import closure, drain, kernels, latency, memory, recovery
 from benchmarks.figures import Figure, machine, table
 
 RESULTS: Final = Path(__file__).parent / "results"
 BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "kernels": kernels.figures,
+    "closure": closure.run,
     "drain": drain.run,
     "latency": latency.run,
     "recovery": recovery.run,

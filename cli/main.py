@@ -17,6 +17,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "topics": ("cli.topics:topics", "Create, list or check the topics."),
     "spaces": ("cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
     "models": ("cli.models:models", "List, show or export learned metrics."),
+    "closure": ("cli.closure:closure", "Ask why two items are held similar or dissimilar."),
     "dead-letters": ("cli.dead_letters:dead_letters", "List, show or redrive what could not be used."),
     "replay": (
         "cli.replay:replay",

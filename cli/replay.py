@@ -148,7 +148,7 @@ def _of_topic(request: Request, settings: Settings) -> Result:
 
 
 def _of_data(request: Request, source: str, settings: Settings, data: dict[str, Any]) -> Result:
-    from cli.produce import reading
+    from cli.produce_labelled import reading
     from producers.load import BlockSettings
     from replay.run import replay_blocks
     from replay.sources import open_load

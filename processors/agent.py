@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -79,7 +80,16 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
         },
         make_machine=machine,
         pinned=section.generation,
+        warm_up=partial(_warm_up, section.kind),
     )
+
+
+def _warm_up(kind: str) -> None:
+    """Compile what the kind needs; the one-pass rule needs nothing."""
+    if kind in ("clicks", "closure"):
+        from processors.warm_up import warm_up
+
+        warm_up((kind,))
 
 
 #: Loads into spaces that do not exist of which the last sequence is remembered.
@@ -225,7 +235,10 @@ class BuilderMachine(Machine):
         self._check_open(name, space)
         declaration = None if space is None else space.declaration
         _check_declared(record, declaration)
-        good, broken = _finite(record, origin)
+        good, kept, broken = _finite(record, origin)
+        if kept is not None:
+            # The rows are chosen already, and are numbered anew.
+            origin = replace(origin, rows=None, refused=())
         core = cast(Builder | None, None if space is None else space.core) or self._make(name, declaration)
         before = core.counts()
         made = core.process(good, origin)
@@ -240,7 +253,7 @@ class BuilderMachine(Machine):
         opened.core = core
         for constraints in made.blocks:
             self.emit(name, opened, encode(replace(constraints, epoch=opened.epoch)))
-        for error in (*broken, *made.refused):
+        for error in (*broken, *(_numbered(error, kept) for error in made.refused)):
             for part in _in_parts(error):
                 self.refuse(part)
 
@@ -273,8 +286,16 @@ def _check_declared(record: Followed, declaration: Declaration | None) -> None:
         raise BadRecord(Reason.WRONG_LABEL_TYPE, f"declared {declaration.labels} labels, got {kind} ones")
 
 
-def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[BadRecord]]:
-    """The rows that hold numbers and that a redrive asks for, and a refusal of the others.
+def _numbered(error: BadRecord, kept: list[int] | None) -> BadRecord:
+    """A refusal with the rows of the record, from one with the rows of the selection."""
+    if kept is None or error.rows is None:
+        return error
+    return BadRecord(error.reason, error.detail, tuple(kept[row] for row in error.rows))
+
+
+def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[int] | None, list[BadRecord]]:
+    """The rows that hold numbers and that a redrive asks for, their numbers in the record (None for all), and a
+    refusal of the others.
 
     Raises
     ------
@@ -284,7 +305,7 @@ def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[BadRecord]
         count = _parts(record)
         if origin.rows is not None and max(origin.rows) >= count:
             raise BadRecord(Reason.BAD_SHAPE, f"part {max(origin.rows)} of a record of {count}")
-        return record, []
+        return record, None, []
     count = len(record.tables[0].vectors) if record.tables else 0
     wanted = tuple(range(count)) if origin.rows is None else origin.rows
     if wanted and max(wanted) >= count:
@@ -300,7 +321,9 @@ def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[BadRecord]
         refused.append(BadRecord(Reason.NOT_FINITE, f"NaN or infinity in rows {where}", tuple(broken)))
     if isinstance(record, ItemBlock) and origin.rows is not None:
         record = replace(record, tombstones=())
-    return record if len(good) == count else _select(record, good), refused
+    if len(good) == count:
+        return record, good if origin.rows is not None else None, refused
+    return _select(record, good), good, refused
 
 
 def _parts(record: Click | ClickBlock | Relation | RelationBlock) -> int:

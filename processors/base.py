@@ -88,6 +88,14 @@ class Builder(Protocol):
 
 
 @runtime_checkable
+class Heir(Protocol):
+    """A builder that takes over what an older generation was told: its catalogue."""
+
+    def inherit(self, state: State, load: Callable[[str], State]) -> None:
+        """Take over from the state of a builder that may have had other settings; `load` reads its segments."""
+
+
+@runtime_checkable
 class Segmented(Protocol):
     """A builder whose state is too large to write whole: parts of it lie in segments that never change.
 

@@ -15,20 +15,40 @@ import json
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streams.records import SampleBlock
+from streams.records import Click, ClickBlock, LoadPosition, SampleBlock
+
+#: Of the numbers below 2^64 to fractions of 53 bits.
+_FRACTION_SHIFT = np.uint64(11)
+
+
+def event_key(
+    algorithm: str, seed: int, space: str, load: LoadPosition | None, offset: int
+) -> NDArray[np.uint64]:
+    """The key (2,) of an event's draws: algorithm, seed, space and its place in its load, or its offset."""
+    place: list[str | int] = [offset] if load is None else [load.load_id, load.sequence]
+    text = json.dumps([algorithm, seed, space, *place], separators=(",", ":"))
+    return np.frombuffer(blake2b(text.encode(), digest_size=16).digest(), dtype="<u8").astype(np.uint64)
+
+
+def raw_draws(
+    algorithm: str, seed: int, event: SampleBlock | Click | ClickBlock, offset: int, count: int
+) -> NDArray[np.uint64]:
+    """The first `count` draws of an event, (count,) whole numbers in [0, 2^64)."""
+    key = event_key(algorithm, seed, event.space, event.load, offset)
+    return np.asarray(np.random.Philox(key=key).random_raw(count), np.uint64)
 
 
 def block_draws(algorithm: str, seed: int, block: SampleBlock, offset: int, count: int) -> list[int]:
-    """The first `count` draws of a block, whole numbers in [0, 2^64).
-
-    The key is made of algorithm, seed, space and the block's place in its load, or its offset where it has none.
-    """
-    place: list[str | int] = [offset] if block.load is None else [block.load.load_id, block.load.sequence]
-    text = json.dumps([algorithm, seed, block.space, *place], separators=(",", ":"))
-    key = np.frombuffer(blake2b(text.encode(), digest_size=16).digest(), dtype="<u8")
-    draws: list[int] = np.random.Philox(key=key.astype(np.uint64)).random_raw(count).tolist()
+    """The same as Python integers."""
+    draws: list[int] = raw_draws(algorithm, seed, block, offset, count).tolist()
     return draws
+
+
+def fractions(draws: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Draws as numbers in [0, 1)."""
+    return np.asarray((draws >> _FRACTION_SHIFT) * 2.0**-53, np.float64)
 
 
 def below(draw: int, count: int) -> int:

@@ -1,7 +1,7 @@
 """Items by the 128-bit hash of their name: a table of numbers in place of a table of strings.
 
 Two names of a million share a hash with a probability below 10^-26. A Python dict of the same would take some 200
-bytes an item; this one takes 24 bytes for each place, and at least half of the places are used once it is large.
+bytes an item; an index takes 24 bytes for each place and a table 4, and a third to two thirds of the places are used.
 """
 
 from __future__ import annotations
@@ -58,20 +58,6 @@ class HashIndex:
         self._live += fresh
         self._used += used
 
-    def number(self, keys: Hashes, next_number: int) -> tuple[Numbers, int]:
-        """The value of each key; an unknown one gets the next number.
-
-        Returns
-        -------
-        The values (n,), and the number after the last given.
-        """
-        self._make_room(len(keys))
-        found = np.empty(len(keys), np.int64)
-        after, used = _number(self._keys, self._values, _plain(keys), found, next_number)
-        self._live += after - next_number
-        self._used += used
-        return found, after
-
     def remove(self, keys: Hashes) -> Numbers:
         """Forget keys; returns what each was, -1 where it was unknown."""
         found: Numbers = _remove(self._keys, self._values, _plain(keys))
@@ -93,46 +79,51 @@ class HashIndex:
 
 
 class IdTable:
-    """Numbers of items by first appearance: 0, 1, 2 ... A number is never given twice, also not after a removal."""
+    """Numbers of items by first appearance: 0, 1, 2 ... A number is never given twice, also not after a removal.
+
+    The hashes lie in one array by number; the table of places holds numbers alone, four bytes each.
+    """
 
     def __init__(self) -> None:
-        self._index = HashIndex()
         self._hashes = np.zeros((_LEAST_PLACES, 2), np.uint64)
         self._gone = np.zeros(_LEAST_PLACES, np.bool_)
+        self._places = np.full(_LEAST_PLACES, _EMPTY, np.int32)
+        self._used = self._live = 0
         self.numbered = 0
 
     def __len__(self) -> int:
         """Items that were not removed."""
-        return len(self._index)
+        return self._live
 
     @property
     def nbytes(self) -> int:
-        return self._index.nbytes + self._hashes.nbytes + self._gone.nbytes
+        return self._hashes.nbytes + self._gone.nbytes + self._places.nbytes
 
     def find(self, keys: Hashes) -> Numbers:
         """The number of each item; -1 where it is unknown."""
-        return self._index.find(keys)
+        return _find_numbers(self._hashes, self._places, _plain(keys))  # type: ignore[no-any-return]
 
     def add(self, keys: Hashes) -> Numbers:
         """The number of each item; one that is unknown gets the next."""
-        found, after = self._index.number(keys, self.numbered)
-        if after > len(self._gone):
-            places = max(after, 2 * len(self._gone))
-            self._hashes = np.concatenate(
-                [self._hashes, np.zeros((places - len(self._hashes), 2), np.uint64)]
-            )
-            self._gone = np.concatenate([self._gone, np.zeros(places - len(self._gone), np.bool_)])
-        fresh = found >= self.numbered
-        self._hashes[found[fresh]] = keys[fresh]
-        self.numbered = after
+        most = self.numbered + len(keys)
+        if most > len(self._gone):
+            more = max(most, 3 * len(self._gone) // 2) - len(self._gone)
+            self._hashes = np.concatenate([self._hashes, np.zeros((more, 2), np.uint64)])
+            self._gone = np.concatenate([self._gone, np.zeros(more, np.bool_)])
+        self._make_room(len(keys))
+        found = np.empty(len(keys), np.int64)
+        before = self.numbered
+        self.numbered, used = _add_numbers(self._hashes, self._places, _plain(keys), found, before)
+        self._live += self.numbered - before
+        self._used += used
         return found
 
     def remove(self, keys: Hashes) -> Numbers:
         """Forget items; returns the number that each had, -1 where it was unknown."""
-        found = self._index.remove(keys)
+        found: Numbers = _remove_numbers(self._hashes, self._places, _plain(keys))
         had = found[found >= 0]
-        self._hashes[had] = 0
         self._gone[had] = True
+        self._live -= len(had)
         return found
 
     def hashes_of(self, numbers: Numbers) -> Hashes:
@@ -149,14 +140,25 @@ class IdTable:
 
     def restore(self, keys: Hashes, gone: NDArray[np.bool_]) -> None:
         """The inverse of `rows`."""
-        self._index = HashIndex()
-        self._hashes, self._gone = keys.astype(np.uint64), gone.astype(np.bool_)
+        places = max(len(keys), _LEAST_PLACES)
+        self._hashes, self._gone = np.zeros((places, 2), np.uint64), np.zeros(places, np.bool_)
+        self._hashes[: len(keys)], self._gone[: len(keys)] = keys, gone
         self.numbered = len(keys)
-        numbers = np.flatnonzero(~self._gone)
-        self._index.set(self._hashes[numbers], numbers)
-        if not len(keys):
-            self._hashes = np.zeros((_LEAST_PLACES, 2), np.uint64)
-            self._gone = np.zeros(_LEAST_PLACES, np.bool_)
+        self._live = int(np.count_nonzero(~self._gone[: len(keys)]))
+        self._rebuild(0)
+
+    def _make_room(self, more: int) -> None:
+        if 3 * (self._used + more) > 2 * len(self._places):
+            self._rebuild(more)
+
+    def _rebuild(self, more: int) -> None:
+        places = _LEAST_PLACES
+        while 3 * (self._live + more) > 2 * places:
+            places *= 2
+        self._places = np.full(places, _EMPTY, np.int32)
+        numbers = np.flatnonzero(~self._gone[: self.numbered])
+        _note_numbers(self._hashes, self._places, numbers)
+        self._used = len(numbers)
 
 
 def _plain(keys: Hashes) -> Hashes:
@@ -203,21 +205,6 @@ def _set(keys, values, wanted, given):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _number(keys, values, wanted, found, following):  # type: ignore[no-untyped-def]
-    used = 0
-    for i in range(len(wanted)):
-        at, known = _place(keys, values, wanted[i, 0], wanted[i, 1])
-        if not known:
-            if values[at] == _EMPTY:
-                used += 1
-            keys[at, 0], keys[at, 1] = wanted[i, 0], wanted[i, 1]
-            values[at] = following
-            following += 1
-        found[i] = values[at]
-    return following, used
-
-
-@numba.njit(cache=True, nogil=True)
 def _remove(keys, values, wanted):  # type: ignore[no-untyped-def]
     found = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):
@@ -228,3 +215,65 @@ def _remove(keys, values, wanted):  # type: ignore[no-untyped-def]
             values[at] = _GONE
             keys[at, 0] = keys[at, 1] = 0
     return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _place_of(held, places, high, low):  # type: ignore[no-untyped-def]
+    """Where the number of a key is, or the place where it would go, as (place, found)."""
+    mask = np.int64(len(places) - 1)
+    at = np.int64(high & np.uint64(mask))
+    free = np.int64(-1)
+    while places[at] != _EMPTY:
+        number = places[at]
+        if number == _GONE:
+            if free < 0:
+                free = at
+        elif held[number, 0] == high and held[number, 1] == low:
+            return at, True
+        at = (at + 1) & mask
+    return (at if free < 0 else free), False
+
+
+@numba.njit(cache=True, nogil=True)
+def _find_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
+    found = np.empty(len(wanted), np.int64)
+    for i in range(len(wanted)):
+        at, known = _place_of(held, places, wanted[i, 0], wanted[i, 1])
+        found[i] = places[at] if known else -1
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_numbers(held, places, wanted, found, following):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(len(wanted)):
+        at, known = _place_of(held, places, wanted[i, 0], wanted[i, 1])
+        if not known:
+            if places[at] == _EMPTY:
+                used += 1
+            held[following, 0], held[following, 1] = wanted[i, 0], wanted[i, 1]
+            places[at] = following
+            following += 1
+        found[i] = places[at]
+    return following, used
+
+
+@numba.njit(cache=True, nogil=True)
+def _remove_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
+    found = np.empty(len(wanted), np.int64)
+    for i in range(len(wanted)):
+        at, known = _place_of(held, places, wanted[i, 0], wanted[i, 1])
+        found[i] = -1
+        if known:
+            number = places[at]
+            found[i] = number
+            held[number, 0] = held[number, 1] = 0
+            places[at] = _GONE
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _note_numbers(held, places, numbers):  # type: ignore[no-untyped-def]
+    for number in numbers:
+        at, _ = _place_of(held, places, held[number, 0], held[number, 1])
+        places[at] = number

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from processors.compiled import compiled
 from streams.records import ConstraintBlock, Kind, Table
 
 #: References to sample vectors, whatever the builder means by them.
@@ -19,11 +21,13 @@ _FIXED_BYTES: Final = 128
 _TABLE_BYTES: Final = 32
 #: Longest UTF-8 form of a character.
 _CHARACTER_BYTES: Final = 4
+#: Of the name of a rule beyond the first, besides its characters.
+_NAME_BYTES: Final = 8
 
 
-def row_bytes(kind: Kind) -> int:
-    """Bytes of one constraint without its vectors: index, rule, derived, and the sign of a pair."""
-    return 4 * 2 + 3 if kind is Kind.PAIR else 4 * 3 + 2
+def row_bytes(kind: Kind, weighted: bool = False) -> int:
+    """Bytes of one constraint without its vectors: index, rule, derived, the sign of a pair, a weight other than 1."""
+    return (4 * 2 + 3 if kind is Kind.PAIR else 4 * 3 + 2) + (4 if weighted else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,67 +50,112 @@ class Packing:
         """Bytes of one sample, in all modalities."""
         return 4 * sum(dimension for _, dimension in self.modalities)
 
-    def room(self, rule: str) -> int:
+    def room(self, *rules: str) -> int:
         """Bytes of a block that are left for vectors and rows."""
-        names = len(self.space) + len(rule) + sum(len(name) for name, _ in self.modalities)
-        return self.max_bytes - _FIXED_BYTES - _TABLE_BYTES * len(self.modalities) - _CHARACTER_BYTES * names
+        names = len(self.space) + sum(map(len, rules)) + sum(len(name) for name, _ in self.modalities)
+        more = _NAME_BYTES * (len(rules) - 1)
+        tables = _TABLE_BYTES * len(self.modalities)
+        return self.max_bytes - _FIXED_BYTES - tables - more - _CHARACTER_BYTES * names
 
-    def fits(self, kind: Kind, rule: str) -> bool:
+    def fits(self, kind: Kind, *rules: str, weighted: bool = False) -> bool:
         """Whether one constraint with distinct vectors fits into a block."""
         vectors = 2 if kind is Kind.PAIR else 3
-        return vectors * self.vector_bytes + row_bytes(kind) <= self.room(rule)
+        return vectors * self.vector_bytes + row_bytes(kind, weighted) <= self.room(*rules)
 
     def blocks(
         self,
         kind: Kind,
-        rule: str,
+        rules: str | tuple[str, ...],
         references: References,
         vectors: Callable[[References], tuple[Table, ...]],
         time_ms: int,
+        *,
+        rule_of: NDArray[np.integer[Any]] | None = None,
+        signs: NDArray[np.int8] | None = None,
+        derived: NDArray[np.bool_] | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> list[ConstraintBlock]:
         """The constraints as blocks, in order, each with a table of the distinct vectors that it needs.
 
         Parameters
         ----------
-        references : (m, 2) or (m, 3); pairs are similar ones.
+        rules : names; a block holds those that it has a row of.
+        references : (m, 2) or (m, 3).
         vectors : the tables that hold the given distinct references, in that order.
+        rule_of : (m,) places in `rules`; the first if left out.
+        signs : (m,) of pairs; +1 if left out.
+        derived : (m,); none if left out.
+        weights : (m,); 1 if left out.
         """
+        names = (rules,) if isinstance(rules, str) else rules
         packed = []
-        for part in self._parts(kind, rule, references):
-            distinct, index = np.unique(part, return_inverse=True)
-            rows = len(part)
+        for part in self._parts(kind, names, references, weights is not None):
+            distinct, index = np.unique(references[part], return_inverse=True)
+            rows = len(references[part])
+            used, rule = (0,), np.zeros(rows, np.uint8)
+            if rule_of is not None:
+                found, places = np.unique(rule_of[part], return_inverse=True)
+                used, rule = tuple(found.tolist()), places.astype(np.uint8)
             packed.append(
                 ConstraintBlock(
                     space=self.space,
                     kind=kind,
                     tables=vectors(distinct),
-                    index=index.reshape(part.shape).astype(np.int32),
-                    signs=np.full(rows, 1 if kind is Kind.PAIR else 0, np.int8),
-                    rules=(rule,),
-                    rule=np.zeros(rows, np.uint8),
-                    derived=np.zeros(rows, np.bool_),
-                    weights=np.ones(rows, np.float32),
+                    index=index.reshape(rows, -1).astype(np.int32),
+                    signs=np.full(rows, kind is Kind.PAIR, np.int8) if signs is None else signs[part].copy(),
+                    rules=tuple(names[number] for number in used),
+                    rule=rule,
+                    derived=np.zeros(rows, np.bool_) if derived is None else derived[part].copy(),
+                    weights=np.ones(rows, np.float32) if weights is None else weights[part].copy(),
                     time_ms=time_ms,
                 )
             )
         return packed
 
-    def _parts(self, kind: Kind, rule: str, references: References) -> Iterator[References]:
+    def _parts(
+        self, kind: Kind, rules: tuple[str, ...], references: References, weighted: bool
+    ) -> Iterator[slice]:
         """Cut the rows where the next one would make the block too large."""
-        room = self.room(rule)
-        whole = np.unique(references).size * self.vector_bytes + len(references) * row_bytes(kind)
-        if whole <= room:
-            if len(references):
-                yield references
-            return
-        first, used = 0, 0
-        held: set[int] = set()
-        for number, row in enumerate(references.tolist()):
-            more = len(set(row) - held) * self.vector_bytes + row_bytes(kind)
-            if number > first and used + more > room:
-                yield references[first:number]
-                first, used, held = number, 0, set()
-                more = len(set(row)) * self.vector_bytes + row_bytes(kind)
-            held.update(row)
-            used += more
-        yield references[first:]
+        room, one_row = self.room(*rules), row_bytes(kind, weighted)
+        if references.size * self.vector_bytes + len(references) * one_row <= room:
+            # Fits even if no vector is used twice.
+            return iter([slice(0, len(references))] if len(references) else [])
+        ends = _cuts(np.ascontiguousarray(references, np.int64), room, self.vector_bytes, one_row)
+        return (slice(first, end) for first, end in pairwise([0, *ends.tolist()]))
+
+
+@compiled
+def _cuts(references: References, room: int, vector_bytes: int, one_row: int) -> NDArray[np.int64]:
+    """Where each part ends. The references of a part stand in a table whose places are marked by its number."""
+    rows, width = references.shape
+    most = min(rows * width, room // max(1, vector_bytes) + 2 * width)
+    places = 16
+    while places < 2 * most:
+        places *= 2
+    held = np.zeros(places, np.int64)
+    marks = np.zeros(places, np.int64)
+    ends = np.empty(rows, np.int64)
+    parts = used = first = 0
+    row = 0
+    while row < rows:
+        more = one_row
+        for column in range(width):
+            reference = references[row, column]
+            at = ((reference * 0x9E3779B1) >> 7) & (places - 1)
+            while marks[at] == parts + 1 and held[at] != reference:
+                at = (at + 1) & (places - 1)
+            if marks[at] != parts + 1:
+                held[at], marks[at] = reference, parts + 1
+                more += vector_bytes
+        if row > first and used + more > room:
+            # The row begins the next part, where it is counted anew.
+            ends[parts] = row
+            parts += 1
+            first, used = row, 0
+            continue
+        used += more
+        row += 1
+    if rows > 0:
+        ends[parts] = rows
+        parts += 1
+    return ends[:parts]

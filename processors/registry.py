@@ -11,6 +11,8 @@ from streams.errors import SettingsError
 
 #: Kind -> "module:class".
 _KINDS: Final = {
+    "clicks": "processors.clicks:Clicks",
+    "closure": "processors.closure:Closure",
     "one-pass": "processors.one_pass:OnePass",
 }
 

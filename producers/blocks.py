@@ -3,23 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from producers.sources import Batch, Source, concatenate
 from streams.errors import SourceError
 
-#: No sample block is larger when it is encoded.
+#: No block is larger when it is encoded.
 MAX_BLOCK_BYTES: Final = 512 * 1024
 
 #: Upper bounds of what a block takes beside its rows: fixed fields, and the fields of one table.
 _FIXED_BYTES: Final = 256
 _TABLE_BYTES: Final = 32
-#: A string is preceded by its length; those of a block stand in an array.
-_STRING_BYTES: Final = 3
-_LABEL_BYTES: Final = 8
 _CHARACTER_BYTES: Final = 4
+#: A string is preceded by its length; those of a block stand in an array.
+STRING_BYTES: Final = 3
+
+
+class Rows(Protocol):
+    """Consecutive rows of a source, of whatever kind they are."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __getitem__(self, rows: slice, /) -> Self:
+        """Some of them."""
+
+    def then(self, following: Self, /) -> Self:
+        """These rows and those that follow."""
+
+    def sizes(self) -> NDArray[np.int64]:
+        """(n,) upper bounds of the bytes that each row takes in a block."""
+
+    def together(self) -> int:
+        """How many of the rows, from the first on, may stand in one block."""
+
+
+R = TypeVar("R", bound=Rows)
+R_co = TypeVar("R_co", bound=Rows, covariant=True)
+
+
+class Shape(Protocol):
+    """What a cutter has to know of all rows."""
+
+    @property
+    def modalities(self) -> tuple[tuple[str, int], ...]:
+        """Name and dimension of each table of a block."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+
+
+class RowSource(Protocol[R_co]):
+    """Rows in an order that never changes. Methods raise SourceError where rows cannot be used."""
+
+    @property
+    def layout(self) -> Shape:
+        """Of all rows."""
+
+    @property
+    def identity(self) -> str:
+        """Digest of the rows and of how they are read: equal identities give equal rows."""
+
+    def snapshot(self) -> int:
+        """The position: what `seek` takes to read on from here."""
+
+    def seek(self, position: int) -> None:
+        """Continue at a snapshot; 0 is the beginning."""
+
+    def next_batch(self) -> R_co | None:
+        """The rows that follow, some at a time; None at the end."""
 
 
 class Position(NamedTuple):
@@ -33,14 +88,14 @@ class Position(NamedTuple):
 BEGINNING: Final = Position(0, 0, 0)
 
 
-class Cut(NamedTuple):
+class Cut(NamedTuple, Generic[R]):
     """A block's rows, and where the next block begins."""
 
-    rows: Batch
+    rows: R
     after: Position
 
 
-class Cutter:
+class Cutter(Generic[R]):
     """Cuts the rows of a source.
 
     Parameters
@@ -51,15 +106,18 @@ class Cutter:
     """
 
     def __init__(
-        self, source: Source, block_rows: int, names: tuple[str, ...], max_bytes: int = MAX_BLOCK_BYTES
+        self, source: RowSource[R], block_rows: int, names: tuple[str, ...], max_bytes: int = MAX_BLOCK_BYTES
     ) -> None:
         self._source = source
         self._block_rows = block_rows
         modalities = source.layout.modalities
         words = sum(map(len, names)) + sum(len(name) for name, _ in modalities)
-        self._room = max_bytes - _FIXED_BYTES - _TABLE_BYTES * len(modalities) - _CHARACTER_BYTES * words
+        #: Bytes that the rows of a block may take.
+        self.room: Final = (
+            max_bytes - _FIXED_BYTES - _TABLE_BYTES * len(modalities) - _CHARACTER_BYTES * words
+        )
 
-    def turn(self, start: Position) -> Iterator[Cut]:
+    def turn(self, start: Position) -> Iterator[Cut[R]]:
         """The blocks of one pass over the source, from a position on. The last one may be short.
 
         Raises
@@ -68,7 +126,7 @@ class Cutter:
         """
         number = start.turn
         self._source.seek(start.row)
-        left: Batch | None = None
+        left: R | None = None
         skip = start.skip
         while True:
             base = self._source.snapshot()
@@ -80,7 +138,7 @@ class Cutter:
             skip -= used
             # Rows that were left over do not fill a block, so a cut always ends in the batch read last.
             used -= 0 if left is None else len(left)
-            left = fresh if left is None else concatenate([left, fresh])
+            left = fresh if left is None else left.then(fresh)
             at = 0
             while (end := self._end(left, at)) is not None:
                 yield Cut(left[at:end], Position(number, base, used + end))
@@ -89,23 +147,13 @@ class Cutter:
         if left is not None and len(left):
             yield Cut(left, Position(number + 1, 0, 0))
 
-    def _end(self, rows: Batch, at: int) -> int | None:
+    def _end(self, rows: R, at: int) -> int | None:
         """Where the block that begins at row `at` ends; None if the rows that are left do not fill it."""
         rest = rows[at : at + self._block_rows]
-        sizes = np.cumsum(_row_bytes(rest))
-        fit = int(np.searchsorted(sizes, self._room, side="right"))
+        sizes = np.cumsum(rest.sizes())
+        fit = min(int(np.searchsorted(sizes, self.room, side="right")), rest.together())
         if fit == 0 and len(rest):
             raise SourceError(
-                f"a row of {int(sizes[0])} bytes does not fit into a block of {self._room}: "
-                "leave features out"
+                f"a row of {int(sizes[0])} bytes does not fit into a block of {self.room}: leave features out"
             )
         return at + fit if fit < len(rest) or fit == self._block_rows else None
-
-
-def _row_bytes(rows: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Upper bounds of the bytes that each row takes in a block."""
-    sizes = np.full(len(rows), sum(4 * t.vectors.shape[1] for t in rows.tables) + _LABEL_BYTES, np.int64)
-    for strings in (rows.labels, rows.ids):
-        if isinstance(strings, tuple):
-            sizes += np.array([len(text.encode()) + _STRING_BYTES for text in strings], np.int64)
-    return sizes

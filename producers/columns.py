@@ -52,7 +52,7 @@ def choose(
         rest = tuple(name for name in usable if name not in (label, selection.ids))
         features: tuple[tuple[str, tuple[str, ...]], ...] = ((DEFAULT_MODALITY, rest),)
     else:
-        features = tuple((m, _matching(place, names, wanted)) for m, wanted in selection.features.items())
+        features = tuple((m, matching(place, names, wanted)) for m, wanted in selection.features.items())
     if not features or not all(found for _, found in features):
         raise SourceError(f"{place}: no column is left for the features; there are: {', '.join(names)}")
     return Columns(features, label, selection.ids)
@@ -79,7 +79,7 @@ def _present(place: str, names: Sequence[str], wanted: str) -> str:
     return wanted
 
 
-def _matching(place: str, names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
+def matching(place: str, names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
     """The columns of each pattern in turn; a name that is there is taken as it stands."""
     found: dict[str, None] = {}
     for pattern in patterns:

@@ -9,32 +9,32 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
-from producers.columns import choose
-from producers.sources import CsvFormat, Selection
-from producers.table_source import TableSource
+from producers.sources import CsvFormat
 from streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.
 BLOCK_BYTES: Final = 8 * 1024 * 1024
 
 
-class CsvSource(TableSource):
-    """A CSV file in UTF-8. Values are read as text first, so that an error can name its row and column.
+class CsvFile:
+    """A CSV file in UTF-8. Values are read as text, so that an error can name its row and column.
 
     Raises
     ------
     SourceError : the file cannot be used.
     """
 
-    def __init__(self, path: Path, selection: Selection, form: CsvFormat) -> None:
+    text_is_typed: Final = False
+
+    def __init__(self, path: Path, form: CsvFormat) -> None:
         self._header = form.header
-        self._delimiter = form.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-        self._path = path
-        found = self._names()
-        last = None if form.header else found[-1]
-        columns = choose(str(path), found, selection, found, last)
-        reading = {"csv": 1, "delimiter": self._delimiter, "header": form.header}
-        super().__init__(path, columns, selection.label_type, text_is_typed=False, reading=reading)
+        tabs = path.name.lower().endswith((".tsv", ".tsv.gz"))
+        self._delimiter = form.delimiter or ("\t" if tabs else ",")
+        self.path: Final = path
+        self.names: Final = self._names()
+        self.usable: Final = self.names
+        self.last: Final = None if form.header else self.names[-1]
+        self.reading: Final = {"csv": 1, "delimiter": self._delimiter, "header": form.header}
 
     def _names(self) -> list[str]:
         """Names of all columns; without a header f0, f1, and so on."""
@@ -42,10 +42,10 @@ class CsvSource(TableSource):
         found: list[str] = reader.schema.names
         twice = sorted({name for name in found if found.count(name) > 1})
         if twice:
-            raise SourceError(f"{self._path}: the header names {', '.join(map(repr, twice))} twice")
+            raise SourceError(f"{self.path}: the header names {', '.join(map(repr, twice))} twice")
         return found
 
-    def _open(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
+    def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         text = csv.ConvertOptions(
             include_columns=columns,
             column_types=dict.fromkeys(columns, pa.string()),
@@ -72,7 +72,7 @@ class CsvSource(TableSource):
 
         try:
             return csv.open_csv(
-                self._path,
+                self.path,
                 # Only the single-threaded reader knows the number of a bad row.
                 read_options=csv.ReadOptions(
                     use_threads=False,
@@ -88,14 +88,14 @@ class CsvSource(TableSource):
         except pa.ArrowInvalid as error:
             raise self._error(error, found, first) from error
         except OSError as error:
-            raise SourceError(f"{self._path}: {error}") from error
+            raise SourceError(f"{self.path}: {error}") from error
 
     def _error(self, error: pa.ArrowInvalid, bad: list[Any], first: int) -> SourceError:
         if not bad:
-            return SourceError(f"{self._path}: {error}")
+            return SourceError(f"{self.path}: {error}")
         row = bad[0]
         # The parser counts the header too.
         at = "" if row.number is None else f"row {row.number - self._header}: "
         return SourceError(
-            f"{self._path}: {at}{row.actual_columns} columns where others have {row.expected_columns}"
+            f"{self.path}: {at}{row.actual_columns} columns where others have {row.expected_columns}"
         )

@@ -1,25 +1,21 @@
-"""A load: the rows of a source as a fixed sequence of blocks, the same one whenever it is begun again."""
+"""A load of labelled rows: those of a source as a fixed sequence of blocks, the same one whenever it is begun again."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from producers.blocks import BEGINNING, Cut, Cutter, Position
 from producers.hold_out import Part
+from producers.load_name import check_load_id, checked_space, digest_id
 from producers.shuffled import Shuffled
-from producers.sources import Layout, Source
-from streams.errors import BadRecord, SettingsError
+from producers.sources import Batch, Layout, Source
+from streams.errors import SettingsError
 from streams.records import LoadPosition, SampleBlock
-from streams.validate import check_space
 
 #: Changes whenever the same rows and settings give other blocks.
 VERSION: Final = 1
-_LOAD_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +65,8 @@ class Load:
     def __init__(
         self, source: Source, space: str, settings: BlockSettings, load_id: str | None = None
     ) -> None:
-        try:
-            self.space = check_space(space)
-        except BadRecord as error:
-            raise SettingsError(error.detail) from error
-        if load_id is not None and not _LOAD_ID.fullmatch(load_id):
-            raise SettingsError(f"a load id is up to 100 letters, digits, dots and dashes, not {load_id!r}")
+        self.space = checked_space(space)
+        check_load_id(load_id)
         self.settings = settings
         #: Whether a person has given the load its id.
         self.named = load_id is not None
@@ -85,7 +77,7 @@ class Load:
             source = Part(source, settings.hold_out, settings.hold_out_seed, held_out=False)
             self._held_out = whole - source.layout.rows
         self.layout: Layout = source.layout
-        self.load_id = load_id or self._digest()
+        self.load_id = load_id or digest_id(self.shaping())
         self._shuffled: Shuffled | None = None
         if settings.shuffle_seed is not None:
             source = self._shuffled = Shuffled(source, settings.shuffle_seed)
@@ -101,6 +93,11 @@ class Load:
         """Rows of the source that are never sent."""
         return self._held_out
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """Different labels in the source, those of held-out rows with them, and rows that are never sent."""
+        return {"classes": self.layout.classes, "held_out": self.held_out}
+
     def shaping(self) -> dict[str, Any]:
         """All that decides what stands in a block of a given sequence."""
         return {
@@ -110,10 +107,7 @@ class Load:
             **asdict(self.settings),
         }
 
-    def _digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.shaping(), sort_keys=True).encode()).hexdigest()[:32]
-
-    def cuts(self, start: Position = BEGINNING) -> Iterator[Cut]:
+    def cuts(self, start: Position = BEGINNING) -> Iterator[Cut[Batch]]:
         """The rows of each block, from a position on.
 
         Raises
@@ -126,7 +120,7 @@ class Load:
             yield from self._cutter.turn(start)
             start = Position(start.turn + 1, 0, 0)
 
-    def block(self, cut: Cut, sequence: int, time_ms: int) -> SampleBlock:
+    def block(self, cut: Cut[Batch], sequence: int, time_ms: int) -> SampleBlock:
         """The record of a cut."""
         place = LoadPosition(self.load_id, sequence)
         return SampleBlock(self.space, cut.rows.tables, cut.rows.labels, time_ms, cut.rows.ids, place)

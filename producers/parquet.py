@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from producers.columns import choose
 from producers.numbers import is_list, is_number
-from producers.sources import Selection
-from producers.table_source import TableSource
 from streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
 
 
-class ParquetSource(TableSource):
+class ParquetFile:
     """A Parquet file. A feature is a column of numbers, or of lists of numbers that are equally long.
 
     Raises
@@ -26,20 +23,23 @@ class ParquetSource(TableSource):
     SourceError : the file cannot be used.
     """
 
-    def __init__(self, path: Path, selection: Selection) -> None:
-        self._path = path
+    last: Final = None
+    text_is_typed: Final = True
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
         schema = self._file().schema_arrow
-        usable = [f.name for f in schema if is_number(f.type) or is_list(f.type)]
-        columns = choose(str(path), schema.names, selection, usable)
-        super().__init__(path, columns, selection.label_type, text_is_typed=True, reading={"parquet": 1})
+        self.names: Final[list[str]] = schema.names
+        self.usable: Final = [f.name for f in schema if is_number(f.type) or is_list(f.type)]
+        self.reading: Final[dict[str, Any]] = {"parquet": 1}
 
     def _file(self) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(self._path)
+            return pq.ParquetFile(self.path)
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{self._path}: {error}") from error
+            raise SourceError(f"{self.path}: {error}") from error
 
-    def _open(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
+    def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         file = self._file()
         groups: list[int] = []
         skip = first
@@ -54,7 +54,7 @@ class ParquetSource(TableSource):
             try:
                 part = next(parts, None)
             except (pa.ArrowException, OSError) as error:
-                raise SourceError(f"{self._path}: {error}") from error
+                raise SourceError(f"{self.path}: {error}") from error
             if part is None:
                 return
             left = part.slice(skip)

@@ -11,7 +11,8 @@ from typing import Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import SettingsError, SourceError
+from producers.blocks import STRING_BYTES, RowSource
+from streams.errors import SettingsError
 from streams.records import Table
 
 LabelType = Literal["integer", "string"]
@@ -20,6 +21,7 @@ Labels = NDArray[np.int64] | tuple[str, ...]
 #: Names of the data sets that scikit-learn ships.
 BUNDLED: Final = ("breast_cancer", "digits", "iris", "wine")
 BUNDLED_PREFIX: Final = "sklearn:"
+_LABEL_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +46,22 @@ class Batch:
         """Consecutive rows."""
         tables = tuple(Table(t.name, t.vectors[rows]) for t in self.tables)
         return Batch(tables, self.labels[rows], None if self.ids is None else self.ids[rows])
+
+    def then(self, following: Batch) -> Batch:
+        """These rows and those that follow."""
+        return concatenate([self, following])
+
+    def sizes(self) -> NDArray[np.int64]:
+        """(n,) upper bounds of the bytes that each row takes in a block."""
+        sizes = np.full(len(self), sum(4 * t.vectors.shape[1] for t in self.tables) + _LABEL_BYTES, np.int64)
+        for strings in (self.labels, self.ids):
+            if isinstance(strings, tuple):
+                sizes += np.array([len(text.encode()) + STRING_BYTES for text in strings], np.int64)
+        return sizes
+
+    def together(self) -> int:
+        """All of them: a block may hold any samples."""
+        return len(self)
 
     def take(self, rows: NDArray[np.intp]) -> Batch:
         """Rows by number, in that order."""
@@ -100,8 +118,8 @@ class Layout:
         return 4 * sum(dimension for _, dimension in self.modalities)
 
 
-class Source(Protocol):
-    """Rows in an order that never changes.
+class Source(RowSource[Batch], Protocol):
+    """Labelled rows in an order that never changes.
 
     Every method raises `streams.errors.SourceError` where rows cannot be used, naming file, row and column.
     """
@@ -109,19 +127,6 @@ class Source(Protocol):
     @property
     def layout(self) -> Layout:
         """Of all rows."""
-
-    @property
-    def identity(self) -> str:
-        """Digest of the rows and of how they are read: equal identities give equal rows."""
-
-    def snapshot(self) -> int:
-        """The position: what `seek` takes to read on from here."""
-
-    def seek(self, position: int) -> None:
-        """Continue at a snapshot; 0 is the beginning."""
-
-    def next_batch(self) -> Batch | None:
-        """The rows that follow, some at a time; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,22 +180,15 @@ def open_source(
 
         return open_bundled(bundled, selection)
     path = Path(name)
-    ending = path.suffix.lower()
-    if name.startswith(BUNDLED_PREFIX) or ending not in (".csv", ".tsv", ".parquet", ".npz"):
-        raise SourceError(
-            f"{name}: neither a file that ends in .csv, .tsv, .parquet or .npz nor one of "
-            f"{', '.join(BUNDLED_PREFIX + known for known in BUNDLED)}"
-        )
-    if not path.is_file():
-        raise SourceError(f"{name}: there is no such file")
-    if ending == ".npz":
+    if not name.startswith(BUNDLED_PREFIX) and path.suffix.lower() == ".npz":
         from producers.npz import open_npz
+        from producers.tables import existing
 
-        return open_npz(path, selection)
-    if ending == ".parquet":
-        from producers.parquet import ParquetSource
+        return open_npz(existing(path), selection)
+    from producers.columns import choose
+    from producers.table_source import TableSource
+    from producers.tables import open_table
 
-        return ParquetSource(path, selection)
-    from producers.csv import CsvSource
-
-    return CsvSource(path, selection, csv)
+    file = open_table(name, csv, *(BUNDLED_PREFIX + known for known in BUNDLED))
+    columns = choose(str(path), file.names, selection, file.usable, file.last)
+    return TableSource(file, columns, selection.label_type)

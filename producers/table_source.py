@@ -1,13 +1,11 @@
-"""What CSV and Parquet have in common: columns that are read in batches, and looked through once before."""
+"""Labelled rows of CSV and Parquet: columns that are read in batches, and looked through once before."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,38 +14,36 @@ from producers.columns import Columns
 from producers.labels import LabelScan, check_rows, labels, names
 from producers.numbers import Where, numbers
 from producers.sources import Batch, LabelType, Layout
+from producers.tables import TableFile
 from streams.errors import SourceError
 from streams.records import Table
 from streams.validate import MAX_DIMENSION
 
 
-class TableSource(ABC):
-    """A file of columns.
+class TableSource:
+    """A file of columns as labelled rows.
 
     The constructor reads the file once and refuses it whole, before a load has sent a part of it. There it
     learns the number of rows, the type of the labels, and the digest.
 
     Parameters
     ----------
-    path : the file.
+    file : where the columns come from.
     columns : what to read.
     label_type : "auto", "integer" or "string".
-    text_is_typed : see `LabelScan`.
-    reading : all else that decides which rows the file gives, for the identity.
 
     Raises
     ------
     SourceError : a row cannot be used.
     """
 
-    def __init__(
-        self, path: Path, columns: Columns, label_type: str, *, text_is_typed: bool, reading: dict[str, Any]
-    ) -> None:
-        self._path = path
+    def __init__(self, file: TableFile, columns: Columns, label_type: str) -> None:
+        path = self._path = file.path
+        self._file = file
         self._columns = columns
-        scan = LabelScan(label_type, text_is_typed=text_is_typed)
+        scan = LabelScan(label_type, text_is_typed=file.text_is_typed)
         self._sizes: tuple[tuple[str, int], ...] = ()
-        for part in self._open(columns.all(), 0):
+        for part in file.parts(columns.all(), 0):
             self._tables(part, scan.rows)
             self._ids(part, scan.rows)
             scan.add(part.column(columns.label), Where(str(path), columns.label, scan.rows))
@@ -55,7 +51,7 @@ class TableSource(ABC):
         self._labels: LabelType = scan.kind
         self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes)
         told = {
-            "reading": reading,
+            "reading": file.reading,
             "columns": [columns.features, columns.label, columns.ids],
             "labels": scan.kind,
         }
@@ -63,10 +59,6 @@ class TableSource(ABC):
         self.identity = hashlib.sha256(f"{digest} {json.dumps(told, sort_keys=True)}".encode()).hexdigest()
         self._row = 0
         self._parts: Iterator[pa.RecordBatch] | None = None
-
-    @abstractmethod
-    def _open(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
-        """Those columns from row `first` on, raising SourceError."""
 
     def snapshot(self) -> int:
         return self._row
@@ -77,7 +69,7 @@ class TableSource(ABC):
 
     def next_batch(self) -> Batch | None:
         if self._parts is None:
-            self._parts = self._open(self._columns.all(), self._row)
+            self._parts = self._file.parts(self._columns.all(), self._row)
         part = next(self._parts, None)
         if part is None:
             return None

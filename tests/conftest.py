@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.jars import missing
@@ -18,6 +19,10 @@ from tests.leftovers import Session
 CI = os.environ.get("CI") == "true"
 BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka"}
 _left_out: list[str] = []
+
+# The first example of a test may compile a kernel, and two cores may be busy.
+settings.register_profile("kinstream", deadline=None)
+settings.load_profile("kinstream")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -482,11 +482,13 @@ class SavedSpace:
     whole : digest of the file, with marks and chain.
     core : what the algorithm keeps, bit for bit: tensors as (type, shape, bytes), scalars as (type, text).
     facts : epoch and step.
+    segments : digest of each file of which the content never changes, by its name.
     """
 
     whole: str
     core: dict[str, tuple[Any, ...]]
     facts: dict[str, str]
+    segments: Mapping[str, str]
 
 
 def read_checkpoints(root: Path, application: str, topic: str, partitions: int) -> dict[str, SavedSpace]:
@@ -509,11 +511,15 @@ def read_checkpoints(root: Path, application: str, topic: str, partitions: int) 
             data = (folder / file["path"]).read_bytes()
             require(hashlib.sha256(data).hexdigest() == file["sha256"], file["path"], "is damaged")
             require(space not in found, space, "stands on two partitions of", application)
-            found[space] = _saved(data)
+            segments = content.get("segments", {}).get(space, {})
+            for part in segments.values():
+                digest = hashlib.sha256((folder / part["path"]).read_bytes()).hexdigest()
+                require(digest == part["sha256"], part["path"], "is damaged")
+            found[space] = _saved(data, {name: part["sha256"] for name, part in segments.items()})
     return found
 
 
-def _saved(data: bytes) -> SavedSpace:
+def _saved(data: bytes, segments: Mapping[str, str]) -> SavedSpace:
     """Read safetensors: the size of a JSON header, the header, the tensors."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
@@ -525,7 +531,7 @@ def _saved(data: bytes) -> SavedSpace:
             core[name] = tensor["dtype"], tuple(tensor["shape"]), data[8 + size + begin : 8 + size + end]
     core |= {name: tuple(value) for name, value in scalars.items() if name.startswith("core.")}
     facts = {name: scalars[name][1] for name in ("epoch", "step")}
-    return SavedSpace(hashlib.sha256(data).hexdigest(), core, facts)
+    return SavedSpace(hashlib.sha256(data).hexdigest(), core, facts, segments)
 
 
 def check_models(records: Iterable[Record], learner: str, saved: Mapping[str, SavedSpace]) -> None:

@@ -21,11 +21,17 @@ KILLS = ("worker", "worker", "supervisor", "both")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The rows of a space, to be sent with (rows a second) while the storm lasts."""
+    """The rows of a file, to be sent by `kinstream produce KIND FILE` while the storm lasts."""
 
     space: str
     file: Path
     rows: int
+    kind: str = "labelled"
+    block_rows: int = 64
+
+    @property
+    def load_id(self) -> str:
+        return f"load-{self.space}" if self.kind == "labelled" else f"{self.kind}-{self.space}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +180,25 @@ class Storm:
     # ---- loads --------------------------------------------------------------------------------------------------
 
     def _load(self, number: int, load: Load, plan: Plan) -> None:
-        rng = random.Random(f"{self._seed} {load.space}")
+        rng = random.Random(f"{self._seed} {load.load_id}")
         slow = load.rows / plan.slow_seconds
         if number == 0:
             process = self._produce(load, slow, plan.producer_failpoint)
-            self._until(lambda: process.status is not None, f"{load.space}: {plan.producer_failpoint}")
+            self._until(lambda: process.status is not None, f"{load.load_id}: {plan.producer_failpoint}")
             if process.status != -9:
                 raise RuntimeError(f"{process.log.name}: status {process.status}, not SIGKILL's")
-            self.system.note_kill(f"producer {load.space}", plan.producer_failpoint, True)
+            self.system.note_kill(f"producer {load.load_id}", plan.producer_failpoint, True)
         for _ in range(plan.producer_kills):
             self._send_and_kill(load, slow, rng.uniform(0.0, 5.0))
         process = self._produce(load, slow)
-        self._until(lambda: self._fast.is_set() or process.status is not None, f"{load.space}: the acts", 600)
+        self._until(
+            lambda: self._fast.is_set() or process.status is not None, f"{load.load_id}: the acts", 600
+        )
         self._kill(load, process)
         for _ in range(plan.producer_kills):
             self._send_and_kill(load, load.rows / plan.fast_seconds, rng.uniform(0.0, 5.0))
         process = self._produce(load, load.rows / plan.fast_seconds)
-        self._until(lambda: process.status is not None, f"{load.space}: the load ends", 600)
+        self._until(lambda: process.status is not None, f"{load.load_id}: the load ends", 600)
         if process.status != 0:
             raise RuntimeError(f"{process.log.name}: status {process.status}")
         with self._lock:
@@ -202,24 +210,24 @@ class Storm:
         process = self._produce(load, rate)
         self._until(
             lambda: self._confirmed(load) > before or process.status is not None,
-            f"{load.space}: a block is confirmed past {before}",
+            f"{load.load_id}: a block is confirmed past {before}",
         )
         self._failed.wait(seconds)
         self._kill(load, process)
 
     def _produce(self, load: Load, rate: float, failpoint: str = "") -> Process:
-        arguments = ["produce", "labelled", str(load.file), "--space", load.space, "--block-rows", "64"]
-        arguments += ["--load-id", f"load-{load.space}", "--progress-folder", str(self.system.progress)]
-        arguments += ["--rate", f"{rate:.3f}", "--json"]
-        return self.system.start(f"produce-{load.space}", *arguments, failpoints=failpoint)
+        arguments = ["produce", load.kind, str(load.file), "--space", load.space]
+        arguments += ["--block-rows", str(load.block_rows), "--load-id", load.load_id]
+        arguments += ["--progress-folder", str(self.system.progress), "--rate", f"{rate:.3f}", "--json"]
+        return self.system.start(f"produce-{load.load_id}", *arguments, failpoints=failpoint)
 
     def _kill(self, load: Load, process: Process) -> None:
         process.popen.kill()
         if process.popen.wait() == -9:
-            self.system.note_kill(f"producer {load.space}", "producer", True)
+            self.system.note_kill(f"producer {load.load_id}", "producer", True)
 
     def _confirmed(self, load: Load) -> int:
-        path = self.system.progress / f"load-{load.space}.json"
+        path = self.system.progress / f"{load.load_id}.json"
         return int(json.loads(path.read_text())["sequence"]) if path.exists() else 0
 
 

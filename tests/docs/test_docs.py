@@ -19,7 +19,9 @@ from pydantic import SecretStr
 
 from cli.main import cli
 from learners.opml import COPML, OPML
+from processors.clicks import Clicks
 from processors.one_pass import OnePass
+from processors.registry import create
 from streams.codec import decode
 from streams.errors import Reason
 from streams.failpoints import VARIABLE
@@ -88,7 +90,7 @@ def test_every_settings_example_is_accepted(block: Block, tmp_path: Path) -> Non
     file.write_text(builder + block.text, encoding="utf-8")
     settings = load(file)
     for builder_section in settings.builders.values():
-        OnePass(**builder_section.arguments())
+        create(builder_section.kind, **builder_section.arguments())
     for section in settings.learners.values():
         {"opml": OPML, "copml": COPML}[section.kind](**section.arguments())
 
@@ -187,6 +189,9 @@ def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
 def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
     told = {row[0].strip("`"): literal(row[1]) for row in rows(DOCS / "building.md", "One-pass")}
     assert told == arguments(OnePass)
+    section = rows(DOCS / "building.md", "Settings of the click builder")
+    told = {row[0].strip("`"): literal(row[1]) for row in section}
+    assert told == {name: list(v) if name == "rules" else v for name, v in arguments(Clicks).items()}
 
 
 def exposed() -> dict[str, set[str]]:

@@ -1,4 +1,6 @@
-"""Wrote `records-v1`: one record of every kind, which every later version must read. A file that is there is never written again.
+"""Writes `records-v1`: one record of every kind, which every later version must read.
+
+A file that is there is never written again.
 
 python -m tests.golden.write_records
 """

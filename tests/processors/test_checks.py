@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
+from processors import catalogue, item_log, seed_log
+from processors.base import Heir, Segmented
 from processors.registry import create
-from tests.processors.checks import CHECKS, Case, do_the_same_in_another_process
+from streams.codec import decode_event
+from streams.records import ConstraintBlock
+from streams.state import from_bytes, to_bytes
+from tests.processors.checks import (
+    CHECKS,
+    SAMPLE_CHECKS,
+    Case,
+    do_the_same_in_another_process,
+    origin,
+    rows_of,
+    run,
+)
 from tests.processors.samples import blocks_of, random_labels
+from tests.support.join_events import events
 
 
 def one_pass_cases() -> list[Case]:
@@ -47,9 +62,54 @@ def one_pass_cases() -> list[Case]:
     ]
 
 
-CASES = one_pass_cases()
+def joining_cases() -> list[Case]:
+    made = [decode_event(value) for value in events("s", 28)]
+    clicks = create("clicks").follows
+    return [
+        Case(
+            "clicks",
+            partial(create, "clicks", rules=["click-skip-above", "click-earlier-click"], bias="thinning"),
+            [event for event in made if isinstance(event, clicks)],
+        ),
+        Case(
+            "clicks-pairs-split",
+            partial(
+                create,
+                "clicks",
+                rules=["co-click", "click-skip-previous"],
+                co_click_support=1,
+                max_bytes=1024,
+            ),
+            [event for event in made if isinstance(event, clicks)],
+        ),
+        Case("closure", partial(create, "closure", co_click_support=1), made),
+        Case("closure-without-caps", partial(create, "closure", max_new_pairs=0, max_new_triplets=0), made),
+        Case("closure-by-votes", partial(create, "closure", contradictions="support", support=1), made),
+    ]
 
 
+SAMPLE_CASES = one_pass_cases()
+CASES = [*SAMPLE_CASES, *joining_cases()]
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, size in (
+        (catalogue, "_TAIL_ENTRIES", 16),
+        (catalogue, "_LEAST_ENTRIES", 16),
+        (seed_log, "SEGMENT", 16),
+        (item_log, "SEGMENT", 16),
+    ):
+        monkeypatch.setattr(module, name, size)
+
+
+@pytest.mark.parametrize("check", SAMPLE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", SAMPLE_CASES, ids=lambda case: case.name)
+def test_builder_of_samples(case: Case, check: Callable[[Case], None]) -> None:
+    check(case)
+
+
+@pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_builder(case: Case, check: Callable[[Case], None]) -> None:
@@ -59,3 +119,32 @@ def test_builder(case: Case, check: Callable[[Case], None]) -> None:
 @pytest.mark.parametrize("hash_seed", [0, 4711])
 def test_builders_do_the_same_in_another_process(hash_seed: int) -> None:
     do_the_same_in_another_process(CASES, hash_seed)
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("kind", ["clicks", "closure"])
+def test_a_new_generation_knows_what_the_old_one_was_told(kind: str) -> None:
+    """Other settings, the same catalogue and the same relations: nothing is unknown, nothing is given twice."""
+    made = [decode_event(value) for value in events("s", 48)]
+    old, fresh = (
+        create(kind, co_click_support=1, seed=1),
+        create(kind, co_click_support=1, seed=2, max_bytes=4096),
+    )
+    followed = [event for event in made if isinstance(event, old.follows)]
+    half = len(followed) // 2
+    run(old, followed[:half])
+    assert isinstance(old, Segmented)
+    assert isinstance(fresh, Heir)
+    fresh.inherit(from_bytes(to_bytes(old.state())), old.segment)
+    assert old.segments()
+    for offset, event in enumerate(followed[half:], half):
+        mine, theirs = fresh.process(event, origin(offset)), old.process(event, origin(offset))
+        assert [(e.reason, e.rows) for e in mine.refused] == [(e.reason, e.rows) for e in theirs.refused]
+        if kind == "closure":
+            # The same seeds are new to both.
+            assert _seeds(mine.blocks) == _seeds(theirs.blocks)
+    assert sum(fresh.counts().values()) > 0
+
+
+def _seeds(blocks: list[ConstraintBlock]) -> list[tuple[Any, ...]]:
+    return [row for row in rows_of(blocks) if row[1] == "closure-seed"]

@@ -14,14 +14,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from producers import array_source, labelled, shuffled
+from producers import array_source, sending, shuffled
 from producers.array_source import ArraySource, from_arrays
 from producers.blocks import BEGINNING, Cut, Cutter
 from producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
-from producers.labelled import Sent, Summary, produce
 from producers.load import BlockSettings, Load
 from producers.pacing import Rate
 from producers.progress import ProgressFolder
+from producers.sending import Sent, Summary, produce
+from producers.sources import Batch
 from streams import failpoints
 from streams.clients import confluent_producer
 from streams.codec import decode, encode
@@ -30,29 +31,8 @@ from streams.errors import DeliveryError, SettingsError, SourceError
 from streams.records import SampleBlock
 from streams.settings import KafkaSettings
 from streams.topics import partition_of
+from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
-
-TOPIC = "kinstream.events"
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the producer runs after it."""
-
-
-@dataclass
-class KilledSink(MemorySink):
-    """Is killed at a send, when some of what was sent before has landed."""
-
-    at: int = 0
-    landed: int = 0
-    sends: int = 0
-
-    def send(self, *record: Any) -> None:
-        super().send(*record)
-        self.sends += 1
-        if self.sends == self.at:
-            self.deliver(self.landed)
-            raise Killed
 
 
 @dataclass
@@ -128,7 +108,7 @@ def test_every_row_arrives_once_and_in_order() -> None:
     ]
     assert {b.time_ms for b in found} == {17}
     assert np.concatenate([np.asarray(b.labels) for b in found]).tolist() == [n % 5 for n in range(95)]
-    assert (summary.rows, summary.blocks, summary.classes, summary.resumed_from) == (95, 10, 5, 0)
+    assert (summary.rows, summary.blocks, summary.facts["classes"], summary.resumed_from) == (95, 10, 5, 0)
     assert summary.bytes == sum(len(encode(b)) for b in found)
     assert (summary.total_rows, summary.total_blocks, summary.was_complete) == (95, 10, False)
 
@@ -169,7 +149,7 @@ def test_cutting_goes_on_at_any_block(
     assume(not is_held_out(hold_out, 0, 0, rows).all())
     cutter = Cutter(Part(source, hold_out, 0, held_out=False), block_rows, ("toys",), max_bytes)
 
-    def numbers(cuts: Iterable[Cut]) -> list[list[float]]:
+    def numbers(cuts: Iterable[Cut[Batch]]) -> list[list[float]]:
         return [c.rows.tables[0].vectors[:, 0].tolist() for c in cuts]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -288,8 +268,6 @@ def test_a_space_that_cannot_be_one_is_refused() -> None:
 
 # ---- resuming ---------------------------------------------------------------------------------------------------
 
-LOG = {"cluster": "c", "topic": TOPIC, "topic_id": "t"}
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> ProgressFolder:
@@ -301,7 +279,7 @@ def folder(tmp_path: Path) -> ProgressFolder:
 def test_a_load_killed_at_any_block_counts_every_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], kept: bool
 ) -> None:
-    monkeypatch.setattr(labelled, "CONFIRM_BYTES", 600)
+    monkeypatch.setattr(sending, "CONFIRM_BYTES", 600)
     expected = numbers_in(list(load_of(60, **options).blocks()))
     resumed = False
     for at in range(1, len(expected) + 1):
@@ -325,7 +303,7 @@ def test_a_load_killed_at_any_block_counts_every_row_once(
 def test_a_resumed_load_begins_at_the_first_unconfirmed_block(
     folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labelled, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
     log = MemoryLog()
     with pytest.raises(Killed):
         produce(load_of(), KilledSink(log, at=7, landed=99), TOPIC, folder=folder)
@@ -346,7 +324,7 @@ def test_a_finished_load_is_not_sent_again_unless_asked_to(folder: ProgressFolde
 
 
 def kill(load: Load, folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelled, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
     with pytest.raises(Killed):
         produce(load, KilledSink(MemoryLog(), at=5), TOPIC, folder=folder)
 
@@ -401,7 +379,7 @@ def test_a_damaged_progress_file_is_told(tmp_path: Path) -> None:
 def test_progress_is_written_after_the_confirmation_only(
     folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labelled, "CONFIRM_BYTES", 1)
+    monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
     sink = MemorySink(MemoryLog(), reject=True)
     with pytest.raises(DeliveryError, match=r"rejected on purpose.*0 of 100 rows.*same command"):
         produce(load_of(), sink, TOPIC, folder=folder)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from producers.labelled import produce
 from producers.load import BlockSettings, Load
 from producers.pacing import Backpressure, Rate
+from producers.sending import produce
 from streams.errors import SettingsError, Stalled
 from tests.producers.test_labelled import Clock, numbered
 from tests.support.memory_log import MemoryLog, MemorySink

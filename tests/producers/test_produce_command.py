@@ -1,4 +1,4 @@
-"""`kinstream produce labelled` on a broker: what it prints, and what is left after SIGKILL."""
+"""`kinstream produce` on a broker: what it prints, and what is left after SIGKILL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cli.main import cli
-from streams.codec import decode
+from streams.codec import decode, decode_event
 from streams.errors import KinstreamError, SettingsError, SourceError
 from streams.records import SampleBlock
 from streams.topics import partition_of
@@ -35,8 +35,8 @@ def embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Producer:
     return cluster
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(cli, ["produce", "labelled", *arguments])
+def run(*arguments: str, command: str = "labelled") -> str:
+    result = CliRunner().invoke(cli, ["produce", command, *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -124,14 +124,135 @@ def test_agents_that_do_not_read_end_the_load(
     assert "3 blocks wait for consumers" in limited("k.toml")
 
 
-def test_the_help_costs_no_heavy_import() -> None:
+@pytest.mark.parametrize("command", ["labelled", "items", "clicks", "relations", "simulated-clicks"])
+def test_the_help_costs_no_heavy_import(command: str) -> None:
     code = (
         "import sys; from click.testing import CliRunner; from cli.main import cli; "
-        "r = CliRunner().invoke(cli, ['produce', 'labelled', '--help']); assert r.exit_code == 0; "
+        f"r = CliRunner().invoke(cli, ['produce', '{command}', '--help']); assert r.exit_code == 0; "
         "print([m for m in ('numpy', 'pyarrow', 'sklearn', 'confluent_kafka', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---- catalogues, clicks, relations --------------------------------------------------------------------------------
+
+
+def sent(cluster: Producer, space: str) -> list[Any]:
+    """The records of a space on the embedded broker."""
+    broker = next(iter(cluster.list_topics(timeout=10).brokers.values()))
+    topic = "kinstream.events"
+    partitions = len(cluster.list_topics(topic, timeout=10).topics[topic].partitions)
+    consumer = Consumer(
+        {"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "g", "enable.auto.commit": False}
+    )
+    place = TopicPartition(topic, partition_of(space, partitions), 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=20)
+    consumer.assign([place])
+    found: list[Any] = []
+    while len(found) < end:
+        messages = consumer.consume(end - len(found), timeout=20)
+        assert messages
+        found += [decode_event(message.value()) for message in messages]
+    consumer.close()
+    return [record for record in found if record.space == space]
+
+
+def test_items_are_sent_with_their_vocabulary_in_the_summary(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text("sku,w,colour,brand,gone\na,1,red,x,0\nb,2,blue,y,0\nc,,,,1\n")
+    options = ["--space", "shop", "--ids", "sku", "--one-hot", "colour", "--hashed", "text=brand:4"]
+    options += ["--delete-column", "gone", "--features", "w"]
+    found = json.loads(run("shop.csv", *options, "--json", command="items"))
+    assert (found["rows"], found["items"], found["tombstones"]) == (3, 2, 1)
+    assert found["vocabulary"] == {"colour": ["red", "blue"]}
+    (block,) = sent(embedded, "shop")
+    assert (block.ids, block.tombstones) == (("a", "b"), ("c",))
+    assert [(t.name, t.vectors.shape) for t in block.tables] == [("x", (2, 3)), ("text", (2, 4))]
+    told = run("shop.csv", *options, "--load-id", "again", command="items")
+    assert "vocabulary colour: red, blue" in " ".join(told.split())
+
+
+def test_items_are_deleted_by_name(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "gone.txt").write_text("c\nd\n")
+    options = ["--delete", "a", "--delete", "b", "--delete-file", "gone.txt"]
+    run("--space", "shop", *options, command="items")
+    (block,) = sent(embedded, "shop")
+    assert (block.ids, block.tombstones) == ((), ("a", "b", "c", "d"))
+
+
+def test_clicks_are_sent_with_columns_by_option(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("sku,rank,hit,at,who,q1,q2\na,1,0,5,s,1,2\nb,2,1,5,s,1,2\n")
+    options = ["--column", "item=sku", "--column", "clicked=hit", "--column", "shown_at=at"]
+    options += [
+        "--column",
+        "session=who",
+        "--query-features",
+        "q*",
+        "--first-position",
+        "1",
+        "--times",
+        "seconds",
+    ]
+    found = json.loads(run("log.csv", "--space", "shop", *options, "--json", command="clicks"))
+    assert (found["rows"], found["impressions"], found["clicks"]) == (1, 2, 1)
+    (block,) = sent(embedded, "shop")
+    assert (block.ids, block.position.tolist(), block.shown_at_ms.tolist()) == (("a", "b"), [0, 1], [5000])
+    assert block.query_vectors[0].vectors.tolist() == [[1, 2]]
+
+
+def test_relations_are_sent(embedded: Producer, tmp_path: Path) -> None:
+    (tmp_path / "judged.jsonl").write_text('{"a": "x", "b": "y", "similar": true}\n')
+    options = ["--column", "left=a", "--column", "right=b", "--json"]
+    found = json.loads(run("judged.jsonl", "--space", "shop", *options, command="relations"))
+    assert (found["similar"], found["dissimilar"]) == (1, 0)
+    (block,) = sent(embedded, "shop")
+    assert (block.ids, block.similar.tolist()) == (("x", "y"), [True])
+    assert block.time_ms[0] > 1_600_000_000_000
+
+
+def test_simulated_clicks_are_sent_after_their_items(embedded: Producer) -> None:
+    options = [
+        "--lists",
+        "300",
+        "--seed",
+        "4",
+        "--start",
+        "2025-06-01T00:00:00Z",
+        "--fair-pairs",
+        "--hold-out",
+        "0.3",
+    ]
+    found = json.loads(run("sklearn:iris", "--space", "sim", *options, "--json", command="simulated-clicks"))
+    assert (found["lists"], found["classes"], found["rows"]) == (300, 3, found["items"] + 300)
+    kinds = [type(record).__name__ for record in sent(embedded, "sim")]
+    assert kinds == ["ItemBlock", "ClickBlock", "ClickBlock"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "error", "told"),
+    [
+        ("items", [], SettingsError, "one of the two"),
+        ("items", ["a.csv", "--delete", "a"], SettingsError, "one of the two"),
+        ("items", ["gone.csv"], SourceError, "there is no such file"),
+        ("items", ["a.jsonl"], SourceError, "not a file that ends in"),
+        ("items", ["a.csv", "--hashed", "brand"], SettingsError, "COLUMN:BUCKETS"),
+        ("items", ["--delete-file", "gone.txt"], SourceError, "gone.txt"),
+        ("clicks", ["gone.csv"], SourceError, "there is no such file"),
+        ("clicks", ["a.csv", "--column", "item"], SettingsError, "FIELD=COLUMN"),
+        ("clicks", ["a.csv", "--column", "item=a", "--column", "item=b"], SettingsError, "each field once"),
+        ("relations", ["gone.jsonl"], SourceError, "there is no such file"),
+        ("relations", ["gone.jsonl", "--rate", "0"], SettingsError, "rate"),
+        ("simulated-clicks", ["sklearn:iris", "--noise", "2"], SettingsError, "noise"),
+        ("simulated-clicks", ["sklearn:iris", "--start", "soon"], SettingsError, "ISO 8601"),
+        ("simulated-clicks", ["sklearn:iris", "--list-length", "150"], SettingsError, "too few"),
+    ],
+)
+def test_a_mistake_in_any_command_is_told_before_anything_is_sent(
+    embedded: Producer, tmp_path: Path, command: str, arguments: list[str], error: type[Exception], told: str
+) -> None:
+    (tmp_path / "a.csv").write_text("id,w\na,1\n")
+    with pytest.raises(error, match=told):
+        run(*arguments, "--space", "s", command=command)
 
 
 # ---- a real broker ----------------------------------------------------------------------------------------------

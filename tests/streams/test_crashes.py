@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from learners.agent import learner_spec
 from monitoring.agent import MetricsMachine, metrics_spec
+from processors import catalogue
 from processors.agent import builder_spec
 from streams import failpoints
 from streams.agent import AgentSpec
 from streams.identity import EMITTER, EPOCH, GENERATION, ORIGIN
 from streams.settings import Settings
 from tests.support.equal import same_states
+from tests.support.join_events import events
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples, settings
 
 SPACES = ("a", "b", "c", "d", "e")
 
 
+#: The builders that join events with a catalogue, and a learner that follows both.
+JOINING: dict[str, Any] = {
+    "builders": {
+        "clicks": {"kind": "clicks", "rules": ["click-skip-above", "co-click"], "co_click_support": 1},
+        "closure": {"kind": "closure"},
+    },
+    "learners": {"opml": {"kind": "opml", "from": ["clicks"], "gamma": 0.01}},
+}
+CONFIGS: dict[str, dict[str, Any]] = {"one-pass": {}, "joining": JOINING}
+
+
 def _fill(log: MemoryLog, config: Settings) -> None:
-    for number in range(12):
+    joining = "one-pass" not in config.builders
+    made = {space: events(space, 24) if joining else samples(space, 12) for space in SPACES}
+    for number in range(24 if joining else 12):
         for space in SPACES:
-            log.append(config.topic("events"), space.encode(), samples(space, number + 1)[number])
+            log.append(config.topic("events"), space.encode(), made[space][number])
 
 
 def _specs(config: Settings) -> list[AgentSpec]:
     learners = [learner_spec(config, name) for name in config.learners]
-    return [builder_spec(config, "one-pass"), *learners, metrics_spec(config)]
+    builders = [builder_spec(config, name) for name in config.builders]
+    return [*builders, *learners, metrics_spec(config)]
 
 
 def _deduplicated(log: MemoryLog, topic: str) -> dict[tuple[bytes, bytes], list[bytes]]:
@@ -53,6 +70,22 @@ def _deduplicated(log: MemoryLog, topic: str) -> dict[tuple[bytes, bytes], list[
     return found
 
 
+def _letters(log: MemoryLog) -> set[tuple[bytes | None, ...]]:
+    """What was refused, each part of a record once."""
+    names = (
+        "kinstream-dead-consumer",
+        "kinstream-dead-refused",
+        "kinstream-dead-reason",
+        "kinstream-dead-rows",
+    )
+    found = set()
+    for partition in range(log.partitions):
+        for message in log.read("kinstream.dead-letters", partition, 0):
+            headers = dict(message.headers)
+            found.add(tuple(headers[name] for name in names))
+    return found
+
+
 def _totals(agent: Agent) -> dict[tuple[str, str], object]:
     totals: dict[tuple[str, str], object] = {}
     for runner in agent.runners.values():
@@ -62,8 +95,8 @@ def _totals(agent: Agent) -> dict[tuple[str, str], object]:
     return totals
 
 
-def _undisturbed(root: Path) -> tuple[MemoryLog, list[Agent]]:
-    config = settings()
+def _undisturbed(root: Path, **changes: Any) -> tuple[MemoryLog, list[Agent]]:
+    config = settings(**changes)
     log = MemoryLog()
     _fill(log, config)
     agents = []
@@ -74,10 +107,16 @@ def _undisturbed(root: Path) -> tuple[MemoryLog, list[Agent]]:
     return log, agents
 
 
+@pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("seed", range(12))
-def test_random_crashes_change_nothing(seed: int, tmp_path: Path) -> None:
-    calm_log, calm = _undisturbed(tmp_path / "calm")
-    config = settings()
+def test_random_crashes_change_nothing(
+    seed: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Many segments of few items.
+    monkeypatch.setattr(catalogue, "_TAIL_ENTRIES", 8)
+    monkeypatch.setattr(catalogue, "_LEAST_ENTRIES", 8)
+    calm_log, calm = _undisturbed(tmp_path / "calm", **CONFIGS[kind])
+    config = settings(**CONFIGS[kind])
     log = MemoryLog()
     _fill(log, config)
     rng = random.Random(seed)
@@ -109,6 +148,10 @@ def test_random_crashes_change_nothing(seed: int, tmp_path: Path) -> None:
     assert _deduplicated(log, "kinstream.outcomes") == _deduplicated(calm_log, "kinstream.outcomes")
     for mine, theirs in zip(agents[:-1], calm[:-1], strict=True):
         assert same_states(mine.states(), theirs.states())
+        assert same_states(mine.segments(), theirs.segments())
+    letters = [_letters(some) for some in (log, calm_log)]
+    assert letters[0] == letters[1]
+    assert bool(letters[0]) == (kind == "joining")
     assert _totals(agents[-1]) == _totals(calm[-1])
 
 

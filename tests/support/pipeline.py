@@ -119,3 +119,14 @@ class Agent:
                 if space is not None and space.core is not None:
                     found[name] = space.core.state()
         return found
+
+    def segments(self) -> dict[str, Any]:
+        """The segments of every space that has some."""
+        found = {}
+        for runner in self.runners.values():
+            machine = runner.machine
+            for name in list(machine.names()):
+                machine.find(name)
+                for segment in machine.segments([name]).get(name, ()):
+                    found[f"{name} {segment}"] = machine.segment(name, segment)
+        return found

@@ -1,4 +1,4 @@
-"""Sends labelled rows to `kinstream.events`: each block once, in order, every delivery confirmed.
+"""Sends a load to `kinstream.events`: each block once, in order, every delivery confirmed.
 
 A load is a fixed sequence of blocks that carry (load id, sequence). A load that was killed goes on at its
 first unconfirmed block; what it sends twice on the way, builders leave out by the sequence.
@@ -7,23 +7,59 @@ first unconfirmed block; what it sends twice on the way, builders leave out by t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from producers.blocks import Cut
-from producers.load import Load
+from producers.blocks import Cut, Position, Rows
 from producers.pacing import Pacing, Rate, Unpaced
 from producers.progress import Progress, ProgressFolder
 from streams import failpoints
 from streams.codec import encode
 from streams.emitter import Sink
 from streams.errors import DeliveryError
+from streams.records import Event
 
 #: Confirmations are waited for after so many bytes, or so many seconds, or before a longer pause.
 CONFIRM_BYTES: Final = 16 * 1024 * 1024
 CONFIRM_SECONDS: Final = 1.0
 LONG_PAUSE_SECONDS: Final = 0.2
+
+
+R = TypeVar("R", bound=Rows)
+
+
+class Load(Protocol[R]):
+    """A fixed sequence of blocks, the same one whenever it is begun again."""
+
+    @property
+    def load_id(self) -> str:
+        """What its blocks carry."""
+
+    @property
+    def named(self) -> bool:
+        """Whether a person has given the load its id."""
+
+    @property
+    def space(self) -> str:
+        """Which model the blocks are for."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all blocks together."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What else its summary tells, by name."""
+
+    def shaping(self) -> dict[str, Any]:
+        """All that decides what stands in a block of a given sequence."""
+
+    def cuts(self, start: Position, /) -> Iterator[Cut[R]]:
+        """The rows of each block, from a position on, raising SourceError."""
+
+    def block(self, cut: Cut[R], sequence: int, time_ms: int) -> Event:
+        """The record of a cut. `time_ms` is the time of sending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +70,9 @@ class Summary:
     ----------
     rows, blocks, bytes, seconds : sent and confirmed by this run.
     total_rows, total_blocks : of the load, up to the end of this run.
-    classes : different labels in the source, those of held-out rows with them.
-    held_out : rows of the source that are never sent.
     resumed_from : sequence of the first block of this run; 0 for a load from its start.
     was_complete : everything was confirmed before, and nothing was sent.
+    facts : what the load tells of its source, see `Load.facts`.
     """
 
     load_id: str
@@ -48,10 +83,9 @@ class Summary:
     seconds: float
     total_rows: int
     total_blocks: int
-    classes: int
-    held_out: int
     resumed_from: int
     was_complete: bool
+    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +103,7 @@ def _ignore(sent: Sent) -> None:
 
 
 def produce(
-    load: Load,
+    load: Load[R],
     sink: Sink,
     topic: str,
     *,
@@ -118,7 +152,7 @@ def produce(
 
 
 def _send_all(
-    run: _Run,
+    run: _Run[R],
     rate: Rate,
     pacing: Pacing,
     watch: Callable[[Sent], None],
@@ -142,12 +176,12 @@ def _send_all(
     run.finish()
 
 
-class _Run:
+class _Run(Generic[R]):
     """One run of a load: what is sent, and what of it is confirmed."""
 
     def __init__(
         self,
-        load: Load,
+        load: Load[R],
         sink: Sink,
         topic: str,
         progress: Progress,
@@ -166,10 +200,10 @@ class _Run:
         self._ahead = progress
         self._blocks = self._bytes = self._unconfirmed_bytes = 0
 
-    def encoded(self, cut: Cut, time_ms: int) -> bytes:
+    def encoded(self, cut: Cut[R], time_ms: int) -> bytes:
         return encode(self.load.block(cut, self._ahead.sequence, time_ms))
 
-    def send(self, cut: Cut, value: bytes) -> None:
+    def send(self, cut: Cut[R], value: bytes) -> None:
         self._sink.send(self._topic, self.load.space.encode(), value)
         failpoints.hit("producer.after-send-before-ack")
         ahead = self._ahead
@@ -213,8 +247,7 @@ class _Run:
             seconds=self._clock() - self._begun,
             total_rows=self.progress.rows,
             total_blocks=self.progress.sequence,
-            classes=self.load.layout.classes,
-            held_out=self.load.held_out,
             resumed_from=begun.sequence,
             was_complete=begun.complete,
+            facts=self.load.facts,
         )

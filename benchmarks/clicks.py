@@ -1,0 +1,166 @@
+"""Impressions a second through the click builder alone: the join, the rules and the filters, without a broker.
+
+Run with `python -m benchmarks.clicks`. Lists of ten items out of a catalogue; every list has a query, a session and a
+user, and on average 1.2 clicks. Decoding and encoding are measured beside it, for they share the worker's core.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.figures import Figure
+from processors.base import Origin
+from processors.clicks import Clicks
+from streams.codec import decode_event, encode
+from streams.records import Click, ClickBlock, ItemBlock, ItemClick, Table
+
+LIST = 10
+DIMENSION = 64
+#: Lists in a block: some 5,000 impressions.
+BLOCK = 500
+RULES = ("click-skip-above", "co-click")
+NOW = 1_767_225_600_000
+
+
+def catalogue(count: int) -> list[ItemBlock]:
+    """Items in blocks of 1,000."""
+    draw = np.random.default_rng(1)
+    made = []
+    for first in range(0, count, 1_000):
+        names = tuple(f"item-{n:07d}" for n in range(first, min(first + 1_000, count)))
+        vectors = draw.normal(size=(len(names), DIMENSION)).astype(np.float32)
+        made.append(ItemBlock("benchmark", names, (Table("x", vectors),), NOW))
+    return made
+
+
+def block(number: int, lists: int, catalogue_size: int) -> ClickBlock:
+    """Lists of a block, drawn by its number."""
+    draw = np.random.default_rng([2, number])
+    # Popular items come more often: a block names fewer items than it shows.
+    items = (catalogue_size * draw.random((lists, LIST + 1)) ** 3).astype(np.int64)
+    items = (items + np.arange(LIST + 1) * 7) % catalogue_size
+    for row in items:
+        while len(set(row.tolist())) < LIST + 1:
+            row[:] = draw.choice(catalogue_size, LIST + 1, replace=False)
+    distinct, index = np.unique(items, return_inverse=True)
+    index = index.reshape(items.shape).astype(np.int32)
+    shown_at = NOW + number * lists * 50 + np.arange(lists, dtype=np.int64) * 50
+    hits = draw.random((lists, LIST)) < 0.12
+    clicked = np.flatnonzero(hits).astype(np.int32)
+    sessions = draw.integers(0, lists // 3 + 1, lists)
+    users, actor = np.unique(sessions, return_inverse=True)
+    names = tuple(f"session-{number}-{s}" for s in users) + tuple(f"user-{number}-{s}" for s in users)
+    return ClickBlock(
+        space="benchmark",
+        ids=tuple(f"item-{n:07d}" for n in distinct),
+        list_ids=tuple(f"list-{number}-{n}" for n in range(lists)),
+        actors=names,
+        session=actor.astype(np.int32),
+        user=(actor + len(users)).astype(np.int32),
+        query=np.ascontiguousarray(index[:, LIST]),
+        query_row=np.full(lists, -1, np.int32),
+        query_vectors=(),
+        shown_at_ms=shown_at,
+        starts=np.arange(0, lists * LIST + 1, LIST, dtype=np.int32),
+        item=index[:, :LIST].flatten().astype(np.int32),
+        position=np.tile(np.arange(LIST, dtype=np.int32), lists),
+        clicked=clicked,
+        click_ms=shown_at[clicked // LIST] + 1_000,
+        dwell_ms=np.full(len(clicked), -1, np.int64),
+    )
+
+
+def singles(many: ClickBlock) -> list[Click]:
+    """The lists of a block as single records."""
+    made = []
+    for n in range(len(many)):
+        rows = range(many.starts[n], many.starts[n + 1])
+        names = tuple(many.ids[many.item[at]] for at in rows)
+        hits = np.flatnonzero((many.clicked >= rows.start) & (many.clicked < rows.stop))
+        made.append(
+            Click(
+                many.space,
+                many.list_ids[n],
+                names,
+                tuple(many.position[rows.start : rows.stop].tolist()),
+                tuple(ItemClick(many.ids[many.item[many.clicked[h]]], int(many.click_ms[h])) for h in hits),
+                int(many.shown_at_ms[n]),
+                many.actors[many.session[n]],
+                many.actors[many.user[n]],
+                many.ids[many.query[n]],
+            )
+        )
+    return made
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure blocks and single lists.
+
+    Returns
+    -------
+    dict
+        Impressions a second of the builder alone ("blocks", "singles"), with decoding and encoding
+        ("blocks_coded", "singles_coded"), and constraints for each impression.
+    """
+    size = 10_000 if quick else 100_000
+    events = [block(n, BLOCK, size) for n in range(22 if quick else 62)]
+    builder = Clicks(rules=RULES)
+    for items in catalogue(size):
+        builder.process(items, Origin(0, NOW))
+    found: dict[str, Any] = {"items": size}
+    append_ms = NOW + 10**9
+    for at, event in enumerate(events[:2]):
+        builder.process(event, Origin(at, append_ms))
+        builder.process(singles(event)[0], Origin(at, append_ms))
+    rest = events[2:]
+    begun = time.perf_counter()
+    made = [builder.process(event, Origin(at, append_ms)) for at, event in enumerate(rest)]
+    spent = time.perf_counter() - begun
+    shown = sum(len(event.item) for event in rest)
+    found["blocks"] = shown / spent
+    found["constraints"] = sum(len(b) for one in made for b in one.blocks) / shown
+
+    values = [encode(block(10_000 + n, BLOCK, size)) for n in range(len(rest))]
+    begun = time.perf_counter()
+    for at, value in enumerate(values):
+        for one in builder.process(decode_event(value), Origin(at, append_ms)).blocks:
+            encode(one)
+    found["blocks_coded"] = shown / (time.perf_counter() - begun)
+
+    lists = [one for n in range(4) for one in singles(block(20_000 + n, BLOCK, size))]
+    begun = time.perf_counter()
+    for at, one_list in enumerate(lists):
+        builder.process(one_list, Origin(at, append_ms))
+    found["singles"] = len(lists) * LIST / (time.perf_counter() - begun)
+    return found
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The builder alone; what a worker does on a broker is another figure."""
+    found = run(quick)
+    return [
+        Figure(
+            "clicks", "builder alone, blocks", found["blocks"], "impressions/s", at_least=150_000, facts=found
+        ),
+        Figure("clicks", "builder with Avro, blocks", found["blocks_coded"], "impressions/s", facts=found),
+        Figure("clicks", "builder alone, lists of ten", found["singles"], "impressions/s", facts=found),
+    ]
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A smaller catalogue and fewer blocks.")
+def main(quick: bool) -> None:
+    """Time the click builder.
+
+    Example: python -m benchmarks.clicks --quick
+    """
+    for name, value in run(quick).items():
+        click.echo(f"{name:>14} {value:12,.2f}")
+
+
+if __name__ == "__main__":
+    main()

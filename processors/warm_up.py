@@ -1,0 +1,49 @@
+"""Compile the kernels of the builders now, so that no event waits for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from processors.base import Origin
+from processors.clicks import RULES, Clicks
+from processors.closure import Closure
+from streams.records import Click, ItemBlock, ItemClick, RelationBlock, Table
+
+_ITEMS = 40
+_NOW = 1_000
+
+
+def warm_up(kinds: tuple[str, ...] = ("clicks", "closure")) -> None:
+    """Run every kernel of these builders once: a minute the first time, then a load from numba's cache."""
+    names = tuple(f"item {n}" for n in range(_ITEMS))
+    vectors = np.random.default_rng(0).normal(size=(_ITEMS, 8)).astype(np.float32)
+    items = ItemBlock("warm-up", names, (Table("x", vectors),), _NOW)
+    clicked = tuple(ItemClick(name, _NOW + n) for n, name in enumerate(names[2::3]))
+    shown = Click("warm-up", "list", names[1:], tuple(range(_ITEMS - 1)), clicked, _NOW, "s", "u", names[0])
+    places = np.arange(_ITEMS - 1, dtype=np.int32)
+    relations = RelationBlock(
+        "warm-up",
+        names,
+        places,
+        places + 1,
+        places % 4 != 3,
+        np.full(len(places), _NOW, np.int64),
+        (),
+        np.full(len(places), -1, np.int32),
+    )
+    gone = ItemBlock("warm-up", (), (), _NOW, names[:1])
+    # Blocks so small that they have to be cut.
+    for bias in ("none", "thinning") if "clicks" in kinds else ():
+        builder = Clicks(RULES, bias=bias, co_click_support=1, max_bytes=2_048)
+        builder.process(items, Origin(0))
+        builder.process(shown, Origin(1, _NOW))
+        builder.process(gone, Origin(2))
+    for contradictions in ("reject", "support") if "closure" in kinds else ():
+        closure = Closure(contradictions=contradictions, support=1, co_click_support=1, max_bytes=2_048)
+        closure.process(items, Origin(0))
+        closure.process(relations, Origin(1))
+        closure.process(shown, Origin(2, _NOW))
+        closure.process(gone, Origin(3))
+        fresh = Closure(contradictions=contradictions, support=1, co_click_support=1, max_bytes=2_048)
+        fresh.restore(closure.state())
+        fresh.restore_segments(closure.segment)

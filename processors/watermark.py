@@ -1,0 +1,47 @@
+"""How far the events of a space have come, told by the events themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Flags = NDArray[np.bool_]
+Times = NDArray[np.int64]
+
+
+class Watermark:
+    """The largest time of any event that was accepted.
+
+    Parameters
+    ----------
+    max_ahead_ms : an event whose time is further ahead of its log's is refused, and moves nothing.
+    max_late_ms : an event that is further behind the watermark is late.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mark = Watermark(max_ahead_ms=1000, max_late_ms=100)
+    >>> ahead, late = mark.judge(np.array([500, 9000, 300]), append_ms=600)
+    >>> ahead.tolist(), late.tolist(), mark.time_ms
+    ([False, True, False], [False, False, True], 500)
+    """
+
+    def __init__(self, max_ahead_ms: int, max_late_ms: int) -> None:
+        self.max_ahead_ms = max_ahead_ms
+        self.max_late_ms = max_late_ms
+        #: -1 before the first event.
+        self.time_ms = -1
+
+    def judge(self, times: Times, append_ms: int) -> tuple[Flags, Flags]:
+        """Take in events in order; returns which are ahead of the log, and which are late.
+
+        Parameters
+        ----------
+        times : (n,) of the events.
+        append_ms : of the record in its log. 0 for a log that does not tell: then nothing is ahead of it.
+        """
+        ahead = times > append_ms + self.max_ahead_ms if append_ms > 0 else np.zeros(len(times), np.bool_)
+        reached = np.maximum.accumulate(np.concatenate([[self.time_ms], np.where(ahead, -1, times)]))
+        late = ~ahead & (times < reached[:-1] - self.max_late_ms)
+        self.time_ms = int(reached[-1])
+        return ahead, late

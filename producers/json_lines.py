@@ -1,0 +1,79 @@
+"""JSON lines: one object a line, plain or packed with gzip."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from producers.cells import CellFile, TableCells
+from producers.sources import CsvFormat
+from producers.tables import ending, existing, open_table
+from streams.errors import SourceError
+
+JSON_ENDINGS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+
+
+def open_cells(path: Path, csv: CsvFormat | None) -> CellFile:
+    """Open a file of columns, or of JSON lines, by its ending.
+
+    Raises
+    ------
+    SourceError : it is not there, of an unknown kind, or cannot be read.
+    """
+    if ending(path, JSON_ENDINGS):
+        return JsonLines(path)
+    return TableCells(open_table(str(path), csv or CsvFormat(), *JSON_ENDINGS[:2]))
+
+
+class JsonLines:
+    """A file of JSON objects as rows. Blank lines are passed over and counted, so a row's number is its line's.
+
+    Raises
+    ------
+    SourceError : there is no such file, or a line is no JSON object.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = existing(path)
+        self.reading: Final[dict[str, Any]] = {"json lines": 1}
+        #: Fields of the objects, in order of first appearance.
+        self.names: Final = list(dict.fromkeys(name for _, body in self.objects(0) for name in body))
+
+    def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        for number, body in self.objects(first):
+            yield number, tuple(body.get(name) for name in columns)
+
+    def objects(self, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number of each line from `first` on, and what it holds.
+
+        Raises
+        ------
+        SourceError : a line is no JSON object.
+        """
+        number = first
+        try:
+            with self._stream() as stream:
+                for line in islice(stream, first, None):
+                    if line.strip():
+                        yield number, self._parsed(line, number)
+                    number += 1
+        except (OSError, EOFError, zlib.error) as error:
+            raise SourceError(f"{self.path}: row {number + 1}: {error}") from error
+
+    def _stream(self) -> gzip.GzipFile | BinaryIO:
+        packed = self.path.name.lower().endswith(".gz")
+        return gzip.open(self.path) if packed else self.path.open("rb")
+
+    def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            body = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{self.path}: row {number + 1}: not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise SourceError(f"{self.path}: row {number + 1}: not a JSON object")
+        return body
