@@ -12,13 +12,14 @@ from typing import Final
 import click
 from rich.console import Console
 
-from benchmarks import closure, drain, kernels, latency, memory, recovery
+from benchmarks import clicks, closure, drain, kernels, latency, memory, recovery
 from benchmarks.figures import Figure, machine, table
 
 RESULTS: Final = Path(__file__).parent / "results"
 BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "kernels": kernels.figures,
     "closure": closure.run,
+    "clicks": clicks.figures,
     "drain": drain.run,
     "latency": latency.run,
     "recovery": recovery.run,

@@ -33,12 +33,16 @@ class LearnerNumbers:
 
 @dataclass(slots=True)
 class Numbers:
-    """One look at all pages. `applied` and `lag` are by agent; None: it did not answer."""
+    """One look at all pages. `applied` and `lag` are by agent; None: it did not answer.
+
+    `evidence` is by agent and fate: what became of what its process was given.
+    """
 
     learners: dict[str, LearnerNumbers] = field(default_factory=dict)
     applied: dict[str, float | None] = field(default_factory=dict)
     lag: dict[str, float | None] = field(default_factory=dict)
     dead_letters: float = 0.0
+    evidence: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def look(agents: Iterable[Process]) -> Numbers:
@@ -63,6 +67,10 @@ def _take(numbers: Numbers, agent: str, page: str) -> None:
             name = sample.name.removeprefix("kinstream_")
             sums[name] += sample.value
             found.add(name)
+            if name == "evidence_total":
+                fates = numbers.evidence.setdefault(agent, {})
+                fate = sample.labels["fate"]
+                fates[fate] = fates.get(fate, 0.0) + sample.value
             part = name.removeprefix("constraints_").removesuffix("_total")
             learner = sample.labels.get("learner")
             if (

@@ -120,11 +120,19 @@ class BuilderMachine(Machine):
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
-        self._follows = make("", None).follows
+        example = make("", None)
+        self._follows = example.follows
+        # All fates from the start: Prometheus sees no increase in a series that begins at one.
+        self._fates = tuple(FATE_PREFIX + fate for fate in example.counts())
+        self._note_fates()
         self._auto_create = auto_create
         self._max_spaces = max_spaces
         #: Sequences of loads into spaces that do not exist, by (space, load).
         self._strays: dict[tuple[str, str], int] = {}
+
+    def _note_fates(self) -> None:
+        for fate in self._fates:
+            self.counts[fate] += 0
 
     def make_core(self, name: str, space: Space) -> Builder:
         return self._make(name, space.declaration)
@@ -180,6 +188,7 @@ class BuilderMachine(Machine):
 
     def restore_partition(self, state: State) -> None:
         super().restore_partition(state)
+        self._note_fates()
         self._take_strays(state)
 
     def inherit(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -25,11 +26,12 @@ EUCLIDEAN: Final = "euclidean"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One metric: its error, and what its learner counted (None for plain Euclidean distance)."""
+    """One metric: its error, and what its learner counted, whole and by rule (None for plain Euclidean distance)."""
 
     name: str
     error: float
     counts: Counts | None = None
+    by_rule: Mapping[str, Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, se
             error = knn_error(model.scale(x), y, model.scale(u), v)
             scaled[str(model.scaler)] = Row(f"{EUCLIDEAN}, {model.scaler}", error)
         error = knn_error(model.transform(x), y, model.transform(u), v)
-        learned.append(Row(learner, error, counts.get(learner)))
+        learned.append(Row(learner, error, *counts.get(learner, (None, {}))))
     return HeldOut(len(x), len(u), (*rows, *scaled.values(), *learned))
 
 
@@ -87,9 +89,9 @@ def _arrays(batch: Batch) -> tuple[NDArray[np.float32], NDArray[Any]]:
     return table.vectors, np.asarray(batch.labels)
 
 
-def _counts(settings: Settings, space: str) -> dict[str, Counts]:
-    """What the metrics agent had counted at its newest checkpoints."""
-    found: dict[str, Counts] = {}
+def _counts(settings: Settings, space: str) -> dict[str, tuple[Counts, dict[str, Counts]]]:
+    """What the metrics agent had counted at its newest checkpoints, whole and by rule."""
+    found: dict[str, tuple[Counts, dict[str, Counts]]] = {}
     for agent in agents(settings):
         if agent.role != "metrics":
             continue
@@ -102,5 +104,9 @@ def _counts(settings: Settings, space: str) -> dict[str, Counts]:
             for learner in settings.learners:
                 tally = tallies.find(space, learner)
                 if tally is not None:
-                    found[learner] = found.get(learner, Counts()) + tally.totals
+                    total, by_rule = found.get(learner, (Counts(), {}))
+                    rules = {**by_rule, **tally.by_rule}
+                    for rule in by_rule.keys() & tally.by_rule.keys():
+                        rules[rule] = by_rule[rule] + tally.by_rule[rule]
+                    found[learner] = total + tally.totals, rules
     return found

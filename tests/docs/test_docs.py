@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from cli.main import cli
 from learners.opml import COPML, OPML
 from processors.clicks import Clicks
+from processors.closure import Closure
 from processors.one_pass import OnePass
 from processors.registry import create
 from streams.codec import decode
@@ -192,6 +193,8 @@ def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
     section = rows(DOCS / "building.md", "Settings of the click builder")
     told = {row[0].strip("`"): literal(row[1]) for row in section}
     assert told == {name: list(v) if name == "rules" else v for name, v in arguments(Clicks).items()}
+    section = rows(DOCS / "building.md", "Settings of the closure builder")
+    assert {row[0].strip("`"): literal(row[1]) for row in section} == arguments(Closure)
 
 
 def exposed() -> dict[str, set[str]]:

@@ -30,6 +30,7 @@ def full_page() -> bytes:
     gauges.assign("kinstream.outcomes", 0)
     with gauges.edit("kinstream.outcomes", 0) as shown:
         shown.position = shown.log_end = shown.checkpoint_offset = 7
+        shown.counts["fate.late"] = 3
         shown.checkpoint_bytes, shown.headroom_seconds = 1_000, 5.5
     worker = WorkerCollector(gauges, build={"kinstream": "1.0", "python": "3.11"})
     made = registry(TallyCollector(owned, top_spaces=2), worker)

@@ -98,6 +98,18 @@ def test_everything_that_a_machine_counts_has_a_series() -> None:
     assert set(COUNTED) == set(MACHINE_COUNTS)
 
 
+def test_the_fates_of_evidence_are_shown_by_name() -> None:
+    gauges = worker(0)
+    assert value(gauges, "evidence_total") is None
+    with gauges.edit("t", 0) as partition:
+        partition.take({"fate.late": 0, "applied": 9}, {})
+    assert value(gauges, "evidence_total", fate="late") == 0
+    with gauges.edit("t", 0) as partition:
+        partition.take({"fate.late": 2, "applied": 9}, {})
+    assert value(gauges, "evidence_total", fate="late") == 2
+    assert value(gauges, "evidence_total", fate="applied") is None
+
+
 def test_a_revoked_partition_vanishes_and_its_counters_go_on_when_it_comes_back() -> None:
     gauges = worker(0, 1)
     with gauges.edit("t", 0) as partition:
