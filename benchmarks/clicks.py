@@ -15,11 +15,13 @@ import numpy as np
 from benchmarks.figures import Figure
 from benchmarks.system import series, system
 from processors.base import Origin
+from processors.catalogue import Catalogue
 from processors.clicks import Clicks
 from processors.warm_up import warm_up
 from streams.codec import decode_event, encode
 from streams.log import Output
 from streams.records import Click, ClickBlock, ItemBlock, ItemClick, Table
+from streams.state import to_bytes
 
 LIST = 10
 DIMENSION = 64
@@ -194,6 +196,37 @@ def drained(blocks: int, single: bool, size: int) -> tuple[float, dict[str, Any]
     return shown / seconds, {"impressions": shown, "seconds": seconds, "outputs": len(made), "items": size}
 
 
+def of_catalogue(count: int) -> list[Figure]:
+    """Memory of a catalogue, and what a checkpoint writes of it while items go on changing."""
+    held = Catalogue()
+    for items in catalogue(count):
+        held.put(items)
+    written: set[str] = set(held.segments())
+    sizes = []
+    for number in range(100):
+        # 1,000 items between two checkpoints, drawn among all.
+        draw = np.random.default_rng([3, number])
+        names = tuple(f"item-{n:07d}" for n in draw.choice(count, 1_000, replace=False))
+        vectors = draw.normal(size=(1_000, DIMENSION)).astype(np.float32)
+        held.put(ItemBlock("benchmark", names, (Table("x", vectors),), NOW))
+        fresh = [name for name in held.segments() if name not in written]
+        written.update(fresh)
+        sizes.append(len(to_bytes(held.state())) + sum(len(to_bytes(held.segment(n))) for n in fresh))
+    whole = len(to_bytes(held.state())) + sum(len(to_bytes(held.segment(n))) for n in held.segments())
+    label = f"catalogue of {count:,} items, d = {DIMENSION}"
+    return [
+        Figure(
+            "clicks", f"{label}: memory besides vectors", held.nbytes / count - 4 * DIMENSION, "bytes/item"
+        ),
+        Figure(
+            "clicks",
+            f"{label}: a checkpoint after 1,000 changes, of the whole",
+            100 * float(np.mean(sizes)) / whole,
+            "%",
+        ),
+    ]
+
+
 def figures(quick: bool) -> list[Figure]:
     """The builder alone, and a worker on a real broker with the catalogue join."""
     warm_up(("clicks",))
@@ -223,4 +256,5 @@ def figures(quick: bool) -> list[Figure]:
             at_least=5_000,
             facts=told_of_lists,
         ),
+        *of_catalogue(100_000 if quick else 1_000_000),
     ]

@@ -8,12 +8,16 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from cli.context import settings_of
+from cli.demos import DEMOS
 from cli.main import global_arguments
+
+_COMMAND_LINE: Final = ParameterSource.COMMANDLINE
 
 
 @click.command()
@@ -24,12 +28,37 @@ from cli.main import global_arguments
     "--from-start", is_flag=True, help="With --new-generation: read the logs again from their start."
 )
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path), default=Path(".kinstream/logs"))
+@click.option(
+    "--demo",
+    type=click.Choice(list(DEMOS)),
+    help="A demonstration with settings and data of its own: digits (labelled rows) or clicks.",
+)
+@click.option(
+    "--keep-running", is_flag=True, help="With --demo: leave the agents up at the end, until Ctrl-C."
+)
 @click.pass_context
-def up(ctx: click.Context, new_generation: bool, from_start: bool, logs: Path) -> None:
+def up(
+    ctx: click.Context,
+    new_generation: bool,
+    from_start: bool,
+    logs: Path,
+    demo: str | None,
+    keep_running: bool,
+) -> None:
     """Run builders, learners and metrics together. Example: kinstream --config kinstream.toml up
 
     Without KAFKA_BOOTSTRAP_SERVERS they run on the embedded broker, with a fresh checkpoint folder.
+
+    --demo sends scikit-learn's digits through the embedded broker, ends by itself and tells what was learned. With
+    clicks, builders see items, result lists and what was clicked in them, and no labels; digits is `kinstream demo`.
     """
+    if demo is not None:
+        from cli.demo_run import run
+
+        _refuse_beside_demo(ctx)
+        run(DEMOS[demo](), keep_running=keep_running)
+    if keep_running:
+        raise click.UsageError("--keep-running belongs to --demo; without it, up runs until Ctrl-C anyway")
     from cli.local_system import LocalSystem
     from streams.embedded import NOTICE, EmbeddedBroker
     from streams.errors import SettingsError
@@ -63,6 +92,17 @@ def up(ctx: click.Context, new_generation: bool, from_start: bool, logs: Path) -
         if broker is not None:
             broker.close()
     sys.exit(status)
+
+
+def _refuse_beside_demo(ctx: click.Context) -> None:
+    """A demonstration brings its own settings and folder."""
+    names = ("new_generation", "from_start", "logs")
+    given = [f"--{n.replace('_', '-')}" for n in names if ctx.get_parameter_source(n) is _COMMAND_LINE]
+    given += [word for word in global_arguments(ctx) if word in ("--config", "--set")]
+    if given:
+        raise click.UsageError(
+            f"--demo brings its own settings and cannot take {', '.join(dict.fromkeys(given))}"
+        )
 
 
 def stop_on_signals() -> threading.Event:

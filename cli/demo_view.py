@@ -1,0 +1,107 @@
+"""The live view of a demonstration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from cli.demos import Demo
+from cli.local_system import LocalSystem
+from cli.scrape import Numbers
+from processors.click_counts import FATES
+
+#: Looks, half a second apart, longer than the checkpoint interval: the newest checkpoints then hold everything.
+SETTLED_LOOKS: Final = 4
+
+
+class View:
+    """The live table, and the judgement whether all that was sent has arrived everywhere."""
+
+    def __init__(self, system: LocalSystem, demo: Demo) -> None:
+        self._system = system
+        self._demo = demo
+        self._then = 0.0
+        self._rates: dict[str, float] = {}
+        self._still = 0
+        #: The newest look.
+        self.numbers: Numbers | None = None
+
+    def take(self, numbers: Numbers) -> None:
+        """Note one look: rates, and for how many looks nothing has moved."""
+        now = time.monotonic()
+        if self.numbers is not None:
+            old = self.numbers.applied
+            for name, applied in numbers.applied.items():
+                before = old.get(name)
+                if applied is not None and before is not None:
+                    rate = (applied - before) / (now - self._then)
+                    self._rates[name] = (self._rates.get(name, rate) + rate) / 2
+            quiet = all(lag == 0 for lag in numbers.lag.values()) and numbers.applied == old
+            self._still = self._still + 1 if quiet else 0
+        self._then, self.numbers = now, numbers
+
+    @property
+    def settled(self) -> bool:
+        """Whether there was neither lag nor change for several looks in a row."""
+        return self._still >= SETTLED_LOOKS
+
+    def render(self, numbers: Numbers) -> RenderableType:
+        """The view as it stands."""
+        # Narrow enough for 80 columns with the names in full.
+        table = plain_table("agent", "records", "per s", "lag", "constraints", "mistake rate", "utilisation")
+        table.title = self._demo.title
+        for process in self._system.agents():
+            applied = numbers.applied.get(process.name)
+            learned = numbers.learners.get(process.name.removeprefix("learner-"))
+            table.add_row(
+                process.name,
+                "starting" if applied is None else f"{applied:.0f}",
+                f"{self._rates.get(process.name, 0.0):.0f}",
+                _whole(numbers.lag.get(process.name)),
+                "" if learned is None else _whole(learned.seen),
+                "" if learned is None else share(learned.mistake_rate),
+                "" if learned is None else share(learned.utilisation),
+            )
+        return Group(table, evidence_table(numbers.evidence)) if self._demo.evidence else table
+
+
+def plain_table(*headings: str) -> Table:
+    """A table whose cells are not wrapped."""
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def evidence_table(evidence: Mapping[str, Mapping[str, float]]) -> Table:
+    """What became of the events, by builder. What a builder counts as a whole and its parts stands in one row."""
+    table = plain_table("builder", "given", "number")
+    table.add_column("became")
+    for agent, counts in sorted(evidence.items()):
+        rest = {name: number for name, number in counts.items() if number}
+        for whole, fates in FATES.items():
+            number = rest.pop(whole, None)
+            parts = {fate: rest.pop(fate) for fate in fates if fate in rest} if number is not None else {}
+            if number is not None:
+                table.add_row(agent.removeprefix("builder-"), whole, f"{number:.0f}", _listed(parts))
+        if rest:
+            table.add_row(agent.removeprefix("builder-"), "", "", _listed(rest))
+    return table
+
+
+def _listed(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {number:.0f}" for name, number in counts.items())
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def share(value: float | None) -> str:
+    """A ratio, or a dash where there is none."""
+    return "-" if value is None else f"{value:.3f}"

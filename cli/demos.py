@@ -1,0 +1,165 @@
+"""The demonstrations, each as a description: what runs, what is sent, what is shown at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_COMMON: Final = """\
+# What `{command}` runs. Use it as a beginning for your own.
+[checkpoints]
+url = "{{checkpoints}}"
+interval_seconds = 1.0
+
+[worker]
+shutdown_seconds = 6.0
+
+[metrics]
+window = 250
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """One demonstration.
+
+    Parameters
+    ----------
+    title : of the live table.
+    folder : for settings, checkpoints and logs; it is emptied at the start.
+    settings : a settings file, with a place for `checkpoints`.
+    source, space, hold_out, seed : what is learned, and the rows on which the error is measured.
+    send : the command that sends it, and its options; those of the fields above are added.
+    learner : whose metric the commands at the end export.
+    caption : under the table of errors.
+    evidence : whether to show what became of the events, and constraints by rule.
+    closure : the builder of which the commands at the end ask why two items are similar.
+    """
+
+    title: str
+    folder: Path
+    settings: str
+    source: str
+    space: str
+    hold_out: float
+    seed: int
+    send: tuple[str, Mapping[str, object]]
+    learner: str
+    caption: str
+    evidence: bool = False
+    closure: str | None = None
+
+    @property
+    def producer(self) -> list[str]:
+        """The words of the command that sends the data."""
+        command, options = self.send
+        options = {
+            "--space": self.space,
+            "--hold-out": self.hold_out,
+            "--hold-out-seed": self.seed,
+            **options,
+        }
+        return ["produce", command, self.source, *(str(word) for pair in options.items() for word in pair)]
+
+
+def digits(rate: float = 400.0, repeat: int = 3) -> Demo:
+    """Labelled rows through the one-pass builder."""
+    seed = 1
+    settings = """
+[builders.one-pass]
+kind = "one-pass"
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+gamma = 0.001
+scaler = "zscore"
+
+[learners.copml]
+kind = "copml"
+from = ["one-pass"]
+scaler = "zscore"
+"""
+    return Demo(
+        title="kinstream: digits on the embedded broker",
+        folder=Path(".kinstream/demo"),
+        settings=_COMMON.format(command="kinstream demo") + settings,
+        source="sklearn:digits",
+        space="digits",
+        hold_out=0.3,
+        seed=seed,
+        send=(
+            "labelled",
+            {
+                "--rate": rate,
+                "--repeat": repeat,
+                "--shuffle-seed": seed,
+                "--block-rows": 32,
+                "--max-backlog": 64,
+            },
+        ),
+        learner="opml",
+        caption="'euclidean, zscore': the scaler of the learned metrics, nothing learned",
+    )
+
+
+def clicks() -> Demo:
+    """Items, then result lists over them and what is clicked, through the builders of clicks and of the closure."""
+    seed = 1
+    # The dwell limit is what keeps most of the noise out: whoever clicks by mistake soon leaves.
+    settings = """
+[builders.clicks]
+kind = "clicks"
+rules = ["click-skip-previous", "click-skip-above"]
+min_dwell_ms = 12000
+
+[builders.closure]
+kind = "closure"
+emit = "pairs"
+from_labels = false
+min_dwell_ms = 12000
+max_new_pairs = 10
+
+[learners.opml]
+kind = "opml"
+from = ["clicks"]
+gamma = 5e-5
+scaler = "zscore"
+
+[learners.opml-raw]
+kind = "opml"
+from = ["clicks"]
+gamma = 1e-6
+"""
+    return Demo(
+        title="kinstream: clicks on digits, on the embedded broker",
+        folder=Path(".kinstream/demo-clicks"),
+        settings=_COMMON.format(command="kinstream up --demo clicks") + settings,
+        source="sklearn:digits",
+        space="clicks",
+        hold_out=0.6,
+        seed=seed,
+        send=(
+            "simulated-clicks",
+            {
+                "--lists": 15_000,
+                "--noise": 0.1,
+                "--bias": 1.0,
+                "--seed": seed,
+                "--rate": 1_200,
+                "--block-rows": 64,
+                "--max-backlog": 32,
+            },
+        ),
+        learner="opml",
+        caption="Learned from clicks alone: labels decide what simulated users click, and grade the result.\n"
+        "opml: compare with 'euclidean, zscore', its scaler; opml-raw: with 'euclidean'.",
+        evidence=True,
+        closure="closure",
+    )
+
+
+#: By the name that `kinstream up --demo` takes.
+DEMOS: Final[dict[str, Callable[[], Demo]]] = {"digits": digits, "clicks": clicks}
