@@ -40,7 +40,7 @@ $(BIN)/pip:
 
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
 	@$(call install,.)
-	@$(BIN)/kinstream warm-up --learners-only
+	@$(BIN)/kinstream warm-up opml copml
 
 $(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
 	@$(call install,.[$(TEST_EXTRAS)])

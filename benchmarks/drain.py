@@ -140,5 +140,5 @@ def measure(d: int, quick: bool) -> list[Figure]:
 
 def run(quick: bool) -> list[Figure]:
     """Drain the backlogs of both dimensions."""
-    warm_up()
+    warm_up("opml", {"gamma": GAMMA})
     return [figure for d in SIZES for figure in measure(d, quick)]

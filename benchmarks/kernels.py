@@ -114,7 +114,8 @@ def run(quick: bool) -> dict[str, Any]:
     """
     from learners.warm_up import warm_up
 
-    warm_up()
+    for dtype in ("float32", "float64"):
+        warm_up("opml", {"dtype": dtype})
     rows = []
     for dtype in ("float32", "float64"):
         for d in DIMENSIONS:

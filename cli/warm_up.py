@@ -1,4 +1,4 @@
-"""`kinstream warm-up`: compile every kernel into the cache."""
+"""`kinstream warm-up`: compile kernels into the cache."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ import click
 
 
 @click.command("warm-up")
-@click.option("--learners-only", is_flag=True, help="Leave out the builders of clicks and relations.")
-def warm_up(learners_only: bool) -> None:
-    """Compile the kernels, so that no worker has to. Example: kinstream warm-up"""
-    from learners.warm_up import warm_up as compile_learners
+@click.argument("kinds", nargs=-1)
+def warm_up(kinds: tuple[str, ...]) -> None:
+    """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks
+
+    KINDS are kinds of learners and builders; all of them, in both number types, where none is named. Workers compile
+    what they need by themselves; in an image this saves them the time.
+    """
+    from learners import registry as learners
+    from learners.single import DTYPES
+    from learners.warm_up import warm_up as compile_learner
+    from processors.registry import names as builders
+    from processors.warm_up import COMPILED
     from processors.warm_up import warm_up as compile_builders
 
+    unknown = sorted(set(kinds) - {*learners.names(), *builders()})
+    if unknown:
+        known = ", ".join((*learners.names(), *builders()))
+        raise click.UsageError(f"there is no {', '.join(unknown)}; there are: {known}")
     began = time.monotonic()
-    compile_learners()
-    if not learners_only:
-        compile_builders()
+    for kind in kinds or learners.names():
+        if kind in learners.names():
+            for dtype in DTYPES if learners.has(kind, "dtype") else (None,):
+                compile_learner(kind, {} if dtype is None else {"dtype": dtype})
+    compile_builders(tuple(kind for kind in COMPILED if not kinds or kind in kinds))
     click.echo(f"kernels are compiled ({time.monotonic() - began:.1f} s)")

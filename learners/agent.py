@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from learners.base import Learner, Outcomes
 from learners.registry import create
 from learners.warm_up import warm_up
+from processors import registry as builders
 from streams.agent import AgentSpec
 from streams.checkpoint import CheckpointStore, Manifest
 from streams.codec import CODEC_VERSION, decode_constraints, encode
@@ -18,7 +20,7 @@ from streams.errors import BadRecord, Reason, SettingsError
 from streams.identity import Identity, read_identity
 from streams.log import Message, Output
 from streams.machine import Machine, Place
-from streams.records import Action, ConstraintBlock, Control, Counts, Declaration, ModelVersion, Outcome
+from streams.records import Action, ConstraintBlock, Control, Counts, Declaration, Kind, ModelVersion, Outcome
 from streams.refusals import Rows
 from streams.settings import Settings
 from streams.space import Space, Status
@@ -39,6 +41,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         )
     arguments = section.arguments()
     learner = create(section.kind, **arguments)
+    _check_kinds(settings, name, learner)
 
     def make(declaration: Declaration | None) -> Learner:
         if declaration is None or declaration.scaler is None:
@@ -63,8 +66,25 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         make_machine=machine,
         pinned=section.generation,
         announce=lambda store: ModelAnnouncer(store, name, learner.algorithm, settings.topic("models")),
-        warm_up=warm_up,
+        warm_up=partial(warm_up, section.kind, arguments),
     )
+
+
+def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
+    """Refuse a learner that follows a builder which emits nothing that it can use (spec 1.2)."""
+    section = settings.learners[name]
+    usable = frozenset({learner.form, Kind.TRIPLET})
+    for followed in section.follows:
+        builder = settings.builders[followed]
+        emits = builders.create(builder.kind, **builder.arguments()).emits
+        if emits & usable:
+            continue
+        others = [kind for kind in builders.names() if builders.create(kind).emits & usable]
+        raise SettingsError(
+            f"[learners.{name}] ({section.kind}) learns from {learner.form}s, and [builders.{followed}] "
+            f"({builder.kind}) emits {' and '.join(f'{kind}s' for kind in sorted(emits))} as it is set; triplets can "
+            f"be taken for pairs, but pairs not for triplets. It could follow: {', '.join(others)}"
+        )
 
 
 class ModelAnnouncer:

@@ -18,6 +18,17 @@ State = dict[str, NDArray[Any] | int | float | str | bool]
 UNDEFINED: Final = -1
 
 
+#: mistake, utilised, clipped, rejected, degenerate, loss: arrays of `Outcomes` that a kernel fills in.
+Report = tuple[
+    NDArray[np.int8],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    NDArray[np.float64],
+]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
     """What a learner did with each of m constraints. The learner fills the arrays, others only read them.
@@ -61,6 +72,10 @@ class Outcomes:
         """A view of some of the rows."""
         return Outcomes(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
+    def report(self) -> Report:
+        """The arrays in the order in which kernels take them."""
+        return self.mistake, self.utilised, self.clipped, self.rejected, self.degenerate, self.loss
+
     def counts(self, rows: NDArray[np.bool_] | None = None) -> Counts:
         """Sums over all constraints, or over those where `rows` (m,) is true.
 
@@ -98,6 +113,10 @@ class Learner(Protocol):
     @property
     def accepts(self) -> frozenset[Kind]:
         """Kinds of constraints that `learn` takes."""
+
+    @property
+    def form(self) -> Kind:
+        """The kind of constraint that the algorithm is made for; triplets reach one of pairs as two pairs."""
 
     @property
     def algorithm(self) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Learner
-from learners.linear import LinearLearner
 from learners.registry import create
+from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
 from streams.records import ModelVersion
 from streams.space import core_state, restore_space
@@ -69,14 +69,11 @@ def linear_map(learner: Learner) -> tuple[NDArray[np.floating[Any]], NDArray[np.
     SettingsError : the learner is not a linear map.
     CheckpointError : it has no dimension yet.
     """
-    if not isinstance(learner, LinearLearner):
+    if not isinstance(learner, SingleModal):
         raise SettingsError(f"{learner.algorithm} is not a linear map and has no such export")
     if learner.dimension is None:
         raise CheckpointError("nothing has been learned yet")
-    matrix = learner.L
-    radius = float(getattr(learner, "radius", 0.0))
-    if radius > 0.0:
-        matrix /= matrix.dtype.type(radius)
+    matrix = learner.map
     if learner.scaler == "unit":
         return matrix, np.zeros(len(matrix), matrix.dtype), "unit"
     scaling = learner.affine()

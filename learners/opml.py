@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
 from learners.kernels import blocked, opml
-from learners.linear import Index, LinearLearner, Rows
+from learners.kernels.compiled import limit
+from learners.linear import LinearMap
 from learners.scaler import WARM_UP
+from learners.single import Batch, Index, Rows
 from learners.validation import one_of, positive, whole
 from streams.records import PREFIX_RULE, ConstraintBlock, Kind
 
@@ -19,7 +21,7 @@ KERNELS: Final = ("auto", "sequential", "blocked")
 _UNLIMITED: Final = 2**62
 
 
-class OPML(LinearLearner):
+class OPML(LinearMap):
     r"""One-pass closed-form metric learning from triplets.
 
     For a triplet (x, x+, x-) with a = x - x+, b = x - x- and A = a a^T - b b^T, whenever the hinge
@@ -83,6 +85,7 @@ class OPML(LinearLearner):
     """
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
     algorithm: ClassVar[str] = "opml/1"
 
     def __init__(
@@ -102,42 +105,51 @@ class OPML(LinearLearner):
         #: Largest norm of a (scaled) vector so far; only moves under guard="normalise".
         self.radius = 0.0
 
-    def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
-        """Learn from m triplets given as three tables (m, d) of raw features; see `learn`."""
-        return self._learn(*_stacked(anchors, positives, negatives), Kind.TRIPLET)
+    @property
+    def L(self) -> Rows:
+        """A copy of the map (d, d), for scaled features; under guard="normalise", for those divided by `radius`."""
+        return self._T.T.copy()
 
-    def state(self) -> State:
-        """The map, the scaler's statistics, the counts, the radius under guard="normalise"; all copies."""
-        state = super().state()
-        return state | {"radius": self.radius} if self.guard == "normalise" else state
+    @property
+    def map(self) -> Rows:
+        return (
+            self._mapped(np.eye(self._T.shape[0], dtype=self.dtype)).T.copy()
+            if self.radius > 0.0
+            else super().map
+        )
 
-    def restore(self, state: State) -> None:
-        """Continue from `state()` of a learner with the same hyper-parameters."""
-        super().restore(state)
-        self.radius = float(state.get("radius", 0.0))
-
-    def transform(self, X: Rows) -> Rows:
-        """Scale and map raw features (n, d), so that squared Euclidean distance is the learned one."""
-        mapped = super().transform(X)
+    def _mapped(self, Z: Rows) -> Rows:
+        mapped = super()._mapped(Z)
         return mapped / mapped.dtype.type(self.radius) if self.radius > 0.0 else mapped
 
-    def distance(self, X: Rows, Y: Rows) -> Rows:
-        """Learned squared distances (n,) between the rows of X and those of Y, both (n, d) raw features."""
-        squared = super().distance(X, Y)
-        return squared / squared.dtype.type(self.radius**2) if self.radius > 0.0 else squared
+    def _model(self) -> State:
+        model = super()._model()
+        return model | {"radius": self.radius} if self.guard == "normalise" else model
 
-    def _update(self, T: Rows, X: Rows, index: Index, usable: NDArray[np.bool_], outcomes: Outcomes) -> None:
+    def _restore_model(self, state: State) -> int:
+        self.radius = float(state.get("radius", 0.0))
+        return super()._restore_model(state)
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        T = self._T
         way = self.kernel
         if way == "auto":
             way = "blocked" if len(T) >= blocked.CROSSOVER[T.dtype] else "sequential"
         run = blocked.triplets if way == "blocked" else opml.triplets
-        guard = opml.CLIP if self.guard == "clip" else opml.RAW
-        scale = self._scale(X, index, usable)
         self._bound = run(
-            T, X, index, usable, scale, self.gamma, guard, _limit(T.dtype), self._bound, _report(outcomes)
+            T,
+            batch.X,
+            batch.index,
+            batch.usable,
+            self._scale(batch.X, batch.index, batch.usable),
+            self.gamma,
+            opml.CLIP if self.guard == "clip" else opml.RAW,
+            limit(T.dtype),
+            self._bound,
+            outcomes.report(),
         )
 
-    def _score(self, points: NDArray[np.float64]) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
         near, far = (float(difference @ difference) for difference in points[0] - points[1:])
         return int(near >= far), max(0.0, 1.0 + near - far)
 
@@ -214,18 +226,12 @@ class COPML(OPML):
         """Step size of the triplets."""
         return self.gamma
 
-    def learn_pairs(self, left: Rows, right: Rows) -> Outcomes:
-        """Learn from m pre-stage pairs given as two tables (m, d) of raw features; see `learn`."""
-        return self._learn(*_stacked(left, right), Kind.PAIR)
+    def _model(self) -> State:
+        return super()._model() | {"prefix_updates": self.prefix_updates}
 
-    def state(self) -> State:
-        """As `OPML.state`, with the number of pre-stage updates."""
-        return super().state() | {"prefix_updates": self.prefix_updates}
-
-    def restore(self, state: State) -> None:
-        """Continue from `state()` of a learner with the same hyper-parameters."""
-        super().restore(state)
+    def _restore_model(self, state: State) -> int:
         self.prefix_updates = int(state["prefix_updates"])
+        return super()._restore_model(state)
 
     def _ignored(self, block: ConstraintBlock) -> NDArray[np.bool_] | None:
         if block.kind is not Kind.PAIR:
@@ -233,45 +239,29 @@ class COPML(OPML):
         known = np.array([name == PREFIX_RULE for name in block.rules], np.bool_)
         return np.asarray(~known[block.rule] | (block.signs < 0), np.bool_)
 
-    def _update(self, T: Rows, X: Rows, index: Index, usable: NDArray[np.bool_], outcomes: Outcomes) -> None:
-        if index.shape[1] == 3:
-            super()._update(T, X, index, usable, outcomes)
+    def _run(self, kind: Kind, batch: Batch, outcomes: Outcomes) -> None:
+        if kind is Kind.TRIPLET:
+            self._update(batch, outcomes)
             return
         left = (
             _UNLIMITED if self.max_prefix_updates is None else self.max_prefix_updates - self.prefix_updates
         )
-        scale = self._scale(X, index, usable)
         self._bound, updates = opml.pairs(
-            T, X, index, usable, scale, self.gamma1, left, _limit(T.dtype), self._bound, _report(outcomes)
+            self._T,
+            batch.X,
+            batch.index,
+            batch.usable,
+            self._scale(batch.X, batch.index, batch.usable),
+            self.gamma1,
+            left,
+            limit(self._T.dtype),
+            self._bound,
+            outcomes.report(),
         )
         self.prefix_updates += updates
 
-    def _score(self, points: NDArray[np.float64]) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
         if len(points) == 3:
-            return super()._score(points)
+            return super()._score(points, sign)
         difference = points[0] - points[1]
         return -1, float(difference @ difference)
-
-
-def _stacked(*tables: Rows) -> tuple[Rows, Index]:
-    """One table of all rows, and the index that takes the k-th rows of all tables as constraint k."""
-    arrays = [np.asarray(table) for table in tables]
-    if any(array.ndim != 2 or array.shape != arrays[0].shape for array in arrays):
-        raise ValueError(f"expected tables of one shape (m, d), got {[array.shape for array in arrays]}")
-    m = len(arrays[0])
-    return np.concatenate(arrays), np.arange(len(arrays) * m, dtype=np.int32).reshape(-1, m).T
-
-
-def _limit(dtype: np.dtype[Any]) -> float:
-    return float(np.finfo(dtype).max) / 4.0
-
-
-def _report(outcomes: Outcomes) -> opml.Report:
-    return (
-        outcomes.mistake,
-        outcomes.utilised,
-        outcomes.clipped,
-        outcomes.rejected,
-        outcomes.degenerate,
-        outcomes.loss,
-    )

@@ -39,13 +39,23 @@ def create(kind: str, **settings: Any) -> Learner:
     >>> create("opml", gamma=1e-2).algorithm
     'opml/1'
     """
-    if kind not in _KINDS:
-        raise SettingsError(f"no learner is called {kind!r}; known are {', '.join(names())}")
-    module, name = _KINDS[kind].split(":")
-    learner = getattr(import_module(module), name)
+    learner = _class(kind)
     known = signature(learner).parameters
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise SettingsError(f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
     created: Learner = learner(**settings)
     return created
+
+
+def has(kind: str, setting: str) -> bool:
+    """Whether learners of that kind have a setting of that name."""
+    return setting in signature(_class(kind)).parameters
+
+
+def _class(kind: str) -> type:
+    if kind not in _KINDS:
+        raise SettingsError(f"no learner is called {kind!r}; known are {', '.join(names())}")
+    module, name = _KINDS[kind].split(":")
+    found: type = getattr(import_module(module), name)
+    return found

@@ -1,20 +1,44 @@
-"""Compile every kernel now, so that no record waits for it."""
+"""Compile the kernels of learners now, so that no record waits for it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from learners.kernels.blocked import SMALLEST
-from learners.linear import DTYPES
-from learners.opml import COPML
+from learners.registry import create
+from learners.single import SingleModal
+from streams.records import Kind
+
+_D = 4
+#: Constraints behind the warm-up of scalers and targets: enough for a blocked step.
+_ROWS = 64
 
 
-def warm_up() -> None:
-    """Run every kernel once in both types: seconds the first time, then a load from numba's cache."""
+def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
+    """Run the kernels of one learner: seconds the first time, then a load from numba's cache.
+
+    Parameters
+    ----------
+    kind, arguments : as `learners.registry.create` takes them.
+    """
+    settings = arguments or {}
+    if getattr(create(kind, **settings), "kernel", None) != "auto":
+        _run(kind, settings)
+        return
+    for kernel in ("sequential", "blocked"):
+        _run(kind, settings | {"kernel": kernel})
+
+
+def _run(kind: str, arguments: dict[str, Any]) -> None:
     draw = np.random.default_rng(0)
-    points = draw.normal(size=(3, SMALLEST, 4)).astype(np.float32)
-    for dtype in DTYPES:
-        for kernel in ("sequential", "blocked"):
-            learner = COPML(dtype=dtype, kernel=kernel)
-            learner.learn_pairs(points[0], points[1])
-            learner.learn_triplets(points[0], points[1], points[2])
+    learner = create(kind, **arguments)
+    if not isinstance(learner, SingleModal):
+        return
+    m = 4 * learner.warm_up + _ROWS
+    x, y, z = draw.normal(size=(3, m, _D)).astype(np.float32)
+    signs = np.where(np.arange(m) % 2, 1, -1).astype(np.int8)
+    if Kind.PAIR in learner.accepts:
+        learner.learn_pairs(x, y, signs)
+    if Kind.TRIPLET in learner.accepts:
+        learner.learn_triplets(x, y, z)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from streams.errors import BadRecord
-from streams.records import ConstraintBlock, Event
+from streams.records import ConstraintBlock, Event, Kind
 
 #: A builder's state as a checkpoint stores it: names to arrays and scalars, nothing else.
 State = dict[str, NDArray[Any] | int | float | str | bool]
@@ -58,6 +58,10 @@ class Builder(Protocol):
     @property
     def follows(self) -> tuple[type, ...]:
         """The kinds of events that `process` takes."""
+
+    @property
+    def emits(self) -> frozenset[Kind]:
+        """The kinds of constraints that `process` makes."""
 
     def process(self, event: Event, origin: Origin) -> Made:
         """Take in the rows of an event in order and return the constraints that they make, in order.

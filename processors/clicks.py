@@ -184,6 +184,11 @@ class Clicks:
     def follows(self) -> tuple[type, ...]:
         return ItemBlock, Click, ClickBlock
 
+    @property
+    def emits(self) -> frozenset[Kind]:
+        triplets = {Kind.TRIPLET} if self._preference_rules else set()
+        return frozenset(triplets | ({Kind.PAIR} if self._co_clicks is not None else set()))
+
     def counts(self) -> dict[str, int]:
         evicted = self._gate.evicted + self._votes.evicted
         evicted += self._co_clicks.evicted if self._co_clicks is not None else 0

@@ -273,6 +273,11 @@ class Closure:
         clicks = (Click, ClickBlock) if self.from_co_clicks else ()
         return (ItemBlock, Relation, RelationBlock, *samples, *clicks)
 
+    @property
+    def emits(self) -> frozenset[Kind]:
+        kinds = {"pairs": {Kind.PAIR}, "triplets": {Kind.TRIPLET}, "both": {Kind.PAIR, Kind.TRIPLET}}
+        return frozenset(kinds[self.emit])
+
     def counts(self) -> dict[str, int]:
         numbers = {name: self._graph.number(place) for name, place in _NUMBERS.items()}
         clicks = (

@@ -110,6 +110,10 @@ class OnePass:
     def follows(self) -> tuple[type, ...]:
         return SampleBlock, ItemBlock
 
+    @property
+    def emits(self) -> frozenset[Kind]:
+        return frozenset({Kind.TRIPLET, Kind.PAIR} if self.prefix_pairs else {Kind.TRIPLET})
+
     def counts(self) -> dict[str, int]:
         return {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from processors.base import Origin
@@ -13,7 +15,11 @@ _ITEMS = 40
 _NOW = 1_000
 
 
-def warm_up(kinds: tuple[str, ...] = ("clicks", "closure")) -> None:
+#: Kinds of builders that have kernels.
+COMPILED: Final = ("clicks", "closure")
+
+
+def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
     """Run every kernel of these builders once: a minute the first time, then a load from numba's cache."""
     names = tuple(f"item {n}" for n in range(_ITEMS))
     vectors = np.random.default_rng(0).normal(size=(_ITEMS, 8)).astype(np.float32)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from learners.export import learner_from
-from learners.linear import LinearLearner
+from learners.single import SingleModal
 from monitoring.tallies import Tallies
 from producers.hold_out import held_out_rows, streamed_rows
 from producers.sources import Batch, open_source
@@ -68,7 +68,7 @@ def evaluate(settings: Settings, source: str, space: str, *, hold_out: float, se
             continue
         section = settings.learners[learner]
         model = learner_from(data_of(version, settings), section.kind, section.arguments())
-        if isinstance(model, LinearLearner) and model.scaler not in (None, "none", *scaled):
+        if isinstance(model, SingleModal) and model.scaler not in (None, "none", *scaled):
             error = knn_error(model.scale(x), y, model.scale(u), v)
             scaled[str(model.scaler)] = Row(f"{EUCLIDEAN}, {model.scaler}", error)
         error = knn_error(model.transform(x), y, model.transform(u), v)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba  # type: ignore[import-untyped, unused-ignore]
+import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -14,7 +18,34 @@ R = TypeVar("R")
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use, keep the machine code on disk, and run without the interpreter lock.
 
-    No fastmath and no parallel reductions: both would let results depend on more than the input. A kernel's
-    helpers belong into its own file, because numba's cache notices a change of that file only.
+    No fastmath and no parallel reductions: both would let results depend on more than the input. What was kept on
+    disk is used until the kernel's file changes, or one of this folder that it imports: kernels share pieces.
     """
-    return cast("Callable[P, R]", numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    dispatcher: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    # By itself numba looks at the function's own file only.
+    dispatcher._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename))
+    return cast("Callable[P, R]", dispatcher)
+
+
+def limit(dtype: np.dtype[Any]) -> float:
+    """An entry below this, in magnitude, is safely a number of the type."""
+    return float(np.finfo(dtype).max) / 4.0
+
+
+@cache
+def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
+    """Names, times and sizes of a kernel's file and of those that it imports from this folder."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"^from learners\.kernels\.(\w+) import", text, re.MULTILINE)
+        for several in re.findall(r"^from learners\.kernels import (.+)$", text, re.MULTILINE):
+            names += re.findall(r"\w+", several)
+        waiting += [other for name in names if (other := path.parent / f"{name}.py").exists()]
+    facts = ((path.name, path.stat()) for path in sorted(found))
+    return tuple((name, fact.st_mtime, fact.st_size) for name, fact in facts)

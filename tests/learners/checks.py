@@ -40,6 +40,9 @@ class Case:
     blocks : messages to learn from, in order.
     tolerance : of entries, relative to the largest, between two groupings of the same constraints.
     watching : names of state entries that follow the input even where nothing is learned (statistics).
+    elsewhere : whether to compare with other processes too, which takes seconds.
+
+    The name begins with the learner's kind and a colon.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Case:
     blocks: Sequence[ConstraintBlock]
     tolerance: float = 1e-9
     watching: frozenset[str] = frozenset()
+    elsewhere: bool = False
 
 
 def digest(state: State) -> str:
@@ -244,7 +248,8 @@ def refuses_blocks_that_do_not_fit(case: Case) -> None:
         replace(whole, index=negative),
         replace(whole, index=whole.index[:, :1]),
     ]
-    bad += [replace(whole, kind=kind) for kind in Kind if kind is not whole.kind]
+    bad += [replace(whole, kind=kind) for kind in Kind if kind not in learner.accepts]
+    bad.append(replace(whole, signs=whole.signs[:-1]))
     for wrong in bad:
         with pytest.raises(BadRecord):
             learner.learn(wrong)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learners.linear import LinearLearner
+from learners.single import SingleModal
 from replay.agents import open_learner
 from replay.claims import Origin
 from replay.compare import Verdict, compare_with_checkpoints, foreign_versions, newest_checkpoints
@@ -22,7 +22,7 @@ TOPICS = (Origin.EVENTS, Origin.CONSTRAINTS)
 def flip_state(machine: Machine, name: str) -> None:
     """Change the lowest bit of one entry of a learned map, as a fault of a kernel would."""
     space = machine.open(name)
-    assert isinstance(space.core, LinearLearner)
+    assert isinstance(space.core, SingleModal)
     state = space.core.state()
     learned = np.asarray(state["L"])
     learned[0, 0] = np.nextafter(learned[0, 0], np.inf)

@@ -1,0 +1,14 @@
+"""What the checks of `tests/learners/checks.py` run over: a module for each learner, with a function `cases()`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from tests.learners.checks import Case
+
+
+def all_cases() -> list[Case]:
+    """The cases of all modules here, by module name."""
+    modules = sorted(module.name for module in iter_modules(__path__))
+    return [case for name in modules for case in import_module(f"{__name__}.{name}").cases()]

@@ -1,0 +1,56 @@
+"""What was compiled once is used until a file behind it changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from learners.kernels import blocked, compiled
+
+SHARED = """
+from learners.kernels.compiled import compiled
+
+@compiled
+def piece(x):
+    return x + {number}
+"""
+USER = """
+from learners.kernels.compiled import compiled
+from learners.kernels.shared_piece import piece
+
+@compiled
+def twice(x):
+    return 2 * piece(x)
+"""
+SCRIPT = """
+import sys
+from learners import kernels
+kernels.__path__.insert(0, sys.argv[1])
+from learners.kernels.user_of_piece import twice
+print(twice(1), sum(twice.stats.cache_hits.values()))
+"""
+
+
+def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "user_of_piece.py").write_text(USER)
+
+    def run() -> list[str]:
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+        root = Path(__file__).parents[2]
+        return subprocess.run(
+            command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=True
+        ).stdout.split()
+
+    for number, answer in ((10, "22"), (2000, "4002")):
+        (tmp_path / "shared_piece.py").write_text(SHARED.format(number=number))
+        assert run() == [answer, "0"]
+        assert run() == [answer, "1"]
+
+
+def test_files_that_are_imported_belong_to_the_stamp() -> None:
+    source = Path(blocked.__file__)
+    names = [name for name, _, _ in compiled._stamp(source)]
+    assert names == ["blocked.py", "compiled.py", "opml.py", "threads.py"]
