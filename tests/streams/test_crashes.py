@@ -12,10 +12,9 @@ from learners.agent import learner_spec
 from monitoring.agent import MetricsMachine, metrics_spec
 from processors import catalogue
 from processors.agent import builder_spec
-from streams import failpoints
 from streams.agent import AgentSpec
-from streams.identity import EMITTER, EPOCH, GENERATION, ORIGIN
 from streams.settings import Settings
+from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states
 from tests.support.join_events import events
 from tests.support.memory_log import MemoryLog
@@ -47,43 +46,6 @@ def _specs(config: Settings) -> list[AgentSpec]:
     learners = [learner_spec(config, name) for name in config.learners]
     builders = [builder_spec(config, name) for name in config.builders]
     return [*builders, *learners, metrics_spec(config)]
-
-
-def _deduplicated(log: MemoryLog, topic: str) -> dict[tuple[bytes, bytes], list[bytes]]:
-    """First appearances of each (emitter, space), as values; the rule is written anew here, without product code."""
-    seen: set[tuple[bytes, ...]] = set()
-    found: dict[tuple[bytes, bytes], list[bytes]] = {}
-    for partition in range(log.partitions):
-        for message in log.read(topic, partition, 0):
-            headers = dict(message.headers)
-            if EMITTER not in headers:
-                continue
-            identity = (
-                message.key or b"",
-                *(headers[name] or b"" for name in (EMITTER, GENERATION, EPOCH, ORIGIN)),
-            )
-            if identity not in seen:
-                seen.add(identity)
-                found.setdefault((headers[EMITTER] or b"", message.key or b""), []).append(
-                    message.value or b""
-                )
-    return found
-
-
-def _letters(log: MemoryLog) -> set[tuple[bytes | None, ...]]:
-    """What was refused, each part of a record once."""
-    names = (
-        "kinstream-dead-consumer",
-        "kinstream-dead-refused",
-        "kinstream-dead-reason",
-        "kinstream-dead-rows",
-    )
-    found = set()
-    for partition in range(log.partitions):
-        for message in log.read("kinstream.dead-letters", partition, 0):
-            headers = dict(message.headers)
-            found.add(tuple(headers[name] for name in names))
-    return found
 
 
 def _totals(agent: Agent) -> dict[tuple[str, str], object]:
@@ -120,49 +82,25 @@ def test_random_crashes_change_nothing(
     log = MemoryLog()
     _fill(log, config)
     rng = random.Random(seed)
-    places = sorted(name for name in failpoints.NAMES if not name.startswith("producer."))
     crashes = 0
     agents = []
     for spec in _specs(config):
-        agent = Agent(spec, config, log, tmp_path / "rough")
-        while any(log.read(agent.topic, p, r.machine.next_offset) for p, r in agent.runners.items()):
-            place = rng.choice(places)
-            with failpoints.installed(f"{place}=raise@{rng.randint(1, 6)}"):
-                try:
-                    for partition in rng.sample(sorted(agent.runners), len(agent.runners)):
-                        agent.step(partition, rng.randint(1, 9))
-                        if rng.random() < 0.6:
-                            agent.runners[partition].checkpoint()
-                except RuntimeError:
-                    crashes += 1
-                    # Of what was in flight, some prefix had reached the broker.
-                    agent.sink.deliver(rng.randint(0, len(agent.sink.waiting)))
-                    agent = _restart(spec, config, log, tmp_path / "rough")
-        agent.run()
+        agent, number = disturbed(spec, config, log, tmp_path / "rough", rng)
+        crashes += number
         agents.append(agent)
     assert crashes > 0
     for topic in ("kinstream.constraints", "kinstream.outcomes"):
-        rough = _deduplicated(log, topic)
-        assert rough.keys() == _deduplicated(calm_log, topic).keys()
-    assert _deduplicated(log, "kinstream.constraints") == _deduplicated(calm_log, "kinstream.constraints")
-    assert _deduplicated(log, "kinstream.outcomes") == _deduplicated(calm_log, "kinstream.outcomes")
+        rough = deduplicated(log, topic)
+        assert rough.keys() == deduplicated(calm_log, topic).keys()
+    assert deduplicated(log, "kinstream.constraints") == deduplicated(calm_log, "kinstream.constraints")
+    assert deduplicated(log, "kinstream.outcomes") == deduplicated(calm_log, "kinstream.outcomes")
     for mine, theirs in zip(agents[:-1], calm[:-1], strict=True):
         assert same_states(mine.states(), theirs.states())
         assert same_states(mine.segments(), theirs.segments())
-    letters = [_letters(some) for some in (log, calm_log)]
-    assert letters[0] == letters[1]
-    assert bool(letters[0]) == (kind == "joining")
+    refused = [letters(some) for some in (log, calm_log)]
+    assert refused[0] == refused[1]
+    assert bool(refused[0]) == (kind == "joining")
     assert _totals(agents[-1]) == _totals(calm[-1])
-
-
-def _restart(spec: AgentSpec, config: Settings, log: MemoryLog, root: Path) -> Agent:
-    # A crash may hit the restore too; the supervisor would try again.
-    for _ in range(10):
-        try:
-            return Agent(spec, config, log, root)
-        except RuntimeError:
-            continue
-    raise AssertionError("restore never succeeds")
 
 
 def test_a_zombie_beside_its_successor_changes_nothing(tmp_path: Path) -> None:
@@ -183,7 +121,7 @@ def test_a_zombie_beside_its_successor_changes_nothing(tmp_path: Path) -> None:
         zombie.runners[partition].checkpoint()
     again = Agent(spec, config, log, tmp_path / "rough")
     assert same_states(again.states(), calm[0].states())
-    assert _deduplicated(log, "kinstream.constraints") == _deduplicated(calm_log, "kinstream.constraints")
+    assert deduplicated(log, "kinstream.constraints") == deduplicated(calm_log, "kinstream.constraints")
     learner = Agent(learner_spec(config, "opml"), config, log, tmp_path / "rough")
     learner.run()
     assert same_states(learner.states(), calm[1].states())
