@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
-# Extras that the tests need; `torch` joins them when code uses it: dev,torch.
-TEST_EXTRAS := dev
+# Extras that the tests need; `torch` joins them when code uses it: dev,baselines,torch.
+TEST_EXTRAS := dev,baselines
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -61,7 +61,7 @@ kafka-jars: python
 	@$(BIN)/python -m tests.kafka.jars
 
 test: lint kafka-jars
-	$(PYTEST) $(ARGS)
+	$(BIN)/python -m tests.halves $(ARGS)
 
 test-long: kafka-jars
 	$(PYTEST) -m long --timeout=1800 $(ARGS)

@@ -99,7 +99,7 @@ def export(
     """Write a learned metric to a file, as a matrix.
 
     The learner makes x @ map.T + offset of raw features x. The scaler is part of it, except unit length, which
-    the file's metadata then names.
+    the file's metadata then names. A learner of several modalities has a map and an offset for each.
 
     Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
     """
@@ -117,9 +117,11 @@ def export(
         unfinished.replace(output)
     except OSError as error:
         raise click.FileError(str(output), hint=str(error)) from error
-    rows, columns = exported.map.shape
+    maps = {name: array for name, array in exported.arrays.items() if array.ndim == 2}
+    told = ", ".join(f"{name} {' x '.join(map(str, array.shape))}" for name, array in maps.items())
     scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
-    click.echo(f"{output}: map {rows} x {columns} {exported.map.dtype}{scaler}, step {version.step}")
+    dtype = next(iter(maps.values())).dtype
+    click.echo(f"{output}: {told} {dtype}{scaler}, step {version.step}")
 
 
 def rebuilt(version: ModelVersion, settings: Settings) -> Any:

@@ -21,6 +21,7 @@ def warm_up(kinds: tuple[str, ...]) -> None:
     from processors.registry import names as builders
     from processors.warm_up import COMPILED
     from processors.warm_up import warm_up as compile_builders
+    from streams.errors import SettingsError
 
     unknown = sorted(set(kinds) - {*learners.names(), *builders()})
     if unknown:
@@ -28,8 +29,14 @@ def warm_up(kinds: tuple[str, ...]) -> None:
         raise click.UsageError(f"there is no {', '.join(unknown)}; there are: {known}")
     began = time.monotonic()
     for kind in kinds or learners.names():
-        if kind in learners.names():
+        if kind not in learners.names():
+            continue
+        try:
             for dtype in DTYPES if learners.has(kind, "dtype") else (None,):
                 compile_learner(kind, {} if dtype is None else {"dtype": dtype})
+        except SettingsError as error:
+            if kinds:
+                raise
+            click.echo(f"left out: {error}", err=True)
     compile_builders(tuple(kind for kind in COMPILED if not kinds or kind in kinds))
     click.echo(f"kernels are compiled ({time.monotonic() - began:.1f} s)")

@@ -1,4 +1,7 @@
-"""A learned metric as one file that needs nothing of Kinstream to be used: `x @ map.T + offset`."""
+"""A learned metric as one file that needs nothing of Kinstream to be used: `x @ map.T + offset`.
+
+A metric of several modalities has a map and an offset for each.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Learner
+from learners.bilinear import Bilinear
+from learners.fusion import Fusion
+from learners.multi_modal import MultiModal
 from learners.registry import create
 from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
@@ -19,6 +25,14 @@ from streams.space import core_state, restore_space
 from streams.state import from_bytes
 
 FORMATS: Final = ("npz", "safetensors")
+CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
+ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
+
+RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
+RANKED_UNIT: Final = "(q / |q|) @ similarity @ (x / |x|), largest first"
+
+#: Matrix and offset by modality.
+Maps = dict[str, tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,13 +41,17 @@ class Export:
 
     Parameters
     ----------
-    map, offset : (k, d) and (k,); the learned distance of two vectors is the Euclidean one of what
+    arrays : `map` (k, d) and `offset` (k,); the learned distance of two vectors is the Euclidean one of what
         `x @ map.T + offset` makes of them. Where metadata says `scaler=unit`, x is divided by its length before.
+        With several modalities, `map.NAME` and `offset.NAME` of each that measures; metadata says whether what
+        they make is concatenated or added up.
+        A learner of a similarity has, besides, `similarity` W (d, d), which need not be symmetric, with `shift` and
+        `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; it orders otherwise
+        than the distance, which belongs to the positive semi-definite part of W only.
     metadata : texts by name.
     """
 
-    map: NDArray[np.floating[Any]]
-    offset: NDArray[np.floating[Any]]
+    arrays: dict[str, NDArray[np.floating[Any]]]
     metadata: dict[str, str]
 
 
@@ -73,16 +91,54 @@ def linear_map(learner: Learner) -> tuple[NDArray[np.floating[Any]], NDArray[np.
         raise SettingsError(f"{learner.algorithm} is not a linear map and has no such export")
     if learner.dimension is None:
         raise CheckpointError("nothing has been learned yet")
-    matrix = learner.map
-    if learner.scaler == "unit":
-        return matrix, np.zeros(len(matrix), matrix.dtype), "unit"
-    scaling = learner.affine()
+    return *_folded(learner.map, learner.affine()), _left_over(learner.scaler)
+
+
+def linear_maps(learner: MultiModal | Fusion) -> tuple[Maps, str, str]:
+    """Matrix (k, d) and offset (k,) of each modality, how they go together, and the scaler as in `linear_map`.
+
+    Raises
+    ------
+    SettingsError : the learner is made of others that are not linear maps.
+    CheckpointError : it has no dimensions yet.
+    """
+    if isinstance(learner, MultiModal) and not learner.linear:
+        raise SettingsError(f"{learner.algorithm} is not a linear map and has no such export")
+    if not learner.modalities:
+        raise CheckpointError("nothing has been learned yet")
+    if isinstance(learner, MultiModal):
+        scaling = learner.affine()
+        folded = {name: _folded(matrix, scaling[name]) for name, matrix in learner.maps.items()}
+        return folded, CONCATENATED, _left_over(learner.scaler)
+    if learner.how != "concatenate":
+        metrics = {name: linear_map(metric) for name, metric in learner.learners.items()}
+        scaler = {left for _, _, left in metrics.values()}.pop()
+        return {name: (matrix, offset) for name, (matrix, offset, _) in metrics.items()}, CONCATENATED, scaler
+    (metric,) = learner.learners.values()
+    matrix, offset, scaler = linear_map(metric)
+    ends = np.cumsum([size for _, size in learner.modalities])
+    columns = np.split(matrix, ends[:-1], axis=1)
+    # Where they end does not matter, for they are added up: the first takes the offset.
+    offsets = [offset] + [np.zeros_like(offset)] * (len(columns) - 1)
+    names = [name for name, _ in learner.modalities]
+    return dict(zip(names, zip(columns, offsets, strict=True), strict=True)), ADDED, scaler
+
+
+def _folded(
+    matrix: NDArray[np.floating[Any]], scaling: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """A map of scaled features as one of raw features, and its offset."""
     if scaling is None:
-        return matrix, np.zeros(len(matrix), matrix.dtype), "none"
+        return matrix, np.zeros(len(matrix), matrix.dtype)
     shift, factor = scaling
     # In float64: a shift that is large against the width cancels only to rounding.
     folded = matrix.astype(np.float64) * factor
-    return folded, -(folded @ shift), "none"
+    return folded, -(folded @ shift)
+
+
+def _left_over(scaler: str) -> str:
+    """The scaler, if it has to be applied before a map."""
+    return "unit" if scaler == "unit" else "none"
 
 
 def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) -> Export:
@@ -90,10 +146,25 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
 
     Raises
     ------
-    SettingsError, CheckpointError : as `linear_map`.
+    SettingsError, CheckpointError : as `linear_map` and `linear_maps`.
     """
-    matrix, offset, scaler = linear_map(learner)
-    metadata = {
+    if isinstance(learner, MultiModal | Fusion):
+        maps, use, scaler = linear_maps(learner)
+        arrays = {f"map.{name}": matrix for name, (matrix, _) in maps.items()}
+        arrays |= {f"offset.{name}": offset for name, (_, offset) in maps.items()}
+        if scaler != "none":
+            use += f", of vectors divided by their length{' over all modalities' if use == ADDED else ''}"
+    else:
+        matrix, offset, scaler = linear_map(learner)
+        arrays = {"map": matrix, "offset": offset}
+        use = "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset"
+    rank = {}
+    if isinstance(learner, Bilinear):
+        W = learner.W
+        shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
+        arrays |= {"similarity": W, "shift": shift, "factor": factor}
+        rank["rank"] = RANKED if scaler == "none" else RANKED_UNIT
+    metadata = rank | {
         "space": version.space,
         "learner": version.learner,
         "algorithm": version.algorithm,
@@ -105,20 +176,20 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         "offset": str(version.offset),
         "state_sha256": version.sha256,
         "scaler": scaler,
-        "use": "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset",
+        "use": use,
         "versions": json.dumps(versions, sort_keys=True),
     }
-    return Export(matrix, offset, metadata)
+    return Export(arrays, metadata)
 
 
 def encode(exported: Export, form: str) -> bytes:
-    """The bytes of a file: npz (arrays `map`, `offset`, and `metadata` as JSON text) or safetensors.
+    """The bytes of a file: npz (the arrays, and `metadata` as JSON text) or safetensors.
 
     Raises
     ------
     SettingsError : another format.
     """
-    arrays = {"map": np.ascontiguousarray(exported.map), "offset": np.ascontiguousarray(exported.offset)}
+    arrays = {name: np.ascontiguousarray(array) for name, array in exported.arrays.items()}
     match form:
         case "npz":
             file = BytesIO()

@@ -11,8 +11,29 @@ from streams.errors import SettingsError
 
 #: Kind -> "module:class".
 _KINDS: Final = {
+    "adasors": "learners.sors:AdaSORS",
     "copml": "learners.opml:COPML",
+    "euclidean": "learners.euclidean:Euclidean",
+    "fusion": "learners.fusion:Fusion",
+    "itml": "learners.itml:ITML",
+    "itml-online": "learners.itml_online:ITMLOnline",
+    "kernel-lego": "learners.kernel_lego:KernelLEGO",
+    "lego": "learners.lego:LEGO",
+    "lmnn": "learners.lmnn:LMNN",
+    "lomdml": "learners.lomdml:LOMDML",
+    "mahalanobis": "learners.mahalanobis:Mahalanobis",
+    "mdml": "learners.mdml:MDML",
+    "oasis": "learners.oasis:OASIS",
+    "omdl-lr-like": "learners.omdl_lr:OMDLLR",
+    "omdml": "learners.omdml:OMDML",
+    "omks": "learners.omks:OMKS",
     "opml": "learners.opml:OPML",
+    "pola": "learners.pola:POLA",
+    "rca": "learners.rca:RCA",
+    "rdml": "learners.rdml:RDML",
+    "soml-da": "learners.soml:SOMLDA",
+    "soml-tg": "learners.soml:SOMLTG",
+    "sors": "learners.sors:SORS",
 }
 
 

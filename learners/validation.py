@@ -25,6 +25,19 @@ def positive(name: str, value: float, below: float = math.inf) -> float:
     return float(value)
 
 
+def not_negative(name: str, value: float) -> float:
+    """`value` as a float if it is a finite number of at least 0.
+
+    Raises
+    ------
+    SettingsError
+        Otherwise.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise SettingsError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return float(value)
+
+
 def whole(name: str, value: int, least: int) -> int:
     """`value` if it is a whole number of at least `least`.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from learners.registry import create
-from learners.single import SingleModal
+from learners.registry import create, has
 from streams.records import Kind
 
 _D = 4
+_NEVER = 10**9
 #: Constraints behind the warm-up of scalers and targets: enough for a blocked step.
 _ROWS = 64
 
@@ -22,8 +22,14 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     ----------
     kind, arguments : as `learners.registry.create` takes them.
     """
-    settings = arguments or {}
-    if getattr(create(kind, **settings), "kernel", None) != "auto":
+    settings = dict(arguments or {})
+    if has(kind, "refit_every"):
+        settings["refit_every"] = _NEVER  # a fit of a batch learner is no kernel, and takes seconds
+    learner = create(kind, **settings)
+    base = getattr(learner, "base", None)
+    if base is not None:
+        warm_up(base, learner.settings)  # type: ignore[attr-defined]
+    if getattr(learner, "kernel", None) != "auto":
         _run(kind, settings)
         return
     for kernel in ("sequential", "blocked"):
@@ -32,8 +38,8 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
 
 def _run(kind: str, arguments: dict[str, Any]) -> None:
     draw = np.random.default_rng(0)
-    learner = create(kind, **arguments)
-    if not isinstance(learner, SingleModal):
+    learner: Any = create(kind, **arguments)
+    if not hasattr(learner, "learn_triplets"):
         return
     m = 4 * learner.warm_up + _ROWS
     x, y, z = draw.normal(size=(3, m, _D)).astype(np.float32)

@@ -86,7 +86,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
 
 def _warm_up(kind: str) -> None:
     """Compile what the kind needs; the one-pass rule needs nothing."""
-    if kind in ("clicks", "closure"):
+    if kind != "one-pass":
         from processors.warm_up import warm_up
 
         warm_up((kind,))

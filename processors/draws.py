@@ -2,7 +2,9 @@
 
 A running generator would make them depend on what came before, so that a restart or a replay from the middle had to
 know its past. Here the seed and the identity of an event are the key of a counter-based generator (Philox), and the
-draw of a row is the number at its place in the stream of that key.
+draw of a row is the number at its place in the stream of that key. A builder that has to know its past anyway takes the
+seed as the key and the number of a sample in its space as the place, so that it does not matter in which blocks the
+samples come.
 
 References
 ----------
@@ -21,6 +23,9 @@ from streams.records import Click, ClickBlock, LoadPosition, SampleBlock
 
 #: Of the numbers below 2^64 to fractions of 53 bits.
 _FRACTION_SHIFT = np.uint64(11)
+#: To multiply 64 by 64 bits in halves.
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFF_FFFF)
 
 
 def event_key(
@@ -46,6 +51,28 @@ def block_draws(algorithm: str, seed: int, block: SampleBlock, offset: int, coun
     return draws
 
 
+def sample_draws(
+    algorithm: str, seed: int, space: str, first: int, count: int, each: int
+) -> NDArray[np.uint64]:
+    """Draws of samples by their number in the space, whatever blocks they come in.
+
+    Parameters
+    ----------
+    first, count : number of the first sample, and how many.
+    each : draws of a sample; made a multiple of four.
+
+    Returns
+    -------
+    (count, each) whole numbers in [0, 2^64).
+    """
+    text = json.dumps([algorithm, seed, space], separators=(",", ":"))
+    key = np.frombuffer(blake2b(text.encode(), digest_size=16).digest(), dtype="<u8").astype(np.uint64)
+    # The generator counts in groups of four numbers.
+    groups = -(-each // 4)
+    raw = np.random.Philox(key=key, counter=first * groups).random_raw(count * groups * 4)
+    return np.asarray(raw, np.uint64).reshape(count, groups * 4)
+
+
 def fractions(draws: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Draws as numbers in [0, 1)."""
     return np.asarray((draws >> _FRACTION_SHIFT) * 2.0**-53, np.float64)
@@ -54,3 +81,12 @@ def fractions(draws: NDArray[np.uint64]) -> NDArray[np.float64]:
 def below(draw: int, count: int) -> int:
     """A draw as an index among `count`. The bias is below count / 2^64."""
     return draw * count >> 64
+
+
+def below_each(draws: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same of each draw and its count."""
+    high, low = draws >> _HALF, draws & _LOW
+    many, few = counts.astype(np.uint64) >> _HALF, counts.astype(np.uint64) & _LOW
+    middle = high * few + (low * few >> _HALF)
+    upper = high * many + (middle >> _HALF) + ((low * many + (middle & _LOW)) >> _HALF)
+    return np.asarray(upper, np.int64)

@@ -10,8 +10,10 @@ import numpy as np
 
 from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from processors.draws import below, block_draws
-from processors.packing import Packing, References
-from streams.errors import BadRecord, Reason, SettingsError
+from processors.packing import References
+from processors.samples import SampleSpace
+from processors.validation import one_of, whole
+from streams.errors import SettingsError
 from streams.records import (
     PREFIX_RULE,
     ConstraintBlock,
@@ -25,8 +27,6 @@ from streams.records import (
 
 RULE: Final = "one-pass"
 NEGATIVES: Final = ("random", "official")
-#: The label type of a space as people and states say it.
-_WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}
 
 
 class OnePass:
@@ -87,20 +87,17 @@ class OnePass:
         seed: int = 0,
         max_bytes: int = MAX_BLOCK_BYTES,
     ) -> None:
-        if negatives not in NEGATIVES:
-            raise SettingsError(f"negatives must be one of {', '.join(NEGATIVES)}, not {negatives!r}")
         if not isinstance(prefix_pairs, bool):
             raise SettingsError(f"prefix_pairs must be true or false, not {prefix_pairs!r}")
-        self.negatives = negatives
+        self.negatives = one_of("negatives", negatives, NEGATIVES)
         self.prefix_pairs = prefix_pairs
-        self.seed = _whole("seed", seed, 0, 2**63 - 1)
-        self.max_bytes = _whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
+        self.seed = whole("seed", seed, 0, 2**63 - 1)
+        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         # A class is known by its number, the place of its first appearance; row k of H is its latest sample. The
         # store grows by doubling.
         self._classes: dict[int | str, int] = {}
         self._latest: dict[str, Vectors] = {}
-        self._labels: type[int | str] | None = None
-        self._modalities: tuple[tuple[str, int], ...] = ()
+        self._space = SampleSpace()
         self._previous = -1
         # Names of the latest samples that have one, and the classes whose latest sample was erased.
         self._ids: dict[int, str] = {}
@@ -135,14 +132,7 @@ class OnePass:
                 held[owner] = 0
 
     def _samples(self, block: SampleBlock, offset: int) -> list[ConstraintBlock]:
-        labels, tables = self._checked(block)
-        packing = Packing(block.space, tuple((t.name, t.vectors.shape[1]) for t in tables), self.max_bytes)
-        if not packing.fits(Kind.TRIPLET, RULE):
-            raise BadRecord(
-                Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
-            )
-        self._labels = str if isinstance(labels[0], str) else int
-        self._modalities = packing.modalities
+        labels, tables, packing = self._space.admit(block, self.max_bytes, Kind.TRIPLET, RULE)
         latest, pairs, triplets = self._walk(labels, block, offset)
 
         def vectors(references: References) -> tuple[Table, ...]:
@@ -154,32 +144,6 @@ class OnePass:
         made += packing.blocks(Kind.TRIPLET, RULE, triplets, vectors, block.time_ms)
         self._remember(latest, tables, block.ids)
         return made
-
-    def _checked(self, block: SampleBlock) -> tuple[list[Any], tuple[Table, ...]]:
-        """Labels and tables of a block that fits the space, the tables in the order of the first block."""
-        rows = len(block.tables[0].vectors) if block.tables else 0
-        if not rows:
-            raise BadRecord(Reason.EMPTY, "a sample block without rows")
-        if any(len(t.vectors) != rows for t in block.tables) or len(block.labels) != rows:
-            raise BadRecord(
-                Reason.BAD_SHAPE, f"{len(block.labels)} labels and tables of {rows} rows do not go together"
-            )
-        labels, kind = _labels(block)
-        if self._labels not in (None, kind):
-            raise BadRecord(
-                Reason.WRONG_LABEL_TYPE, f"{_WORDS[kind]} labels in a space of {_WORDS[self._labels]} ones"
-            )
-        given = {t.name: t for t in block.tables}
-        sizes = {name: t.vectors.shape[1] for name, t in given.items()}
-        if self._modalities and sizes != dict(self._modalities):
-            raise BadRecord(
-                Reason.WRONG_DIMENSION, f"{_sizes(sizes)} in a space of {_sizes(dict(self._modalities))}"
-            )
-        tables = tuple(given[name] for name, _ in self._modalities) or block.tables
-        broken = np.flatnonzero(~np.all([np.isfinite(t.vectors).all(axis=1) for t in tables], axis=0))
-        if broken.size:
-            raise BadRecord(Reason.NOT_FINITE, "NaN or infinity in some rows", tuple(broken.tolist()))
-        return labels, tables
 
     def _walk(
         self, labels: list[Any], block: SampleBlock, offset: int
@@ -257,13 +221,12 @@ class OnePass:
 
     def state(self) -> State:
         classes = list(self._classes)
-        state: State = {
-            "labels": _WORDS[self._labels],
-            "classes": np.array(classes, np.int64) if self._labels is int else json.dumps(classes),
-            "modalities": json.dumps(self._modalities),
+        state = self._space.state() | {
+            "classes": np.array(classes, np.int64) if self._space.labels is int else json.dumps(classes),
             "previous": self._previous,
         }
-        state |= {f"latest.{name}": self._latest[name][: len(classes)].copy() for name, _ in self._modalities}
+        for name, _ in self._space.modalities:
+            state[f"latest.{name}"] = self._latest[name][: len(classes)].copy()
         if self._ids:
             state["ids"] = json.dumps([self._ids.get(owner) for owner in range(len(classes))])
         if self._empty:
@@ -271,31 +234,14 @@ class OnePass:
         return state
 
     def restore(self, state: State) -> None:
-        self._labels = {word: kind for kind, word in _WORDS.items()}[str(state["labels"])]
+        self._space.restore(state)
         raw = state["classes"]
         labels: list[int | str] = raw.tolist() if isinstance(raw, np.ndarray) else json.loads(str(raw))
         self._classes = {label: number for number, label in enumerate(labels)}
-        self._modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
-        self._latest = {name: np.array(state[f"latest.{name}"], np.float32) for name, _ in self._modalities}
+        self._latest = {
+            name: np.array(state[f"latest.{name}"], np.float32) for name, _ in self._space.modalities
+        }
         self._previous = int(state["previous"])
         ids = json.loads(str(state.get("ids", "[]")))
         self._ids = {owner: name for owner, name in enumerate(ids) if name is not None}
         self._empty = {int(owner) for owner in np.asarray(state.get("empty", ()))}
-
-
-def _labels(block: SampleBlock) -> tuple[list[Any], type[int | str]]:
-    if not isinstance(block.labels, np.ndarray):
-        return list(block.labels), str
-    if not np.can_cast(block.labels.dtype, np.int64):
-        raise BadRecord(Reason.WRONG_LABEL_TYPE, f"labels of type {block.labels.dtype}")
-    return block.labels.tolist(), int
-
-
-def _sizes(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{name}: {size}" for name, size in sizes.items())
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value

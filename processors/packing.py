@@ -25,9 +25,10 @@ _CHARACTER_BYTES: Final = 4
 _NAME_BYTES: Final = 8
 
 
-def row_bytes(kind: Kind, weighted: bool = False) -> int:
-    """Bytes of one constraint without its vectors: index, rule, derived, the sign of a pair, a weight other than 1."""
-    return (4 * 2 + 3 if kind is Kind.PAIR else 4 * 3 + 2) + (4 if weighted else 0)
+def row_bytes(kind: Kind, weighted: bool = False, targeted: bool = False) -> int:
+    """Bytes of one constraint without its vectors: index, rule, derived, the sign of a pair, a weight other than 1,
+    a target."""
+    return (4 * 2 + 3 if kind is Kind.PAIR else 4 * 3 + 2) + 4 * weighted + 4 * targeted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ class Packing:
         tables = _TABLE_BYTES * len(self.modalities)
         return self.max_bytes - _FIXED_BYTES - tables - more - _CHARACTER_BYTES * names
 
-    def fits(self, kind: Kind, *rules: str, weighted: bool = False) -> bool:
+    def fits(self, kind: Kind, *rules: str, weighted: bool = False, targeted: bool = False) -> bool:
         """Whether one constraint with distinct vectors fits into a block."""
         vectors = 2 if kind is Kind.PAIR else 3
-        return vectors * self.vector_bytes + row_bytes(kind, weighted) <= self.room(*rules)
+        return vectors * self.vector_bytes + row_bytes(kind, weighted, targeted) <= self.room(*rules)
 
     def blocks(
         self,
@@ -74,6 +75,7 @@ class Packing:
         signs: NDArray[np.int8] | None = None,
         derived: NDArray[np.bool_] | None = None,
         weights: NDArray[np.float32] | None = None,
+        targets: NDArray[np.float32] | None = None,
     ) -> list[ConstraintBlock]:
         """The constraints as blocks, in order, each with a table of the distinct vectors that it needs.
 
@@ -86,10 +88,12 @@ class Packing:
         signs : (m,) of pairs; +1 if left out.
         derived : (m,); none if left out.
         weights : (m,); 1 if left out.
+        targets : (m,); none if left out.
         """
         names = (rules,) if isinstance(rules, str) else rules
         packed = []
-        for part in self._parts(kind, names, references, weights is not None):
+        one_row = row_bytes(kind, weights is not None, targets is not None)
+        for part in self._parts(names, references, one_row):
             distinct, index = np.unique(references[part], return_inverse=True)
             rows = len(references[part])
             used, rule = (0,), np.zeros(rows, np.uint8)
@@ -108,15 +112,14 @@ class Packing:
                     derived=np.zeros(rows, np.bool_) if derived is None else derived[part].copy(),
                     weights=np.ones(rows, np.float32) if weights is None else weights[part].copy(),
                     time_ms=time_ms,
+                    targets=None if targets is None else targets[part].copy(),
                 )
             )
         return packed
 
-    def _parts(
-        self, kind: Kind, rules: tuple[str, ...], references: References, weighted: bool
-    ) -> Iterator[slice]:
+    def _parts(self, rules: tuple[str, ...], references: References, one_row: int) -> Iterator[slice]:
         """Cut the rows where the next one would make the block too large."""
-        room, one_row = self.room(*rules), row_bytes(kind, weighted)
+        room = self.room(*rules)
         if references.size * self.vector_bytes + len(references) * one_row <= room:
             # Fits even if no vector is used twice.
             return iter([slice(0, len(references))] if len(references) else [])

@@ -11,9 +11,12 @@ from streams.errors import SettingsError
 
 #: Kind -> "module:class".
 _KINDS: Final = {
+    "adjacent-pairs": "processors.adjacent_pairs:AdjacentPairs",
     "clicks": "processors.clicks:Clicks",
     "closure": "processors.closure:Closure",
     "one-pass": "processors.one_pass:OnePass",
+    "random-pairs": "processors.random_pairs:RandomPairs",
+    "random-triplets": "processors.random_triplets:RandomTriplets",
 }
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from processors.base import Origin
 from processors.clicks import RULES, Clicks
 from processors.closure import Closure
-from streams.records import Click, ItemBlock, ItemClick, RelationBlock, Table
+from processors.registry import create
+from streams.records import Click, ItemBlock, ItemClick, RelationBlock, SampleBlock, Table, Vectors
 
+#: Kinds that follow labelled samples, with settings under which they run all of their kernels.
+_OF_SAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "adjacent-pairs": {"targets": "frozen"},
+    "random-pairs": {"max_classes": 3, "targets": "frozen"},
+    "random-triplets": {"max_classes": 3},
+}
 _ITEMS = 40
 _NOW = 1_000
 
 
 #: Kinds of builders that have kernels.
-COMPILED: Final = ("clicks", "closure")
+COMPILED: Final = ("adjacent-pairs", "clicks", "closure", "random-pairs", "random-triplets")
 
 
 def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
@@ -53,3 +60,16 @@ def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
         fresh = Closure(contradictions=contradictions, support=1, co_click_support=1, max_bytes=2_048)
         fresh.restore(closure.state())
         fresh.restore_segments(closure.segment)
+    for kind in kinds:
+        if kind in _OF_SAMPLES:
+            _run_samples(kind, names, vectors)
+
+
+def _run_samples(kind: str, names: tuple[str, ...], vectors: Vectors) -> None:
+    """Enough classes that some are forgotten, blocks that have to be cut, and an erasure."""
+    settings = {"max_bytes": 1_024, **_OF_SAMPLES[kind]}
+    builder = create(kind, **settings)
+    samples = SampleBlock("warm-up", (Table("x", vectors),), names, _NOW, names)
+    builder.process(samples, Origin(0))
+    builder.process(ItemBlock("warm-up", (), (), _NOW, names[-1:]), Origin(1))
+    create(kind, **settings).restore(builder.state())

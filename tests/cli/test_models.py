@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,30 @@ def test_map_and_offset_are_the_transform(scaler: str, dtype: str, guard: str) -
     tolerance = (1e-10 if dtype == "float64" else 1e-4) * max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(raw @ matrix.T + offset, wanted, rtol=0, atol=tolerance)
     assert left == ("unit" if scaler == "unit" else "none")
+
+
+@pytest.mark.parametrize("kind", ["oasis", "soml-tg", "soml-da", "sors", "adasors"])
+@pytest.mark.parametrize("scaler", ["none", "unit", "zscore", "minmax"])
+def test_a_similarity_can_be_ranked_by_with_numpy_alone(scaler: str, kind: str) -> None:
+    draw = np.random.default_rng(5)
+    learner: Any = create(kind, scaler=scaler, warm_up=20)
+    learner.learn_triplets(*(draw.normal(size=(300, 6)) * np.linspace(0.1, 3.0, 6) + 1.0 for _ in range(3)))
+    exported = export(learner, VERSION, {})
+    with np.load(BytesIO(encode(exported, "npz")), allow_pickle=False) as file:
+        W, shift, factor = file["similarity"], file["shift"], file["factor"]
+        matrix, offset = file["map"], file["offset"]
+    Q, X = draw.normal(size=(5, 6)) + 1.0, draw.normal(size=(50, 6)) + 1.0
+    if scaler == "unit":
+        assert exported.metadata["rank"].startswith("(q / |q|) @ similarity")
+        raw_q, raw_x = (Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (Q, X))
+    else:
+        assert exported.metadata["rank"].startswith("((q - shift) * factor) @ similarity")
+        raw_q, raw_x = Q, X
+    found = ((raw_q - shift) * factor) @ W @ ((raw_x - shift) * factor).T
+    np.testing.assert_allclose(found, learner.similarities(Q, X), rtol=1e-9, atol=1e-9)
+    assert not np.allclose(W, np.eye(6))
+    np.testing.assert_allclose(raw_x @ matrix.T + offset, learner.transform(X), rtol=0, atol=1e-9)
+    assert "rank" not in export(learned(), VERSION, {}).metadata
 
 
 def test_equal_models_are_equal_npz_files_and_other_formats_are_refused() -> None:

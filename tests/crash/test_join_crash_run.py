@@ -1,8 +1,8 @@
 """The builders that join events with a catalogue, under crashes: they end in what an undisturbed run ends in.
 
 Real processes on a real Kafka: producers of items, clicks and relations, two workers each of the click-preference
-builder, the closure builder and a learner that follows the clicks. Which relation comes before which item is decided by
-the race of the producers, so the undisturbed run reads a copy of the same events.
+builder, the closure builder, OASIS that follows the clicks and LEGO that follows the closure. Which relation comes
+before which item is decided by the race of the producers, so the undisturbed run reads a copy of the same events.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ co_click_support = 1
 [builders.closure]
 kind = "closure"
 
-[learners.opml]
-kind = "opml"
+[learners.oasis]
+kind = "oasis"
 from = ["clicks"]
-gamma = 0.001
+
+[learners.lego]
+kind = "lego"
+from = ["closure"]
 
 [checkpoints]
 interval_seconds = 1.0
@@ -51,8 +54,8 @@ interval_seconds = 1.0
 session_timeout_seconds = {SESSION_SECONDS}
 """
 BUILDERS = (Agent("builder", "clicks", "events"), Agent("builder", "closure", "events"))
-LEARNER = Agent("learner", "opml", "constraints")
-AGENTS = (*BUILDERS, LEARNER)
+LEARNERS = (Agent("learner", "oasis", "constraints"), Agent("learner", "lego", "constraints"))
+AGENTS = (*BUILDERS, *LEARNERS)
 ACTS = {
     "builder-clicks": [
         f"{FAIL}agent.after-send-before-ack=kill@12",
@@ -70,7 +73,8 @@ ACTS = {
         "supervisor",
         "both",
     ],
-    "learner-opml": ["worker", "both"],
+    "learner-oasis": ["worker", "both"],
+    "learner-lego": [f"{FAIL}checkpoint.before-manifest=kill@2", "worker", "both"],
 }
 PRODUCED = "producer.after-send-before-ack=kill@5"
 
@@ -163,23 +167,25 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
             numbers[builder] += len(decode(one.record.value)[1]["rule"])
     print(f"constraints: {dict(numbers)}", flush=True)
     assert min(numbers.values()) > 10_000
-    for agent in AGENTS[:2]:
+    for agent in BUILDERS:
         saved = [_saved(system, agent) for system in (rough, calm)]
         assert saved[0] == saved[1]
         assert all(segments for _, segments in saved[0].values()), "nothing lies in segments"
     learned = [chains(read_topic(bootstrap, system.topic("outcomes"))) for system in (rough, calm)]
     contents = [{key: digest(taken, False) for key, taken in some.taken.items()} for some in learned]
     assert contents[0] == contents[1]
-    cores = [
-        {
-            name: (space.core, space.facts)
-            for name, space in read_checkpoints(
-                system.checkpoints, "learner-opml", system.topic("constraints"), PARTITIONS
-            ).items()
-        }
-        for system in (rough, calm)
-    ]
-    assert cores[0] == cores[1]
+    for agent in LEARNERS:
+        cores = [
+            {
+                name: (space.core, space.facts)
+                for name, space in read_checkpoints(
+                    system.checkpoints, agent.application, system.topic("constraints"), PARTITIONS
+                ).items()
+            }
+            for system in (rough, calm)
+        ]
+        assert cores[0].keys() == spaces
+        assert cores[0] == cores[1]
     letters = [_letters(bootstrap, system) for system in (rough, calm)]
     assert letters[0] == letters[1]
     reasons = Counter(reason for _, reason, _ in letters[0].values())

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from cli.main import cli
-from learners.opml import COPML, OPML
+from learners import registry as learners
 from processors.clicks import Clicks
 from processors.closure import Closure
 from processors.one_pass import OnePass
@@ -93,7 +93,7 @@ def test_every_settings_example_is_accepted(block: Block, tmp_path: Path) -> Non
     for builder_section in settings.builders.values():
         create(builder_section.kind, **builder_section.arguments())
     for section in settings.learners.values():
-        {"opml": OPML, "copml": COPML}[section.kind](**section.arguments())
+        learners.create(section.kind, **section.arguments())
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------
@@ -181,10 +181,31 @@ def arguments(of: Any) -> dict[str, Any]:
 
 
 def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
-    told: dict[str, dict[str, Any]] = {}
-    for kind, name, default, _ in rows(DOCS / "learning.md", "Hyper-parameters"):
-        told.setdefault(kind.strip("`"), {})[name.strip("`")] = literal(default)
-    assert told == {"opml": arguments(OPML), "copml": arguments(COPML)}
+    page = DOCS / "learners.md"
+    common = {name.strip("`"): literal(default) for name, default, _ in rows(page, "Common settings")}
+    own: dict[str, dict[str, Any]] = {kind: {} for kind in learners.names()}
+    for kind, name, default, _ in rows(page, "Hyper-parameters"):
+        own[kind.strip("`")][name.strip("`")] = literal(default)
+    for kind in learners.names():
+        made = arguments(type(learners.create(kind)))
+        shared = {name: value for name, value in common.items() if name in made and name not in own[kind]}
+        assert own[kind] | shared == made, kind
+    assert all(any(learners.has(kind, name) for kind in learners.names()) for name in common)
+
+
+def test_every_learner_stands_in_the_readme_and_among_the_sources() -> None:
+    told = {row[0].strip("`"): row[1] for row in rows(ROOT / "README.md", "Learners")}
+    assert told.keys() == set(learners.names())
+    for kind, form in told.items():
+        wanted = "as its base" if kind == "fusion" else f"{learners.create(kind).form}s"
+        assert form.startswith(wanted), kind
+    sources = [
+        kind
+        for _, cell in rows(DOCS / "learners.md", "What is certain")
+        for kind in re.findall("`(.+?)`", cell)
+    ]
+    batch = {"euclidean", "mahalanobis", "rca", "lmnn", "itml"}
+    assert sorted(sources) == sorted(set(learners.names()) - batch)
 
 
 def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
@@ -195,6 +216,10 @@ def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
     assert told == {name: list(v) if name == "rules" else v for name, v in arguments(Clicks).items()}
     section = rows(DOCS / "building.md", "Settings of the closure builder")
     assert {row[0].strip("`"): literal(row[1]) for row in section} == arguments(Closure)
+    for kind in ("Random pairs", "Random triplets", "Adjacent pairs"):
+        told = {row[0].strip("`"): literal(row[1]) for row in rows(DOCS / "building.md", kind)}
+        made = arguments(type(create(kind.lower().replace(" ", "-"))))
+        assert told == {name: list(v) if isinstance(v, tuple) else v for name, v in made.items()}
 
 
 def exposed() -> dict[str, set[str]]:

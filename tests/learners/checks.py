@@ -239,6 +239,7 @@ def refuses_blocks_that_do_not_fit(case: Case) -> None:
         Table(n, np.zeros((4, t.vectors.shape[1] + 1), np.float32))
         for n, t in zip(names, whole.tables, strict=True)
     )
+    more = np.zeros((len(whole.tables[0].vectors), 2), np.float32)
     outside, negative = whole.index.copy(), whole.index.copy()
     outside[-1, -1] = len(whole.tables[0].vectors)
     negative[0, 0] = -1
@@ -248,6 +249,7 @@ def refuses_blocks_that_do_not_fit(case: Case) -> None:
         replace(whole, index=negative),
         replace(whole, index=whole.index[:, :1]),
     ]
+    bad += [replace(whole, tables=tables) for tables in ((), (*whole.tables, Table("another", more)))]
     bad += [replace(whole, kind=kind) for kind in Kind if kind not in learner.accepts]
     bad.append(replace(whole, signs=whole.signs[:-1]))
     for wrong in bad:
@@ -259,12 +261,31 @@ def refuses_blocks_that_do_not_fit(case: Case) -> None:
 def measures_what_it_maps(case: Case) -> None:
     """`distance` is the squared Euclidean distance of what `transform` gives, for learners that are maps."""
     learner = run(case)
-    X = case.blocks[0].tables[0].vectors
-    mapped = learner.transform(X)
+    mapped = learner.transform(vectors(case.blocks[0]))
     squares = np.sum((mapped[1:] - mapped[:-1]) ** 2, axis=1)
-    found = learner.distance(X[1:], X[:-1])
-    assert found.shape == (len(X) - 1,) and np.isfinite(found).all() and (found >= 0).all()
+    found = learner.distance(
+        vectors(case.blocks[0], slice(1, None)), vectors(case.blocks[0], slice(None, -1))
+    )
+    assert found.shape == (len(mapped) - 1,) and np.isfinite(found).all() and (found >= 0).all()
     np.testing.assert_allclose(found, squares, rtol=1e-3, atol=1e-4 * float(np.max(squares)))
+
+
+def finds_tables_by_name(case: Case) -> None:
+    """The order of the tables in later blocks plays no part."""
+    if len(case.blocks[0].tables) == 1:
+        return
+    one, other = run(case, case.blocks[:1]), run(case, case.blocks[:1])
+    for message in case.blocks[1:]:
+        outcomes = one.learn(message)
+        turned = replace(message, tables=message.tables[::-1])
+        assert digest_of_outcomes(other.learn(turned)) == digest_of_outcomes(outcomes)
+    assert digest(one.state()) == digest(other.state())
+
+
+def vectors(message: ConstraintBlock, rows: slice = slice(None)) -> Any:
+    """Vectors of a block as `transform` takes them: one table, or several by modality."""
+    found = {table.name: table.vectors[rows] for table in message.tables}
+    return found if len(found) > 1 else message.tables[0].vectors[rows]
 
 
 def consistent(message: ConstraintBlock, outcomes: Outcomes) -> None:
@@ -285,6 +306,9 @@ def same_to_rounding(case: Case, one: Learner, other: Learner) -> None:
     a, b = one.state(), other.state()
     assert set(a) == set(b)
     for name, value in a.items():
+        if isinstance(value, str):
+            assert b[name] == value
+            continue
         found, wanted = np.asarray(b[name], np.float64), np.asarray(value, np.float64)
         scale = float(np.abs(wanted).max(initial=0.0))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=case.tolerance * scale, err_msg=name)
@@ -313,4 +337,5 @@ CHECKS: tuple[Callable[..., Any], ...] = (
     stays_bounded,
     refuses_blocks_that_do_not_fit,
     measures_what_it_maps,
+    finds_tables_by_name,
 )

@@ -41,4 +41,4 @@ def test_pairs_are_refused_by_a_learner_of_triplets(builder: dict[str, Any], lea
         f"[learners.l] ({learner}) learns from triplets, and [builders.b] ({builder['kind']})"
     )
     assert "emits pairs as it is set" in told
-    assert "It could follow: clicks, closure, one-pass" in told
+    assert "It could follow: clicks, closure, one-pass, random-triplets" in told

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from processors.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
 from streams.codec import decode, encode
-from streams.errors import BadRecord
-from streams.records import ConstraintBlock, Kind, SampleBlock, Table
+from streams.errors import BadRecord, Reason
+from streams.records import ConstraintBlock, Kind, Relation, SampleBlock, Table
 from streams.state import from_bytes, to_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,10 @@ def rows_of(blocks: Iterable[ConstraintBlock]) -> list[tuple[Any, ...]]:
         for number, index in enumerate(block.index):
             vectors = tuple(tuple(t.vectors[i].tobytes() for i in index) for t in block.tables)
             rule = block.rules[block.rule[number]]
-            rows.append((block.kind, rule, int(block.signs[number]), float(block.weights[number]), vectors))
+            target = None if block.targets is None else float(block.targets[number])
+            rows.append(
+                (block.kind, rule, int(block.signs[number]), float(block.weights[number]), target, vectors)
+            )
     return rows
 
 
@@ -221,6 +224,34 @@ def refuses_what_is_not_finite(case: Case) -> None:
     assert digest(builder.state()) == before
 
 
+def refuses_what_does_not_fit(case: Case) -> None:
+    """Another label type, other modalities or dimensions, parts of different lengths, nothing at all."""
+    builder = case.make()
+    run(builder, case.blocks)
+    before = digest(builder.state())
+    last = case.blocks[-1]
+    n, (table, *more) = len(last.labels), last.tables
+    other = np.arange(n) if isinstance(last.labels, tuple) else tuple(map(str, last.labels))
+    wider = Table(table.name, np.zeros((n, table.vectors.shape[1] + 1), np.float32))
+    bad = [
+        (replace(last, labels=other), Reason.WRONG_LABEL_TYPE),
+        (replace(last, labels=np.full(n, 0.5)), Reason.WRONG_LABEL_TYPE),
+        (replace(last, tables=(wider, *more)), Reason.WRONG_DIMENSION),
+        (replace(last, tables=(replace(table, name="another"), *more)), Reason.WRONG_DIMENSION),
+        (replace(last, tables=(*last.tables, replace(table, name="another"))), Reason.WRONG_DIMENSION),
+        (replace(last, labels=last.labels[:-1]), Reason.BAD_SHAPE),
+        (replace(last, tables=(replace(table, vectors=table.vectors[:-1]), *more)), None),
+        (replace(last, tables=()), Reason.EMPTY),
+    ]
+    for block, reason in bad:
+        with pytest.raises(BadRecord) as caught:
+            builder.process(block, origin(0))
+        assert reason in (None, caught.value.reason)
+        assert digest(builder.state()) == before
+    with pytest.raises(TypeError, match="does not follow Relation"):
+        builder.process(Relation(last.space, "a", "b", True, 0), origin(0))
+
+
 def does_not_depend_on_the_grouping(case: Case) -> None:
     """A block of N makes the constraints that N blocks of one make, but for random choices keyed by the block."""
     whole, single = case.make(), case.make()
@@ -258,7 +289,12 @@ CHECKS = (
     continues_from_every_message,
     state_is_a_copy,
 )
-SAMPLE_CHECKS = (refuses_what_is_not_finite, does_not_depend_on_the_grouping, memory_is_bounded)
+SAMPLE_CHECKS = (
+    refuses_what_is_not_finite,
+    refuses_what_does_not_fit,
+    does_not_depend_on_the_grouping,
+    memory_is_bounded,
+)
 
 _OTHER_PROCESS = """
 import hashlib, pickle, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from processors import catalogue, item_log, seed_log
 from processors.base import Heir, Segmented
 from processors.registry import create
 from streams.codec import decode_event
-from streams.records import ConstraintBlock
+from streams.records import ConstraintBlock, ItemBlock, SampleBlock
 from streams.state import from_bytes, to_bytes
 from tests.processors.checks import (
     CHECKS,
@@ -62,6 +63,68 @@ def one_pass_cases() -> list[Case]:
     ]
 
 
+def random_cases() -> list[Case]:
+    """Whose draws go by the number of a sample, so that no choice depends on the blocks."""
+    cuts = [5, 6, 7, 20, 50, 51, 90, 130, 300]
+    plain = blocks_of(random_labels(1, 320, 5, prefix=12), cuts)
+    text = blocks_of(random_labels(2, 240, 7, text=True), cuts, load_id="load")
+    two = blocks_of(random_labels(3, 120, 4, prefix=3), cuts, sizes=(("image", 9), ("text", 2)))
+    wide = blocks_of(random_labels(4, 60, 3, prefix=5), [30], sizes=(("x", 60),))
+    many = blocks_of(random_labels(5, 300, 40, text=True), cuts, sizes=(("x", 2),))
+    small = {"reservoir": 6}
+    cases: list[tuple[str, str, dict[str, Any], list[SampleBlock]]] = [
+        ("random-pairs", "uniform", small, plain),
+        ("random-pairs", "balanced", {"draw": "balanced", "similar": 0.3, "seed": 5, **small}, text),
+        ("random-pairs", "several-two-modalities", {"draw": "balanced", "per_sample": 3, **small}, two),
+        ("random-pairs", "split", {"max_bytes": 2048, **small}, wide),
+        ("random-pairs", "forgetting", {"draw": "balanced", "max_classes": 9, "reservoir": 1}, many),
+        ("random-pairs", "frozen-targets", {"targets": "frozen", "target_sample": 150, **small}, plain),
+        (
+            "random-pairs",
+            "reservoir-targets-split",
+            {"targets": "reservoir", "target_sample": 50, "max_bytes": 1024, **small},
+            text,
+        ),
+        ("random-triplets", "item", small, text),
+        ("random-triplets", "item-several-two-modalities", {"per_sample": 2, **small}, two),
+        ("random-triplets", "class", {"anchors": "class", **small}, plain),
+        ("random-triplets", "class-split", {"anchors": "class", "max_bytes": 2048, **small}, wide),
+        ("random-triplets", "forgetting", {"max_classes": 9, "reservoir": 2, "anchors": "class"}, many),
+        ("adjacent-pairs", "overlapping", {}, plain),
+        ("adjacent-pairs", "disjoint-text", {"overlapping": False}, text),
+        ("adjacent-pairs", "two-modalities-split", {"max_bytes": 1024}, two),
+        ("adjacent-pairs", "frozen-targets", {"targets": "frozen", "target_sample": 10}, wide),
+        (
+            "adjacent-pairs",
+            "reservoir-targets",
+            {"targets": "reservoir", "target_percentiles": [0, 50]},
+            plain,
+        ),
+    ]
+    return [
+        Case(f"{kind}-{name}", partial(create, kind, **arguments), blocks, grouping_free=True)
+        for kind, name, arguments, blocks in cases
+    ]
+
+
+def erasing_cases() -> list[Case]:
+    """Named samples, of which some are erased on the way, held or not."""
+    made: list[SampleBlock | ItemBlock] = []
+    for number, block in enumerate(blocks_of(random_labels(6, 200, 6, text=True), range(10, 200, 17))):
+        ids = tuple(f"{number} {row}" for row in range(len(block.labels)))
+        made.append(replace(block, ids=ids) if number % 4 else block)
+        made.append(ItemBlock("toys", (), (), 0, (ids[-1], *ids[: number % 3], f"{number - 2} 1", "unknown")))
+    return [
+        Case(f"{kind}-erasing", partial(create, kind, **arguments), made)
+        for kind, arguments in (
+            ("one-pass", {}),
+            ("random-pairs", {"reservoir": 4, "targets": "reservoir", "max_classes": 5}),
+            ("random-triplets", {"reservoir": 4, "anchors": "class"}),
+            ("adjacent-pairs", {"targets": "frozen", "target_sample": 200}),
+        )
+    ]
+
+
 def joining_cases() -> list[Case]:
     made = [decode_event(value) for value in events("s", 28)]
     clicks = create("clicks").follows
@@ -88,8 +151,8 @@ def joining_cases() -> list[Case]:
     ]
 
 
-SAMPLE_CASES = one_pass_cases()
-CASES = [*SAMPLE_CASES, *joining_cases()]
+SAMPLE_CASES = [*one_pass_cases(), *random_cases()]
+CASES = [*SAMPLE_CASES, *erasing_cases(), *joining_cases()]
 
 
 @pytest.fixture

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 from processors import warm_up
 from processors.base import Builder, Origin
-from processors.clicks import RULES, Clicks
-from processors.closure import Closure
+from processors.clicks import RULES
+from processors.registry import create
 from streams.codec import decode_event
+from streams.records import SampleBlock
 from tests.support.join_events import events
+from tests.support.pipeline import samples
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adjacent-pairs": {"targets": "reservoir", "target_sample": 10, "max_bytes": 1024},
+    "clicks": {"rules": RULES, "co_click_support": 1},
+    "closure": {"co_click_support": 1},
+    "random-pairs": {"targets": "reservoir", "target_sample": 10, "max_classes": 2, "reservoir": 3},
+    "random-triplets": {"anchors": "class", "max_classes": 3, "max_bytes": 1024},
+}
 
 
 def _signatures() -> dict[str, int]:
@@ -28,13 +40,15 @@ def _signatures() -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["clicks", "closure"])
+@pytest.mark.parametrize("kind", warm_up.COMPILED)
 def test_nothing_is_left_to_compile(kind: str) -> None:
     warm_up.warm_up((kind,))
     before = _signatures()
-    builder: Builder = Clicks(RULES, co_click_support=1) if kind == "clicks" else Closure(co_click_support=1)
+    builder: Builder = create(kind, **SETTINGS[kind])
     made = 0
-    for offset, value in enumerate(events("s", 40)):
+    follows_samples = SampleBlock in builder.follows and kind != "closure"
+    log = samples("s", 40) if follows_samples else events("s", 40)
+    for offset, value in enumerate(log):
         event = decode_event(value)
         if isinstance(event, builder.follows):
             made += len(builder.process(event, Origin(offset, 5_000)).blocks)

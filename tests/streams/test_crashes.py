@@ -31,11 +31,20 @@ JOINING: dict[str, Any] = {
     },
     "learners": {"opml": {"kind": "opml", "from": ["clicks"], "gamma": 0.01}},
 }
-CONFIGS: dict[str, dict[str, Any]] = {"one-pass": {}, "joining": JOINING}
+#: The builders that draw from reservoirs of samples.
+RANDOM: dict[str, Any] = {
+    "builders": {
+        "pairs": {"kind": "random-pairs", "reservoir": 3, "targets": "reservoir", "target_sample": 20},
+        "triplets": {"kind": "random-triplets", "reservoir": 3, "max_classes": 2},
+        "adjacent": {"kind": "adjacent-pairs", "targets": "frozen", "target_sample": 30},
+    },
+    "learners": {"opml": {"kind": "opml", "from": ["triplets"], "gamma": 0.01}},
+}
+CONFIGS: dict[str, dict[str, Any]] = {"one-pass": {}, "random": RANDOM, "joining": JOINING}
 
 
 def _fill(log: MemoryLog, config: Settings) -> None:
-    joining = "one-pass" not in config.builders
+    joining = "clicks" in config.builders
     made = {space: events(space, 24) if joining else samples(space, 12) for space in SPACES}
     for number in range(24 if joining else 12):
         for space in SPACES:

@@ -1,0 +1,269 @@
+"""Every learner: microseconds a constraint, against its equations as a plain numpy loop in the same run.
+
+Two kinds of streams. In the active one labels are drawn at random and scales are such that nearly every constraint
+changes the model; the share that did is reported. In the real one, one-pass triplets of z-scored waveform (d = 21) and
+of mnist (d = 784) arrive, and what need not be learned costs a prediction only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import numpy_forms as forms
+from benchmarks.figures import Figure
+from learners.kernels.threads import one_blas_thread
+from learners.registry import create, names
+from processors.base import Origin
+from processors.one_pass import OnePass
+from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
+
+Array = NDArray[Any]
+
+DIMENSIONS: Final = (21, 64, 310, 784)
+#: Of mfeat: the multi-modal learners' sizes.
+MODALITIES: Final = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}
+#: Seconds that one measurement of a loop may take.
+BUDGET: Final = 1.5
+REPEATS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Constraints over X (n, d): chained triplets, and as pairs their first two vectors.
+
+    Parameters
+    ----------
+    index : (m, 3).
+    signs, targets : (m,) of the pairs.
+    """
+
+    X: Array
+    index: NDArray[np.int32]
+    signs: NDArray[np.int8]
+    targets: NDArray[np.float64]
+
+    def differences(self, first: int, second: int, m: int, dtype: str) -> Array:
+        """(m, d) of two columns of the index."""
+        X = self.X.astype(dtype)
+        return np.asarray(X[self.index[:m, first]] - X[self.index[:m, second]])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One learner.
+
+    Parameters
+    ----------
+    loop : numpy form over the first m constraints of a stream: (stream, m, dtype) -> how many were active.
+    arguments : hyper-parameters of both.
+    required : by dimension, how many times faster than the loop.
+    same : whether both take as many constraints, because the cost of one depends on how many came before.
+    """
+
+    loop: Callable[[Stream, int, str], int] | None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    required: dict[int, float] = field(default_factory=dict)
+    same: bool = False
+    dtypes: tuple[str, ...] = ("float64",)
+
+
+def _lego(stream: Stream, m: int, dtype: str) -> int:
+    Z = stream.differences(0, 1, m, dtype)
+    return forms.lego(np.eye(Z.shape[1], dtype=dtype), Z, stream.targets[:m], 0.1)
+
+
+def _itml_online(stream: Stream, m: int, dtype: str) -> int:
+    Z = stream.differences(0, 1, m, dtype)
+    return forms.itml_online(np.eye(Z.shape[1], dtype=dtype), Z, stream.targets[:m], 0.1)
+
+
+def _bilinear(
+    form: Callable[..., int], start: Callable[..., Array], **arguments: float
+) -> Callable[[Stream, int, str], int]:
+    def loop(stream: Stream, m: int, dtype: str) -> int:
+        x = stream.X.astype(dtype)[stream.index[:m, 0]]
+        v = -stream.differences(2, 1, m, dtype)
+        return form(start(x.shape[1], dtype=dtype), x, -v, **arguments)
+
+    return loop
+
+
+def _signed(form: Callable[..., int], start: Callable[..., Array], **arguments: float) -> Any:
+    def loop(stream: Stream, m: int, dtype: str) -> int:
+        Z = stream.differences(0, 1, m, dtype)
+        return form(start(Z.shape[1], dtype=dtype), Z, stream.signs[:m], **arguments)
+
+    return loop
+
+
+def _zeros(d: int, dtype: str) -> Array:
+    return np.zeros((d, d), dtype)
+
+
+BOTH: Final = ("float64", "float32")
+_MAP: Final = {21: 10.0, 64: 10.0, 310: 5.0, 784: 5.0}
+_PSD: Final = dict.fromkeys(DIMENSIONS, 3.0)
+CASES: Final[dict[str, Case]] = {
+    "lego": Case(_lego, {"eta": 0.1, "loss": "squared", "targets": "block"}, _MAP, dtypes=BOTH),
+    "itml-online": Case(_itml_online, {"eta": 0.1, "loss": "squared", "targets": "block"}, _MAP, dtypes=BOTH),
+    "oasis": Case(_bilinear(forms.oasis, np.eye, C=0.01), {"aggressiveness": 0.01}, _MAP, dtypes=BOTH),
+    "soml-tg": Case(
+        _bilinear(forms.soml_tg, np.ones, eta=1e-3, sparsity=1e-3),
+        {"eta": 1e-3, "sparsity": 1e-3},
+        dict.fromkeys(DIMENSIONS, 20.0),
+        dtypes=BOTH,
+    ),
+    "soml-da": Case(
+        _bilinear(forms.soml_da, np.ones, kappa=1e3, sparsity=1e-4), {"kappa": 1e3, "sparsity": 1e-4}
+    ),
+    "sors": Case(_bilinear(forms.sors, np.eye, eta=1e-3, sparsity=1e-3), {"eta": 1e-3, "sparsity": 1e-3}),
+    "adasors": Case(
+        _bilinear(forms.adasors, np.eye, eta=1e-4, sparsity=1e-3), {"eta": 1e-4, "sparsity": 1e-3}
+    ),
+    "pola": Case(_signed(forms.pola, _zeros), required=_PSD, same=True),
+    "rdml": Case(
+        _signed(forms.rdml_paper, _zeros, rate=0.1), {"learning_rate": 0.1, "psd": "paper"}, _PSD, same=True
+    ),
+    "rdml exact": Case(
+        _signed(forms.rdml, _zeros, rate=0.1), {"learning_rate": 0.1, "psd": "exact"}, _PSD, same=True
+    ),
+    "mdml": Case(
+        _signed(forms.mdml, np.eye, eta=0.1, rho=1e-3),
+        {"eta": 0.1, "rho": 1e-3, "divergence": "frobenius"},
+        same=True,
+    ),
+}
+
+
+def stream(d: int, m: int) -> Stream:
+    """Chained constraints with labels by chance. Vectors are short, so that the margin of 1 is never reached."""
+    draw = np.random.default_rng(d)
+    X = (draw.normal(size=(m + 2, d)) * np.sqrt(0.2 / d)).astype(np.float32)
+    first = np.arange(m, dtype=np.int32)
+    index = np.column_stack([first + 2, first + 1, first]).astype(np.int32)
+    signs = np.where(draw.random(m) < 0.5, 1, -1).astype(np.int8)
+    return Stream(X, index, signs, 0.4 * draw.uniform(0.5, 2.0, m))
+
+
+def as_block(source: Stream, m: int, kind: Kind) -> ConstraintBlock:
+    """The first m constraints as they come from the log."""
+    pair = kind is Kind.PAIR
+    return ConstraintBlock(
+        space="benchmark",
+        kind=kind,
+        tables=(Table(DEFAULT_MODALITY, source.X[: m + 2]),),
+        index=np.ascontiguousarray(source.index[:m, : 2 if pair else 3]),
+        signs=source.signs[:m] if pair else np.zeros(m, np.int8),
+        rules=("benchmark",),
+        rule=np.zeros(m, np.uint8),
+        derived=np.zeros(m, np.bool_),
+        weights=np.ones(m, np.float32),
+        time_ms=0,
+        targets=source.targets[:m].astype(np.float32) if pair else None,
+    )
+
+
+def compiled(kind: str, arguments: dict[str, Any], blocks: list[ConstraintBlock]) -> tuple[float, int]:
+    """Seconds to learn the blocks with a new learner, and how many constraints changed it."""
+    learner = create(kind, **arguments)
+    begun = time.perf_counter()
+    counts = [learner.learn(block).counts() for block in blocks]
+    return time.perf_counter() - begun, sum(found.utilised for found in counts)
+
+
+def measure(name: str, case: Case, d: int, dtype: str, quick: bool) -> list[Figure]:
+    """One learner at one size, every constraint active."""
+    kind = name.split()[0]
+    arguments = case.arguments | {"dtype": dtype}
+    form = create(kind, **arguments).form
+    most = max(2_000, int(2e8 / (d * d + 2_000)))
+    source = stream(d, most)
+    budget = BUDGET / 5 if quick else BUDGET
+    m, loop_seconds, loop_active = 4, np.inf, 0
+    facts: dict[str, Any] = {"dimension": d, "dtype": dtype}
+    if case.loop is not None:
+        case.loop(source, 2, dtype)
+        while True:
+            begun = time.perf_counter()
+            loop_active = case.loop(source, m, dtype)
+            took = time.perf_counter() - begun
+            if took > budget / 4 or m >= most:
+                loop_seconds = took / m
+                break
+            m = min(most, 2 * m if took * 8 > budget / 4 else 8 * m)
+        facts |= {"numpy": loop_seconds, "numpy_constraints": m, "numpy_active": loop_active / m}
+    n = m if case.same else most
+    block = [as_block(source, n, form)]
+    compiled(kind, arguments, [as_block(source, min(n, 64), form)])
+    tries = [compiled(kind, arguments, block) for _ in range(1 if quick else REPEATS)]
+    seconds, active = min(tries)
+    facts |= {"compiled": seconds / n, "constraints": n, "active": active / n}
+    label = f"{name}, d = {d}, {dtype}"
+    found = [Figure("learners", f"{label}: a constraint", 1e6 * seconds / n, "microseconds", facts=facts)]
+    if case.loop is not None:
+        factor = loop_seconds / (seconds / n)
+        found.append(
+            Figure("learners", f"{label}: over numpy", factor, "times", at_least=case.required.get(d))
+        )
+    return found
+
+
+def real(name: str, quick: bool) -> list[ConstraintBlock] | None:
+    """One-pass triplets of a data set, in blocks of 256 samples; None where the data is not there."""
+    path = Path(os.environ.get("KINSTREAM_DATA", "../shared/data")) / f"{name}.npz"
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        X, y = np.asarray(arrays["X"], np.float32), np.asarray(arrays["y"])
+    order = np.random.default_rng(0).permutation(len(X))[: 1_000 if quick else 5_000]
+    X, y = X[order], y[order]
+    width = X.std(axis=0)
+    X = ((X - X.mean(axis=0)) / np.where(width > 0, width, 1)).astype(np.float32)
+    builder = OnePass(prefix_pairs=False)
+    blocks: list[ConstraintBlock] = []
+    for start in range(0, len(X), 256):
+        rows = slice(start, start + 256)
+        tables = (Table(DEFAULT_MODALITY, np.ascontiguousarray(X[rows])),)
+        blocks += builder.process(
+            SampleBlock("benchmark", tables, y[rows].astype(np.int64), 0), Origin(start)
+        ).blocks
+    return blocks
+
+
+def on_real_data(kind: str, data: str, blocks: list[ConstraintBlock], quick: bool) -> Figure:
+    """One learner with its defaults, cost by the share that is active."""
+    arguments = {"warm_up": 64} if kind in ("lego", "itml-online") else {}
+    n = sum(len(block) for block in blocks)
+    compiled(kind, arguments, blocks[:2])
+    seconds, active = min(compiled(kind, arguments, blocks) for _ in range(1 if quick else 2))
+    label = f"{kind}, {data} ({100 * active / n:.0f} % active): a constraint"
+    return Figure("learners", label, 1e6 * seconds / n, "microseconds", facts={"constraints": n})
+
+
+def figures(quick: bool) -> list[Figure]:
+    """All learners, sizes and streams."""
+    found: list[Figure] = []
+    known = names()
+    with one_blas_thread():
+        for name, case in CASES.items():
+            if name.split()[0] not in known:
+                continue
+            for d in DIMENSIONS:
+                for dtype in case.dtypes:
+                    found += measure(name, case, d, dtype, quick)
+        for data in ("waveform", "mnist"):
+            blocks = real(data, quick)
+            if blocks is None:
+                continue
+            for kind in ("opml", *dict.fromkeys(name.split()[0] for name in CASES)):
+                if kind in known:
+                    found.append(on_real_data(kind, data, blocks, quick))
+    return found

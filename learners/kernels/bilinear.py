@@ -1,0 +1,61 @@
+"""What the compiled loops of bilinear learners share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+from learners.kernels.opml import NO_DIFFERENCE, TINY, Matrix
+
+#: A scattered entry costs as much as so many in a row: with fewer than d / SCATTER non-zeros v is taken as sparse.
+SCATTER: Final = 8
+
+
+@compiled
+def total(a: Matrix, b: Matrix, work: NDArray[np.float64]) -> float:
+    """a.b in float64. The quarters are added up entry by entry first, for one long sum cannot use vector instructions.
+
+    `work` holds at least a quarter as many entries.
+    """
+    n = len(a)
+    h = n // 4
+    for j in range(h):
+        work[j] = (float(a[j]) * float(b[j]) + float(a[j + h]) * float(b[j + h])) + (
+            float(a[j + 2 * h]) * float(b[j + 2 * h]) + float(a[j + 3 * h]) * float(b[j + 3 * h])
+        )
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    whole = h - h % 4
+    for j in range(0, whole, 4):
+        s0 += work[j]
+        s1 += work[j + 1]
+        s2 += work[j + 2]
+        s3 += work[j + 3]
+    for j in range(whole, h):
+        s0 += work[j]
+    for j in range(4 * h, n):
+        s1 += float(a[j]) * float(b[j])
+    return (s0 + s1) + (s2 + s3)
+
+
+@compiled
+def direction(X: Matrix, rows: Matrix, v: Matrix, work: NDArray[np.float64]) -> tuple[float, float, bool]:
+    """Fill v = x+ - x-; returns x.x, v.v, and whether x or v vanishes."""
+    x, y, z = X[rows[0]], X[rows[1]], X[rows[2]]
+    for j in range(len(v)):
+        v[j] = y[j] - z[j]
+    xx, vv = total(x, x, work), total(v, v, work)
+    none = max(NO_DIFFERENCE * max(total(y, y, work), total(z, z, work)), TINY)
+    return xx, vv, np.isfinite(none) and (vv <= none or xx <= TINY)
+
+
+@compiled
+def filled(v: Matrix, columns: NDArray[np.int64]) -> int:
+    """Begin `columns` (d + 1,) with the places where v is not zero; returns how many those are."""
+    count = 0
+    for j in range(len(v)):
+        columns[count] = j
+        count += 1 if v[j] != 0 else 0
+    return count

@@ -1,0 +1,44 @@
+"""The compiled loop behind the best modality so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+
+Vector = NDArray[np.float64]
+
+
+@compiled
+def leader(wrong: Vector, seen: Vector) -> int:
+    """The modality with the smallest share of mistakes; the first of equals, and of those that have none yet."""
+    best, least = 0, np.inf
+    for i in range(len(wrong)):
+        rate = wrong[i] / seen[i] if seen[i] > 0.0 else np.inf
+        if rate < least:
+            best, least = i, rate
+    return best
+
+
+@compiled
+def follow(
+    mistakes: NDArray[np.int8], keep: float, wrong: Vector, seen: Vector, chosen: NDArray[Any]
+) -> None:
+    """Write down who leads before each constraint, then let its mistakes count.
+
+    Parameters
+    ----------
+    mistakes : (m, n) of m modalities on n constraints, -1 where undefined.
+    keep : factor of all that was counted before, for a new constraint.
+    wrong, seen : (m,) decayed numbers of mistakes and of constraints; changed in place.
+    chosen : (n,) filled in.
+    """
+    for t in range(mistakes.shape[1]):
+        chosen[t] = leader(wrong, seen)
+        for i in range(len(wrong)):
+            if mistakes[i, t] >= 0:
+                wrong[i] = keep * wrong[i] + mistakes[i, t]
+                seen[i] = keep * seen[i] + 1.0

@@ -1,0 +1,385 @@
+"""The exact blocked update of LEGO and ITML-Online: three matrix products for a block instead of three passes a pair.
+
+With Z (m, d) the differences of a block, V = Z G_0' and K = V V' = Z A_0 Z', every scalar of the block comes from K:
+a step on pair t adds beta g g' to A, so it adds beta k k' to Z A Z', where k = Z g is that matrix's row t. And because
+
+    G_t z_t = V' c_t,    A_t z_t = G_0' V' y_t
+
+with vectors c_t, y_t of which each is a sum of the earlier ones, the map after the block is
+
+    G_0 + V' S V G_0,    S = sum_t alpha_t c_t y_t'.
+
+Only pairs that change the map have a part in that sum. Nothing is approximated; results equal the sequential loop's
+to rounding, and a block whose numbers would lose too many digits on this way takes the sequential loop.
+
+The products are those of BLAS, called from compiled code: a call from Python would cost more than the product itself
+where d is small.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, unused-ignore]
+
+from learners.kernels import lego, threads
+from learners.kernels.compiled import compiled
+from learners.kernels.lego import difference, judge, square, step_size, verdict
+from learners.kernels.opml import TINY, Flags, Matrix, Report, largest
+from learners.kernels.threads import one_blas_thread
+
+#: Pairs of one blocked step below a dimension: few where d is small and the scalar work weighs most.
+LENGTHS: Final = ((80, 16), (250, 32), (2**62, 64))
+#: Below this many pairs the fixed cost of a blocked step is not earned back.
+SMALLEST: Final = 8
+#: From this dimension on "auto" takes the blocked way.
+CROSSOVER: Final = {np.dtype(np.float32): 28, np.dtype(np.float64): 28}
+#: Accepted loss of digits (see `recursion`): half of those of float32 at worst, five of float64.
+WORST: Final = {np.dtype(np.float32): 3e2, np.dtype(np.float64): 1e5}
+
+# Compiled products run in scipy's BLAS. `one_blas_thread` has to know it even where it looked for libraries earlier.
+with threads._lock:
+    _known = {library.filepath for library in threads._libraries()}
+    for _library in ThreadpoolController().select(user_api="blas").lib_controllers:
+        if _library.filepath not in _known:
+            threads._libraries().append(_library)
+            if threads._inside:
+                threads._before.append(_library.get_num_threads())
+                _library.set_num_threads(1)
+
+
+def pairs(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    signs: NDArray[np.int8],
+    targets: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    group: int,
+    rule: int,
+    squared: bool,
+    eta: float,
+    kappa: float,
+    limit: float,
+    bound: float,
+    report: Report,
+) -> tuple[float, int, float]:
+    """As `learners.kernels.lego.pairs`, in steps counted from the block's first pair."""
+    length = next(pairs for d, pairs in LENGTHS if len(T) < d)
+    given = (
+        T,
+        X,
+        index,
+        usable,
+        signs,
+        targets,
+        thresholds,
+        group,
+        rule,
+        squared,
+        eta,
+        kappa,
+        limit,
+        bound,
+        report,
+    )
+    with one_blas_thread():
+        return blocks(*given, WORST[T.dtype], _work(len(T), length, T.dtype))
+
+
+@compiled
+def blocks(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    signs: NDArray[np.int8],
+    targets: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    group: int,
+    rule: int,
+    squared: bool,
+    eta: float,
+    kappa: float,
+    limit: float,
+    bound: float,
+    report: Report,
+    worst: float,
+    work: tuple[Matrix, ...],
+) -> tuple[float, int, float]:
+    """`pairs`, with the accepted loss of digits (see `recursion`) and the arrays to work in."""
+    length = len(work[0])
+    steps, total = 0, 0.0
+    if bound < 0.0:
+        bound = largest(T)
+    for start in range(0, len(index), length):
+        stop = min(start + length, len(index))
+        most, count, etas = -1.0, 0, 0.0
+        if stop - start >= SMALLEST:
+            most, count, etas = _step(
+                T, X, index, usable, signs, targets, thresholds, group, rule, squared, eta, kappa, limit - bound,
+                report, start, stop, worst, work,
+            )  # fmt: skip
+            bound += max(most, 0.0)
+        if most < 0.0:
+            bound, count, etas = lego.pairs(
+                T, X, index, usable, signs, targets, thresholds, group, rule, squared, eta, kappa, limit,
+                bound, report, start, stop,
+            )  # fmt: skip
+        steps += count
+        total += etas
+    return bound, steps, total
+
+
+@compiled
+def _step(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    signs: NDArray[np.int8],
+    targets: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    group: int,
+    rule: int,
+    squared: bool,
+    eta: float,
+    kappa: float,
+    room: float,
+    report: Report,
+    start: int,
+    stop: int,
+    worst: float,
+    work: tuple[Matrix, ...],
+) -> tuple[float, int, float]:
+    """One blocked step over some pairs of a block.
+
+    Parameters
+    ----------
+    room : how much may be added to an entry of T.
+
+    Returns
+    -------
+    tuple of float, int and float
+        What no entry has grown by more than, -1 with T untouched where the pairs have to be learned sequentially; how
+        many pairs changed the map, and the sum of their step sizes.
+    """
+    m, degenerate = stop - start, report[4]
+    Z, V, U, SU, K = work[0][:m], work[1][:m], work[2], work[3], work[4][: m * m].reshape(m, m)
+    change, C, Y = work[5], work[6], work[7]
+    for t in range(m):
+        n, z = start + t, Z[t]
+        degenerate[n] = False
+        if usable[n]:
+            degenerate[n] = difference(X, index[n], z)
+        else:
+            for i in range(len(z)):
+                z[i] = 0
+    np.dot(Z, T, V)
+    np.dot(V, V.T, K)
+    rows = np.empty(m, np.int64)
+    count, total, width = recursion(
+        K,
+        usable,
+        signs,
+        targets,
+        thresholds,
+        group,
+        rule,
+        squared,
+        eta,
+        kappa,
+        worst,
+        C,
+        Y,
+        rows,
+        report,
+        start,
+    )
+    if count <= 0:
+        return float(count), 0, 0.0
+    for a in range(count):
+        if rows[a] != a:
+            v, other = V[a], V[rows[a]]
+            for i in range(len(v)):
+                v[i] = other[i]
+    V, U, SU = V[:count], U[:count], SU[:count]
+    S = np.dot(_packed(C, rows, count, T).T, _packed(Y, rows, count, T))
+    np.dot(V, T.T, U)
+    np.dot(S, U, SU)
+    np.dot(SU.T, V, change)
+    size = 0.0
+    for a in range(count):
+        size += square(SU[a])
+    most = np.sqrt(size * width)
+    if not most < room:
+        return -1.0, 0, 0.0
+    if not _add(T, change):
+        for n in range(start, stop):
+            report[1][n], report[2][n] = False, False
+        return 0.0, 0, 0.0
+    return most, count, total
+
+
+@compiled
+def _packed(rows_of: Matrix, rows: NDArray[np.int64], count: int, T: Matrix) -> Matrix:
+    """The first rows of a lower triangular matrix, at the columns that count, in T's type."""
+    found = np.zeros((count, count), T.dtype)
+    for a in range(count):
+        for b in range(a + 1):
+            found[a, b] = rows_of[a, rows[b]]
+    return found
+
+
+@compiled
+def _add(T: Matrix, change: Matrix) -> bool:
+    """T += change; returns whether any entry is another one now."""
+    changed = False
+    for j in range(len(T)):
+        t, c = T[j], change[j]
+        if changed:
+            for i in range(len(T)):
+                t[i] += c[i]
+        else:
+            for i in range(len(T)):
+                after = t[i] + c[i]
+                changed |= after != t[i]
+                t[i] = after
+    return changed
+
+
+@compiled
+def recursion(
+    K: Matrix,
+    usable: Flags,
+    signs: NDArray[np.int8],
+    targets: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    group: int,
+    rule: int,
+    squared: bool,
+    eta: float,
+    kappa: float,
+    worst: float,
+    C: Matrix,
+    Y: Matrix,
+    rows: NDArray[np.int64],
+    report: Report,
+    start: int,
+) -> tuple[int, float, float]:
+    """The scalars of a whole block, from its Gram matrix alone.
+
+    Row a of Y, of the a-th pair t that changes the map, holds two things that never meet: y_t up to column t, and
+    behind it the row k of Z A_t Z', of which an entry has done its work as soon as its pair is reached.
+
+    Parameters
+    ----------
+    K : (m, m) V V' before the block, of the model's type.
+    worst : largest loss of digits to accept, as the ratio of what a squared distance is added up from to what it is.
+    C, Y : float64, at least (m, m), filled as far as column t with alpha_t c_t and y_t.
+    rows : (m,) filled with the pairs that change the map.
+    report : outcome arrays of the whole block; `degenerate` is read, the others are written.
+    start : which of its pairs is the first here.
+
+    Returns
+    -------
+    tuple of int, float and float
+        How many pairs change the map, -1 when the block needs the sequential loop (too many digits lost, or a
+        number that is not finite); the sum of their step sizes; and the sum of all squared distances before.
+    """
+    mistake, utilised, clipped, rejected, _, loss = report
+    m = len(K)
+    # Squared distances under the map so far, the sums of what they were added up from, and lengths before the block.
+    now, parts, lengths = np.empty(m), np.empty(m), np.empty(m)
+    beta, p, q = np.empty(m), np.empty(m), np.empty(m)
+    width = 0.0
+    for t in range(m):
+        now[t] = max(float(K[t, t]), 0.0)
+        parts[t], lengths[t] = now[t], np.sqrt(now[t])
+        width += now[t]
+    count, total = 0, 0.0
+    for t in range(m):
+        n = start + t
+        mistake[n], loss[n] = -1, 0.0
+        utilised[n], clipped[n], rejected[n] = False, False, not usable[n]
+        if not usable[n]:
+            continue
+        found, gap = now[t], now[t] - targets[n]
+        if not (parts[t] <= worst * found and np.isfinite(gap * gap)):
+            return -1, 0.0, 0.0
+        if group == 1:
+            mistake[n] = verdict(signs[n], found, thresholds[n])
+        elif t % 2 == 0 and usable[n + 1]:
+            if not parts[t + 1] <= worst * now[t + 1]:
+                return -1, 0.0, 0.0
+            mistake[n] = 1 if found >= now[t + 1] else 0
+        loss[n], active = judge(signs[n], squared, found, targets[n])
+        if not active or found < TINY:
+            continue
+        alpha, eta_t, cut = step_size(rule, eta, kappa, found, targets[n])
+        if not np.isfinite(alpha):
+            return -1, 0.0, 0.0
+        if alpha == 0.0:
+            continue
+        c, y = C[count], Y[count]
+        for s in range(m):
+            c[s], y[s] = 0.0, (0.0 if s < t else float(K[t, s]))
+        c[t], y[t] = 1.0, 1.0
+        for a in range(count):
+            p[a], q[a] = Y[a, t], beta[a] * Y[a, t]
+            Y[a, t] = 0.0
+        # Four at a time: each of these loops is short.
+        whole = count - count % 4
+        for a in range(0, whole, 4):
+            c0, c1, c2, c3 = C[a], C[a + 1], C[a + 2], C[a + 3]
+            y0, y1, y2, y3 = Y[a], Y[a + 1], Y[a + 2], Y[a + 3]
+            p0, p1, p2, p3 = p[a], p[a + 1], p[a + 2], p[a + 3]
+            q0, q1, q2, q3 = q[a], q[a + 1], q[a + 2], q[a + 3]
+            for s in range(rows[a + 3] + 1):
+                c[s] += (p0 * c0[s] + p1 * c1[s]) + (p2 * c2[s] + p3 * c3[s])
+            for s in range(m):
+                y[s] += (q0 * y0[s] + q1 * y1[s]) + (q2 * y2[s] + q3 * y3[s])
+        for a in range(whole, count):
+            c0, y0, p0, q0 = C[a], Y[a], p[a], q[a]
+            for s in range(m):
+                c[s] += p0 * c0[s]
+                y[s] += q0 * y0[s]
+        one, two = 0.0, 0.0
+        for s in range(t + 1):
+            one += abs(c[s]) * lengths[s]
+            two += abs(y[s]) * lengths[s]
+            c[s] *= alpha
+        if not (one * one <= worst * found and two * lengths[t] <= worst * found):
+            return -1, 0.0, 0.0
+        # (rho - 1) / found, because sqrt(rho) = 1 + alpha found.
+        beta[count], rows[count] = alpha * (2.0 + alpha * found), t
+        b = beta[count]
+        for s in range(t + 1, m):
+            part = b * y[s] * y[s]
+            now[s] += part
+            parts[s] += abs(part)
+        count += 1
+        total += eta_t
+        utilised[n], clipped[n] = True, cut
+    return count, total, width
+
+
+_kept = threading.local()
+
+
+def _work(d: int, m: int, dtype: np.dtype[Any]) -> tuple[Matrix, ...]:
+    """Z, V, V G_0, S V G_0 (m, d), V V' (m * m,), what is added to T (d, d), and float64 C and Y (m, m).
+
+    Fresh pages cost as much as a small product, so every thread keeps the arrays of its last shape.
+    """
+    key = (d, m, dtype)
+    if getattr(_kept, "key", None) != key:
+        made = [np.empty((m, d), dtype) for _ in range(4)] + [np.empty(m * m, dtype), np.empty((d, d), dtype)]
+        _kept.key, _kept.arrays = key, (*made, np.empty((m, m + 8)), np.empty((m, m + 8)))
+    arrays: tuple[Matrix, ...] = _kept.arrays
+    return arrays

@@ -1,0 +1,278 @@
+"""The compiled loops of OASIS: W <- W + tau x v^T with v = x+ - x-.
+
+One triplet after the other, an active step is kept for the next sweep over W, which takes it row by row on the way
+to the next product: one pass over memory for a triplet. Rows with x_i = 0 are left out, and where v is sparse only
+the entries that x and v meet are visited. The pieces of the blocked way (`learners.kernels.oasis_blocked`) follow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.bilinear import SCATTER, direction, filled, total
+from learners.kernels.compiled import compiled
+from learners.kernels.opml import Flags, Matrix, Report, largest
+
+#: A step this many times the rounding of the largest entry changes that entry for certain.
+ROUNDING: Final = 4.0
+
+
+@compiled
+def _sweep(
+    W: Matrix, due: bool, px: Matrix, pv: Matrix, tau: float, wanted: bool, x: Matrix, p: Matrix
+) -> None:
+    """Take the step tau px pv^T if it is due; fill p = W^T x if it is wanted."""
+    d = W.shape[0]
+    if wanted:
+        p[:] = 0
+    for i in range(d):
+        if due and px[i] != 0:
+            f, g = W.dtype.type(tau * px[i]), W.dtype.type(0.0)
+            if wanted:
+                g = x[i]
+            for j in range(d):
+                w = W[i, j] + f * pv[j]
+                W[i, j] = w
+                p[j] += g * w
+        elif wanted and x[i] != 0:
+            g = x[i]
+            for j in range(d):
+                p[j] += g * W[i, j]
+
+
+@compiled
+def _meet(W: Matrix, x: Matrix, v: Matrix, columns: NDArray[np.int64], tau: float) -> float:
+    """x^T W v over the entries where both are non-zero; with tau > 0 the step is taken there instead."""
+    margin = 0.0
+    for i in range(len(x)):
+        if x[i] == 0:
+            continue
+        f, part = W.dtype.type(tau * x[i]), 0.0
+        for j in columns:
+            if tau > 0.0:
+                W[i, j] += f * v[j]
+            else:
+                part += float(W[i, j]) * float(v[j])
+        margin += float(x[i]) * part
+    return margin
+
+
+@compiled
+def _changes(W: Matrix, x: Matrix, v: Matrix, tau: float) -> bool:
+    """Whether the step is more than rounding in any entry; most steps show it in the first that is looked at."""
+    i, j = 0, 0
+    for k in range(len(x)):
+        if abs(x[k]) > abs(x[i]):
+            i = k
+        if abs(v[k]) > abs(v[j]):
+            j = k
+    if W[i, j] + W.dtype.type(tau * x[i]) * v[j] != W[i, j]:
+        return True
+    for i in range(len(x)):
+        f = W.dtype.type(tau * x[i])
+        for j in range(len(x)):
+            if W[i, j] + f * v[j] != W[i, j]:
+                return True
+    return False
+
+
+@compiled
+def triplets(
+    W: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    aggressiveness: float,
+    limit: float,
+    bound: float,
+    report: Report,
+) -> float:
+    """OASIS, one triplet after the other.
+
+    Parameters
+    ----------
+    W : (d, d), changed in place.
+    X : (n, d) vectors, of W's type.
+    index : (m, 3) rows of X: anchor, positive, negative.
+    usable : (m,) false where a vector is not finite.
+    aggressiveness : largest tau.
+    limit : entries below it are safely numbers of W's type. A step that might go beyond is rejected.
+    bound : at least the largest absolute entry of W; negative where unknown.
+    report : outcome arrays of length m.
+
+    Returns
+    -------
+    float
+        The bound to pass next time.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    d = len(W)
+    v, pv, p = np.empty(d, W.dtype), np.empty(d, W.dtype), np.empty(d, W.dtype)
+    columns, work = np.empty(d + 1, np.int64), np.empty(d)
+    due, px, step = False, p, 0.0
+    if bound < 0.0:
+        bound = largest(W)
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        xx, vv, flat = direction(X, index[t], v, work)
+        if flat:
+            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            continue
+        x = X[index[t, 0]]
+        count = filled(v, columns)
+        sparse = count * SCATTER < d
+        if due or not sparse:
+            _sweep(W, due, px, pv, step, not sparse, x, p)
+            due = False
+        margin = _meet(W, x, v, columns[:count], 0.0) if sparse else total(p, v, work)
+        hinge = 1.0 - margin
+        if not np.isfinite(hinge):
+            continue
+        if hinge > 0.0:
+            tau = min(aggressiveness, hinge / xx / vv)
+            most = tau * np.sqrt(xx) * np.sqrt(vv)
+            if not bound + most < limit:
+                bound = largest(W)
+                if not bound + most < limit:
+                    continue
+            if most > ROUNDING * np.finfo(W.dtype).eps * d * bound or _changes(W, x, v, tau):
+                bound += most
+                utilised[t] = True
+                if sparse:
+                    _meet(W, x, v, columns[:count], tau)
+                else:
+                    due, px, step = True, x, tau
+                    v, pv = pv, v
+        rejected[t] = False
+        mistake[t] = 1 if margin <= 0.0 else 0
+        loss[t] = max(hinge, 0.0)
+    _sweep(W, due, px, pv, step, False, px, p)
+    return bound
+
+
+@compiled
+def gather(
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    V: Matrix,
+    rows: NDArray[np.int32],
+    local: NDArray[np.int32],
+    squares: NDArray[np.float64],
+    degenerate: Flags,
+) -> tuple[int, int]:
+    """Fill V (m, d) with the directions v, and number the distinct anchors: `local` (m,) points into `rows`.
+
+    Parameters
+    ----------
+    squares : (m, 2) becomes x.x and v.v. Nothing is set for a triplet that cannot be used, and its v is zero.
+
+    Returns
+    -------
+    tuple of int and int
+        How many anchors there are, and how many entries of theirs are not zero.
+    """
+    count, entries = 0, 0
+    work = np.empty(V.shape[1])
+    for t in range(len(index)):
+        degenerate[t], local[t] = False, 0
+        if not usable[t]:
+            V[t] = 0
+            continue
+        squares[t, 0], squares[t, 1], degenerate[t] = direction(X, index[t], V[t], work)
+        k = count - 1
+        while k >= 0 and rows[k] != index[t, 0]:
+            k -= 1
+        if k < 0:
+            rows[count] = index[t, 0]
+            k = count
+            count += 1
+            for value in X[index[t, 0]]:
+                entries += 1 if value != 0 else 0
+        local[t] = k
+    return count, entries
+
+
+@compiled
+def recursion(
+    U: Matrix,
+    V: Matrix,
+    G: Matrix,
+    K: Matrix,
+    local: NDArray[np.int32],
+    squares: NDArray[np.float64],
+    usable: Flags,
+    aggressiveness: float,
+    limit: float,
+    bound: float,
+    tau: NDArray[np.float64],
+    report: Report,
+) -> float:
+    """The scalars of a whole block, from products alone.
+
+    W_t = W_0 + sum tau_i x_i v_i^T, so x_t^T W_t v_t = x_t^T W_0 v_t + sum tau_i (x_i . x_t) (v_i . v_t).
+
+    Parameters
+    ----------
+    U : (k, d) W_0^T x of every distinct anchor.
+    V : (m, d) directions.
+    G, K : (k, k) and (m, m) inner products of the anchors and of the directions.
+    tau : (m,) becomes the steps, 0 where there is none.
+    report : outcome arrays; `degenerate` is read, the others are written.
+
+    Returns
+    -------
+    float
+        The bound of W's entries afterwards; -1 when the block needs the sequential loop: a number is not finite, or
+        a step is no more than rounding.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    n = len(usable)
+    active, work = np.empty(n, np.int64), np.empty(V.shape[1])
+    count = 0
+    least = ROUNDING * np.finfo(V.dtype).eps * V.shape[1]
+    for t in range(n):
+        mistake[t], loss[t], tau[t] = -1, 0.0, 0.0
+        utilised[t], clipped[t], rejected[t] = False, False, not usable[t]
+        if not usable[t]:
+            continue
+        if degenerate[t]:
+            mistake[t], loss[t] = 1, 1.0
+            continue
+        a = local[t]
+        margin = total(U[a], V[t], work)
+        for c in range(count):
+            i = active[c]
+            margin += tau[i] * (float(G[a, local[i]]) * float(K[t, i]))
+        hinge = 1.0 - margin
+        if not np.isfinite(hinge):
+            return -1.0
+        if hinge > 0.0:
+            tau[t] = min(aggressiveness, hinge / squares[t, 0] / squares[t, 1])
+            most = tau[t] * np.sqrt(squares[t, 0]) * np.sqrt(squares[t, 1])
+            bound += most
+            if not (bound < limit and most > least * bound):
+                return -1.0
+            active[count] = t
+            count += 1
+            utilised[t] = True
+        mistake[t] = 1 if margin <= 0.0 else 0
+        loss[t] = max(hinge, 0.0)
+    return bound
+
+
+@compiled
+def collect(V: Matrix, local: NDArray[np.int32], tau: NDArray[np.float64], R: Matrix) -> None:
+    """Sum of tau_t v_t over the triplets of each anchor."""
+    R[:] = 0
+    for t in range(len(local)):
+        if tau[t] > 0.0:
+            f, r, v = V.dtype.type(tau[t]), R[local[t]], V[t]
+            for j in range(len(v)):
+                r[j] += f * v[j]

@@ -1,0 +1,167 @@
+"""The compiled loop of OMKS. The support set lies in columns, so that products with all of it run over rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+from learners.kernels.modalities import Vector, Whole, charge
+from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+
+LINEAR: Final = 0
+RBF: Final = 1
+OLDEST: Final = 0
+SMALLEST: Final = 1
+
+#: Anchors, positives and negatives (D, B), and tau (experts, B).
+Support = tuple[Matrix, Matrix, Matrix, Matrix]
+
+
+@compiled
+def _pair(x: Matrix, y: Matrix) -> tuple[float, float, float, float]:
+    """x.x, y.y, x.y and |x - y|^2."""
+    xx, yy, xy, apart = 0.0, 0.0, 0.0, 0.0
+    for j in range(len(x)):
+        s, t = float(x[j]), float(y[j])
+        xx += s * s
+        yy += t * t
+        xy += s * t
+        apart += (s - t) * (s - t)
+    return xx, yy, xy, apart
+
+
+@compiled
+def _against(kind: int, rate: float, Z: Matrix, x: Matrix, lo: int, count: int, k: Vector) -> None:
+    """k = the kernel of x with each of the first columns of Z, from row `lo` on."""
+    for s in range(count):
+        k[s] = 0.0
+    if kind == LINEAR:
+        for j in range(len(x)):
+            row, value = Z[lo + j], float(x[j])
+            for s in range(count):
+                k[s] += value * float(row[s])
+    else:
+        for j in range(len(x)):
+            row, value = Z[lo + j], float(x[j])
+            for s in range(count):
+                apart = value - float(row[s])
+                k[s] += apart * apart
+        for s in range(count):
+            k[s] = np.exp(-rate * k[s])
+
+
+@compiled
+def _place(tau: Matrix, count: int, newest: int, drop: int) -> int:
+    """Where the next triplet goes."""
+    budget = tau.shape[1]
+    if count < budget:
+        return count
+    if drop == OLDEST:
+        return int((newest + 1) % budget)
+    found, least = 0, np.inf
+    for s in range(budget):
+        total = 0.0
+        for e in range(len(tau)):
+            total += float(tau[e, s])
+        if total < least:
+            found, least = s, total
+    return found
+
+
+@compiled
+def triplets(
+    support: Support,
+    counts: Whole,
+    starts: Whole,
+    modes: Whole,
+    kinds: Whole,
+    rates: Vector,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    aggressiveness: float,
+    beta: float,
+    most: int,
+    drop: int,
+    behind: Whole,
+    theta: Vector,
+    report: Report,
+) -> None:
+    """OMKS, one triplet after the other.
+
+    Parameters
+    ----------
+    support : changed in place.
+    counts : (2,) triplets in the support set, and the column of the newest.
+    starts : (m + 1,) where each modality begins in a vector.
+    modes, kinds, rates : (e,) of each expert its modality, LINEAR or RBF, and the factor of -|x - y|^2 in RBF.
+    X : (n, D) vectors, of the support set's type.
+    index, usable : as in `learners.kernels.opml.triplets`.
+    aggressiveness : the largest tau.
+    beta, most, behind, theta : of the experts, see `learners.kernels.modalities`.
+    drop : which triplet goes when the support set is full, OLDEST or SMALLEST.
+    report : outcome arrays.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    A, P, N, tau = support
+    experts, budget = tau.shape
+    ka, near_p, near_n = np.empty(budget), np.empty(budget), np.empty(budget)
+    far_p, far_n = np.empty(budget), np.empty(budget)
+    taus = np.empty(experts)
+    wrong = np.empty(experts, np.bool_)
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
+        margin, total, none, grows = 0.0, 0.0, True, False
+        count = counts[0]
+        for e in range(experts):
+            lo, hi = starts[modes[e]], starts[modes[e] + 1]
+            kind, rate = kinds[e], rates[e]
+            xx, yy, xy, to_y = _pair(x[lo:hi], y[lo:hi])
+            _, zz, xz, to_z = _pair(x[lo:hi], z[lo:hi])
+            _, _, _, apart = _pair(y[lo:hi], z[lo:hi])
+            same = apart <= max(NO_DIFFERENCE * max(yy, zz), TINY)
+            if kind == LINEAR:
+                near, far, square = xy, xz, xx * apart
+                same |= xx <= TINY
+            else:
+                near, far, square = np.exp(-rate * to_y), np.exp(-rate * to_z), -2.0 * np.expm1(-rate * apart)
+            none &= same
+            _against(kind, rate, A, x[lo:hi], lo, count, ka)
+            _against(kind, rate, P, y[lo:hi], lo, count, near_p)
+            _against(kind, rate, N, y[lo:hi], lo, count, near_n)
+            _against(kind, rate, P, z[lo:hi], lo, count, far_p)
+            _against(kind, rate, N, z[lo:hi], lo, count, far_n)
+            for s in range(count):
+                weight = float(tau[e, s]) * ka[s]
+                near += weight * (near_p[s] - near_n[s])
+                far += weight * (far_p[s] - far_n[s])
+            hinge = 1.0 - near + far
+            wrong[e] = near <= far
+            margin += theta[e] * (near - far)
+            total += theta[e] * max(hinge, 0.0)
+            taus[e] = (
+                min(aggressiveness, hinge / square) if hinge > 0.0 and square > 0.0 and not same else 0.0
+            )
+            grows |= taus[e] > 0.0
+        if not (np.isfinite(margin) and np.isfinite(total)):
+            continue
+        rejected[t], loss[t], mistake[t] = False, total, 1 if margin <= 0.0 else 0
+        if none:
+            degenerate[t] = True
+            continue
+        changed = charge(wrong, behind, most, beta, theta)
+        if grows:
+            s = _place(tau, count, counts[1], drop)
+            counts[0], counts[1] = max(count, s + 1), s
+            for j in range(len(x)):
+                A[j, s], P[j, s], N[j, s] = x[j], y[j], z[j]
+            for e in range(experts):
+                tau[e, s] = taus[e]
+        utilised[t] = changed or grows

@@ -1,0 +1,82 @@
+"""The compiled loop of POLA. Scalars of a step are float64 whatever the model's type."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+from learners.kernels.eigenpair import Work, subtract
+from learners.kernels.opml import Flags, Matrix, Report
+from learners.kernels.psd_matrix import add, difference, square, verdict
+
+
+@compiled
+def pairs(
+    A: Matrix,
+    b: float,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    signs: NDArray[np.int8],
+    group: int,
+    cap: float,
+    limit: float,
+    space: Work,
+    report: Report,
+) -> float:
+    """POLA, one pair after the other.
+
+    Parameters
+    ----------
+    A : (d, d) the matrix; changed in place.
+    b : the threshold.
+    X : (n, d) vectors, of A's type.
+    index, usable, signs, group : see `learners.single.Batch`.
+    cap : largest step size.
+    limit : see `learners.kernels.psd_matrix.add`.
+    space : from `learners.kernels.eigenpair.work`.
+    report : outcome arrays of length m.
+
+    Returns
+    -------
+    float
+        The threshold afterwards.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    d = len(A)
+    z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        other, sign = np.nan, int(signs[t])
+        if group == 2 and t % 2 == 0:
+            difference(X, index[t + 1], z)
+            other = square(A, z, w)
+        zz, flat = difference(X, index[t], z)
+        found = square(A, z, w)
+        lost = max(sign * (found - b) + 1.0, 0.0)
+        if not np.isfinite(zz + lost):
+            continue
+        before = b
+        if lost > 0.0 and not flat:
+            alpha = lost / (zz * zz + 1.0)
+            cut = alpha > cap
+            alpha = min(alpha, cap)
+            if sign > 0:
+                finite, changed = subtract(A, alpha, z, limit, space)
+            else:
+                finite, changed = add(A, alpha, z, limit, w)
+            if not finite:
+                continue
+            b = max(1.0, b + sign * alpha)
+            utilised[t] = changed or b != before
+            clipped[t] = utilised[t] and cut
+        rejected[t], degenerate[t], loss[t] = False, flat, lost
+        if group == 1:
+            mistake[t] = verdict(sign, found, before)
+        elif np.isfinite(other):
+            mistake[t] = 1 if found >= other else 0
+    return b

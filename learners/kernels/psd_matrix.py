@@ -1,0 +1,159 @@
+"""What the kernels share that keep a symmetric positive semi-definite matrix A.
+
+A stays symmetric to the bit: every change adds products of two entries of one vector, and the same numbers are added
+on both sides of the diagonal. So no row has to be told from a column, and nothing has to be symmetrised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from learners.kernels.compiled import compiled
+from learners.kernels.opml import NO_DIFFERENCE, TINY, Matrix
+
+
+@compiled
+def combine(M: Matrix, rows: int, x: Matrix, y: Matrix) -> None:
+    """y = the first rows of M, weighted with x and added up; for a symmetric M and all its rows that is M x."""
+    d = len(y)
+    y[:] = 0
+    whole = rows - rows % 4
+    for j in range(0, whole, 4):
+        t0, t1, t2, t3 = M[j], M[j + 1], M[j + 2], M[j + 3]
+        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+        for i in range(d):
+            y[i] += (x0 * t0[i] + x1 * t1[i]) + (x2 * t2[i] + x3 * t3[i])
+    for j in range(whole, rows):
+        t, one = M[j], x[j]
+        for i in range(d):
+            y[i] += one * t[i]
+
+
+@compiled
+def against(M: Matrix, rows: int, x: Matrix, y: Matrix) -> None:
+    """y = inner products of x with the first rows of M; four at a time, for no sum may be reordered."""
+    d = len(x)
+    zero = x.dtype.type(0)
+    whole = rows - rows % 4
+    for j in range(0, whole, 4):
+        t0, t1, t2, t3 = M[j], M[j + 1], M[j + 2], M[j + 3]
+        a, b, c, e = zero, zero, zero, zero
+        for i in range(d):
+            one = x[i]
+            a += one * t0[i]
+            b += one * t1[i]
+            c += one * t2[i]
+            e += one * t3[i]
+        y[j], y[j + 1], y[j + 2], y[j + 3] = a, b, c, e
+    for j in range(whole, rows):
+        t, a = M[j], zero
+        for i in range(d):
+            a += x[i] * t[i]
+        y[j] = a
+
+
+@compiled
+def dot(x: Matrix, y: Matrix) -> float:
+    """Inner product in float64, as four sums so that one addition need not wait for the other."""
+    a, b, c, e = 0.0, 0.0, 0.0, 0.0
+    d = len(x)
+    whole = d - d % 4
+    for i in range(0, whole, 4):
+        a += float(x[i]) * float(y[i])
+        b += float(x[i + 1]) * float(y[i + 1])
+        c += float(x[i + 2]) * float(y[i + 2])
+        e += float(x[i + 3]) * float(y[i + 3])
+    for i in range(whole, d):
+        a += float(x[i]) * float(y[i])
+    return (a + b) + (c + e)
+
+
+@compiled
+def difference(X: Matrix, rows: Matrix, z: Matrix) -> tuple[float, bool]:
+    """Fill z = u - v; returns |z|^2, and whether that is no difference (then z is zero)."""
+    u, v = X[rows[0]], X[rows[1]]
+    for i in range(len(z)):
+        z[i] = u[i] - v[i]
+    zz = dot(z, z)
+    none = max(NO_DIFFERENCE * max(dot(u, u), dot(v, v)), TINY)
+    if np.isfinite(none) and zz <= none:
+        z[:] = 0
+        return 0.0, True
+    return zz, False
+
+
+@compiled
+def square(A: Matrix, z: Matrix, w: Matrix) -> float:
+    """z'Az; w becomes A z."""
+    combine(A, len(z), z, w)
+    return dot(z, w)
+
+
+@compiled
+def verdict(sign: int, found: float, threshold: float) -> int:
+    """Mistake of a pair: similar and above the threshold, or dissimilar and not above it."""
+    return 1 if (found > threshold) == (sign > 0) else 0
+
+
+@compiled
+def add(A: Matrix, c: float, z: Matrix, limit: float, w: Matrix) -> tuple[bool, bool]:
+    """A += c z z', unless an entry would leave the finite numbers or every entry would stay as it is.
+
+    Parameters
+    ----------
+    c : may be negative, if A stays positive semi-definite; then its largest entries are on the diagonal before and
+        after, and only those have to be looked at.
+    limit : entries below it, in magnitude, are safe.
+    w : (d,) work space.
+
+    Returns
+    -------
+    tuple of bool and bool
+        Whether the result is finite, and whether A changed.
+    """
+    d = len(z)
+    root, sign = np.sqrt(abs(c)), z.dtype.type(1.0 if c > 0.0 else -1.0)
+    changed = False
+    for i in range(d):
+        w[i] = root * float(z[i])
+        before = A[i, i]
+        after = before + sign * w[i] * w[i]
+        if not abs(after) < limit:
+            return False, False
+        changed |= after != before
+    for j in range(d):
+        if changed:
+            break
+        t, x = A[j], sign * w[j]
+        for i in range(d):
+            changed |= t[i] + x * w[i] != t[i]
+    if changed:
+        for j in range(d):
+            t, x = A[j], sign * w[j]
+            for i in range(d):
+                t[i] += x * w[i]
+    return True, changed
+
+
+@compiled
+def deflate(A: Matrix, g: Matrix, h: Matrix, v: Matrix, limit: float) -> tuple[bool, bool]:
+    """A -= g h' + h g' - v v' under the conditions of `add`, with the same results."""
+    d = len(g)
+    changed = False
+    for i in range(d):
+        after = (A[i, i] - (g[i] * h[i] + h[i] * g[i])) + v[i] * v[i]
+        if not abs(after) < limit:
+            return False, False
+        changed |= after != A[i, i]
+    for j in range(d):
+        if changed:
+            break
+        t, x, y, u = A[j], g[j], h[j], v[j]
+        for i in range(d):
+            changed |= (t[i] - (x * h[i] + y * g[i])) + u * v[i] != t[i]
+    if changed:
+        for j in range(d):
+            t, x, y, u = A[j], g[j], h[j], v[j]
+            for i in range(d):
+                t[i] = (t[i] - (x * h[i] + y * g[i])) + u * v[i]
+    return True, changed

@@ -1,0 +1,209 @@
+"""The compiled loops of SOML: W = diag(w), so all that counts of a triplet is g = x (x+ - x-), entry by entry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.bilinear import total
+from learners.kernels.compiled import compiled
+from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from learners.kernels.sors import shrunk
+
+#: Relative length of a difference below which it is none, and absolute length.
+_NONE: Final = NO_DIFFERENCE**0.5
+_LEAST: Final = TINY**0.5
+
+
+@compiled
+def _product(X: Matrix, rows: Matrix, top: float, g: Matrix, work: NDArray[np.float64]) -> bool:
+    """Fill g = x (x+ - x-); returns whether g or x+ - x- vanishes.
+
+    `top` is at least the largest absolute entry of X. With it one entry mostly tells that x+ - x- is no mere
+    rounding, and no norm has to be calculated.
+    """
+    x, y, z = X[rows[0]], X[rows[1]], X[rows[2]]
+    d = len(g)
+    for j in range(d):
+        g[j] = x[j] * (y[j] - z[j])
+    none = max(_NONE * np.sqrt(d) * top, _LEAST)
+    for j in range(d):
+        if g[j] != 0 and abs(float(y[j] - z[j])) > none:
+            return False
+    moves, vv = False, 0.0
+    for j in range(d):
+        moves |= g[j] != 0
+        vv += float(y[j] - z[j]) ** 2
+    none = max(NO_DIFFERENCE * max(total(y, y, work), total(z, z, work)), TINY)
+    return not moves or (np.isfinite(none) and vv <= none)
+
+
+@compiled
+def _fits(values: Matrix, rate: float, g: Matrix, top: float, bound: float, limit: float) -> float:
+    """A bound of |values + rate g|, -1 if it is not below the limit; entries of g are at most 2 top^2."""
+    raised = bound + rate * 2.0 * top * top
+    if raised < limit:
+        return raised
+    largest = 0.0
+    for j in range(len(g)):
+        largest = max(largest, abs(float(values[j])) + rate * abs(float(g[j])))
+    return largest if largest < limit else -1.0
+
+
+@compiled
+def truncated(
+    w: Matrix,
+    waiting: int,
+    eta: float,
+    pull: float,
+    always: bool,
+    top: float,
+    limit: float,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    report: Report,
+) -> int:
+    """SOML-TG, one triplet after the other.
+
+    Parameters
+    ----------
+    w : (d,) as of the last active triplet, changed in place.
+    waiting : thresholds since then, with `always`.
+    eta, pull : step size, and threshold.
+    always : whether a triplet with a closed hinge counts as a threshold, too.
+    top : at least the largest absolute entry of X.
+    limit : entries below it are safely numbers of w's type. A step that might go beyond is rejected.
+    X : (n, d) vectors, of w's type.
+    index : (m, 3) rows of X: anchor, positive, negative.
+    usable : (m,) false where a vector is not finite.
+    report : outcome arrays of length m.
+
+    Returns
+    -------
+    int
+        The thresholds that are waiting now.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    d = len(w)
+    g, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
+    by, ahead = w.dtype.type(pull), w.dtype.type(eta)
+    bound = limit
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        if _product(X, index[t], top, g, work):
+            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            waiting += 1 if always else 0
+            continue
+        current = w
+        if waiting > 0:
+            late, current = w.dtype.type(pull * waiting), made_up
+            for j in range(d):
+                current[j] = shrunk(w[j], late)
+        margin = total(current, g, work)
+        hinge = 1.0 - margin
+        if not np.isfinite(hinge):
+            continue
+        if hinge > 0.0:
+            raised = _fits(w, eta, g, top, bound, limit)
+            if raised < 0.0:
+                continue
+            bound = raised
+            for j in range(d):
+                if shrunk(current[j] + ahead * g[j], by) != w[j]:
+                    utilised[t] = True
+                    break
+            if waiting > 0:
+                w[:] = made_up
+            for j in range(d):
+                w[j] = shrunk(w[j] + ahead * g[j], by)
+            waiting = 0
+        elif always:
+            waiting += 1
+        rejected[t] = False
+        mistake[t] = 1 if margin <= 0.0 else 0
+        loss[t] = max(hinge, 0.0)
+    return waiting
+
+
+@compiled
+def averaged(u: Matrix, rounds: int, centre: float, kappa: float, sparsity: float, w: Matrix) -> None:
+    """Fill w with the minimiser after so many rounds; before the first that is the identity."""
+    d = len(u)
+    if rounds == 0:
+        w[:] = 1
+        return
+    base = w.dtype.type(centre)
+    factor = w.dtype.type(1.0 / (kappa * np.sqrt(float(rounds))))
+    by = w.dtype.type(sparsity * rounds)
+    for j in range(d):
+        w[j] = base - factor * shrunk(u[j], by)
+
+
+@compiled
+def dual_averaging(
+    u: Matrix,
+    rounds: int,
+    centre: float,
+    kappa: float,
+    sparsity: float,
+    top: float,
+    limit: float,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    report: Report,
+) -> int:
+    """SOML-DA, one triplet after the other.
+
+    Parameters
+    ----------
+    u : (d,) sum of the subgradients, changed in place.
+    rounds : triplets so far.
+    centre : entry of the point that the quadratic term pulls to.
+    kappa, sparsity : see `learners.soml.SOMLDA`.
+    top, limit, X, index, usable, report : as for `truncated`.
+
+    Returns
+    -------
+    int
+        The rounds to pass next time.
+    """
+    mistake, utilised, clipped, rejected, degenerate, loss = report
+    g, w, work = np.empty(len(u), u.dtype), np.empty(len(u), u.dtype), np.empty(len(u))
+    bound = limit
+    for t in range(len(index)):
+        mistake[t], loss[t] = -1, 0.0
+        utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
+        if not usable[t]:
+            continue
+        if _product(X, index[t], top, g, work):
+            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            rounds += 1
+            continue
+        averaged(u, rounds, centre, kappa, sparsity, w)
+        margin = total(w, g, work)
+        hinge = 1.0 - margin
+        if not np.isfinite(hinge):
+            continue
+        if hinge > 0.0:
+            raised = _fits(u, 1.0, g, top, bound, limit)
+            if raised < 0.0:
+                continue
+            bound = raised
+            for j in range(len(u)):
+                if u[j] - g[j] != u[j]:
+                    utilised[t] = True
+                    break
+            for j in range(len(u)):
+                u[j] -= g[j]
+        rounds += 1
+        rejected[t] = False
+        mistake[t] = 1 if margin <= 0.0 else 0
+        loss[t] = max(hinge, 0.0)
+    return rounds

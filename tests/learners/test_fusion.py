@@ -1,0 +1,268 @@
+"""One metric over all modalities is that of their vectors side by side; several are what they are alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from learners.fusion import HOWS, Fusion
+from learners.kernels.fusion import leader
+from learners.registry import create
+from learners.warm_up import warm_up
+from streams.errors import BadRecord, SettingsError
+from streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
+from streams.settings import load
+from tests.learners.blocks import singles
+from tests.learners.checks import digest
+from tests.learners.multi import NAMES, features, multi_blocks, tables
+
+SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)
+SCALES = st.sampled_from([1e-4, 1.0, 1e3])
+
+
+def side_by_side(message: ConstraintBlock) -> ConstraintBlock:
+    vectors = np.concatenate([table.vectors for table in message.tables], axis=1)
+    return replace(message, tables=(Table("x", vectors),))
+
+
+def only(message: ConstraintBlock, place: int) -> ConstraintBlock:
+    return replace(message, tables=(message.tables[place],))
+
+
+@given(SIZES, SCALES, st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_euclidean_distance_is_the_same_concatenated_and_added(
+    sizes: list[int], scale: float, seed: int
+) -> None:
+    both = [Fusion("euclidean", how) for how in ("concatenate", "uniform")]
+    message = multi_blocks(seed, sizes, 1, 30, scale)[0]
+    one, other = (learner.learn(message) for learner in both)
+    X = features(message)
+    Y = {name: table[::-1] for name, table in X.items()}
+    distances = [learner.distance(X, Y) for learner in both]
+    np.testing.assert_allclose(distances[0], distances[1], rtol=1e-12)
+    np.testing.assert_array_equal(both[0].transform(X), both[1].transform(X))
+    x = np.concatenate(list(X.values()), axis=1)[message.index].astype(np.float64)
+    near, far = (np.sum((x[:, 0] - x[:, k]) ** 2, axis=1) for k in (1, 2))
+    clear = np.abs(near - far) > 1e-9 * (near + far)
+    np.testing.assert_array_equal(one.mistake[clear], (near >= far)[clear])
+    np.testing.assert_array_equal(other.mistake[clear], (near >= far)[clear])
+
+
+@pytest.mark.parametrize("base", ["opml", "euclidean"])
+def test_one_metric_of_all_is_the_base_on_vectors_side_by_side(base: str) -> None:
+    fused, alone = Fusion(base), create(base)
+    for message in multi_blocks(1, (3, 4, 2)):
+        one, other = fused.learn(message), alone.learn(side_by_side(message))
+        assert all(
+            np.array_equal(getattr(one, n), getattr(other, n))
+            for n in ("mistake", "utilised", "loss", "clipped")
+        )
+    assert digest(fused.learners[""].state()) == digest(alone.state())
+    X = features(message)
+    np.testing.assert_array_equal(
+        fused.transform(X), alone.transform(np.concatenate(list(X.values()), axis=1))
+    )
+    assert fused.weights == {}
+
+
+@pytest.mark.parametrize("how", ["uniform", "best"])
+def test_metrics_of_single_modalities_are_what_they_are_alone(how: str) -> None:
+    fused = Fusion("opml", how, settings={"gamma": 0.01, "kernel": "sequential"})
+    alone = [create("opml", gamma=0.01, kernel="sequential") for _ in range(3)]
+    state: dict[str, Any] = {}
+    for message in multi_blocks(1, (3, 4, 2)):
+        outcomes = fused.learn(message)
+        found = [learner.learn(only(message, place)) for place, learner in enumerate(alone)]
+        np.testing.assert_array_equal(outcomes.utilised, np.any([o.utilised for o in found], axis=0))
+        np.testing.assert_allclose(outcomes.loss, np.mean([o.loss for o in found], axis=0))
+        state = fused.state()
+    for place, learner in enumerate(alone):
+        mine = {n[2:]: value for n, value in state.items() if n.startswith(f"{place}.")}
+        assert digest(mine) == digest(learner.state())
+
+
+def test_the_mistake_of_added_distances_is_that_before_each_step() -> None:
+    fused = Fusion("opml", "uniform", settings={"gamma": 0.05})
+    wrong = 0
+    for single in [one for message in multi_blocks(1, (3, 4, 2)) for one in singles(message)]:
+        x, near, far = ({n: t[[row]] for n, t in features(single).items()} for row in single.index[0])
+        margin = float((fused.distance(x, far) - fused.distance(x, near))[0])
+        outcomes = fused.learn(single)
+        assert abs(margin) < 1e-12 or outcomes.mistake[0] == (margin <= 0.0)
+        wrong += int(outcomes.mistake[0])
+    assert 0 < wrong < 80
+    assert fused.weights == {name: 1.0 / 3.0 for name in NAMES}
+
+
+def test_similarities_are_added() -> None:
+    fused = Fusion("oasis", "uniform", settings={"aggressiveness": 0.5})
+    metrics = [create("oasis", aggressiveness=0.5) for _ in range(2)]
+    for single in [one for message in multi_blocks(1, (3, 4)) for one in singles(message)]:
+        x, near, _ = ({n: t[[row]] for n, t in features(single).items()} for row in single.index[0])
+        margin = 0.0
+        for (name, table), metric in zip(features(single).items(), metrics, strict=True):
+            anchor, others = table[single.index[0, [0, 0]]], table[single.index[0, 1:]]
+            similar, other = metric.similarity(anchor, others)  # type: ignore[attr-defined]
+            margin += float(similar - other)
+            metric.learn(only(single, NAMES.index(name)))
+        outcomes = fused.learn(single)
+        assert abs(margin) < 1e-12 or outcomes.mistake[0] == (margin <= 0.0)
+    wanted = sum(
+        metric.similarity(x[name], near[name])[0]  # type: ignore[attr-defined]
+        for name, metric in zip(NAMES, metrics, strict=False)
+    )
+    assert fused.similarity(x, near)[0] == pytest.approx(wanted)
+
+
+def by_hand(mistakes: NDArray[Any], memory: int) -> list[int]:
+    """Who leads before each constraint."""
+    wrong, seen, chosen = np.zeros(len(mistakes)), 0.0, []
+    for column in mistakes.T:
+        chosen.append(int(np.argmin(wrong)) if seen else 0)
+        keep = 1.0 - 1.0 / memory
+        wrong, seen = keep * wrong + column, keep * seen + 1.0
+    return chosen
+
+
+def test_the_best_modality_speaks() -> None:
+    fused = Fusion("opml", "best", memory=10)
+    alone = [create("opml") for _ in range(3)]
+    heard, mistakes = [], []
+    for message in multi_blocks(7, (2, 3, 1)):
+        mistakes.append([learner.learn(only(message, place)).mistake for place, learner in enumerate(alone)])
+        heard.append(fused.learn(message).mistake)
+    all_mistakes = np.concatenate([np.array(one) for one in mistakes], axis=1)
+    chosen = by_hand(all_mistakes, 10)
+    assert len(set(chosen)) > 1
+    wanted = all_mistakes[chosen, np.arange(all_mistakes.shape[1])]
+    np.testing.assert_array_equal(np.concatenate(heard), wanted)
+
+
+def test_the_best_modality_changes_with_the_stream() -> None:
+    right, wrong = np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [2.0], [1.0]])
+    index = np.tile([0, 1, 2], (50, 1))
+    fused = Fusion("euclidean", "best", memory=20)
+    assert fused.learn(tables([wrong, right], index)).mistake.sum() == 1
+    assert fused.weights == {"shape": 0.0, "colour": 1.0}
+    X = {"shape": np.ones((2, 1)), "colour": np.full((2, 1), 7.0)}
+    assert fused.transform(X).tolist() == [[7.0], [7.0]]
+    outcomes = fused.learn(tables([right, wrong], index))
+    assert outcomes.mistake[0] == 1 and outcomes.mistake[-1] == 0
+    assert list(fused.learners) == ["shape"]
+
+
+def test_the_leader_is_the_first_of_equals_and_has_been_seen() -> None:
+    assert leader(np.array([1.0, 1.0]), np.array([4.0, 4.0])) == 0
+    assert leader(np.array([0.0, 1.0]), np.array([0.0, 4.0])) == 1
+    assert leader(np.zeros(2), np.zeros(2)) == 0
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_pairs_go_to_learners_of_pairs(how: str) -> None:
+    message = replace(
+        multi_blocks(1, (3, 2))[0], kind=Kind.PAIR, index=multi_blocks(1, (3, 2))[0].index[:, :2].copy()
+    )
+    signs = np.where(np.arange(len(message)) % 2, 1, -1).astype(np.int8)
+    fused = Fusion("euclidean", how, settings={"y_similar": 0.1, "y_dissimilar": 2.0})
+    outcomes = fused.learn(replace(message, signs=signs))
+    assert outcomes.counts().seen == len(message)
+    assert (outcomes.mistake == -1).all() == (how == "uniform")
+    rules = replace(message, signs=np.ones(len(message), np.int8), rules=(PREFIX_RULE,))
+    assert Fusion("copml", how).learn(rules).utilised.any()
+    other = Fusion("copml", how).learn(replace(rules, rules=("clicks",)))
+    assert other.ignored.all() and not other.utilised.any()
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_one_bad_modality_rejects_the_row_for_all(how: str) -> None:
+    fused = Fusion("opml", how)
+    message = multi_blocks(1, (3, 2))[0]
+    fused.learn(message)
+    before = digest(fused.state())
+    spoiled = np.full_like(message.tables[1].vectors, np.inf)
+    outcomes = fused.learn(replace(message, tables=(message.tables[0], Table("colour", spoiled))))
+    assert outcomes.rejected.all() and digest(fused.state()) == before
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_what_does_not_fit_is_refused(how: str) -> None:
+    fused = Fusion("opml", how)
+    message = multi_blocks(1, (3, 2))[0]
+    fused.learn(message)
+    before = digest(fused.state())
+    for wrong in (message.tables[:1], (message.tables[0], Table("text", message.tables[1].vectors))):
+        with pytest.raises(BadRecord):
+            fused.learn(replace(message, tables=wrong))
+    with pytest.raises(BadRecord, match="does not learn from pairs"):
+        fused.learn(replace(message, kind=Kind.PAIR))
+    assert digest(fused.state()) == before
+    with pytest.raises(ValueError):
+        fused.transform({"shape": np.zeros((2, 3))})
+    with pytest.raises(ValueError):
+        fused.transform(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_before_the_first_block_the_metric_is_euclidean(how: str) -> None:
+    X = {"shape": np.array([[1.0, 2.0]]), "colour": np.array([[3.0]])}
+    assert Fusion("opml", how).transform(X).tolist() == [[1.0, 2.0, 3.0]]
+    assert Fusion("opml", how).weights == {}
+
+
+def test_settings_are_those_of_the_base() -> None:
+    fused = Fusion("opml", "uniform", settings={"gamma": 0.5, "dtype": "float32"}, scaler="minmax")
+    assert fused.algorithm == "fusion-uniform-opml-1/1"
+    assert fused.accepts == {Kind.TRIPLET} and fused.form is Kind.TRIPLET
+    message = multi_blocks(1, (3, 2))[0]
+    fused.learn(message)
+    assert fused.transform(features(message)).dtype == np.float32
+    assert {learner.scaler for learner in fused.learners.values()} == {"minmax"}  # type: ignore[attr-defined]
+    assert fused.scale(features(message)).shape == (44, 5)
+
+
+def test_the_settings_are_a_table_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "kinstream.toml"
+    file.write_text(
+        '[builders.one-pass]\nkind = "one-pass"\n'
+        '[learners.all]\nkind = "fusion"\nfrom = ["one-pass"]\nbase = "opml"\nhow = "best"\n'
+        "[learners.all.settings]\ngamma = 0.25\n"
+    )
+    section = load(file).learners["all"]
+    fused = create(section.kind, **section.arguments())
+    assert isinstance(fused, Fusion)
+    assert fused.settings == {"gamma": 0.25} and fused.how == "best"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"base": "omlp"}, "base must be one of"),
+        ({"base": "omdml"}, "omdml is one of several"),
+        ({"base": "fusion"}, "fusion is one of several"),
+        ({"how": "worst"}, "how must be one of"),
+        ({"memory": 1}, "memory must be"),
+        ({"settings": {"gama": 1.0}}, "opml has no setting gama"),
+        ({"settings": {"gamma": -1.0}}, "gamma must be"),
+        ({"settings": "gamma"}, "settings must be a table"),
+        ({"scaler": "robust"}, "scaler must be"),
+    ],
+)
+def test_hyper_parameters_are_refused_by_name(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        Fusion(**arguments)
+
+
+def test_warm_up_compiles_the_base() -> None:
+    from learners.kernels import opml
+
+    warm_up("fusion", {"base": "copml"})
+    kernel: Any = opml.pairs
+    assert kernel.signatures
