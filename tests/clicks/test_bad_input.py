@@ -19,7 +19,7 @@ from processors.base import Segmented
 from processors.click_counts import FATES
 from processors.registry import create
 from streams.codec import decode_constraints
-from streams.dead_letter import DETAIL
+from streams.dead_letter import DETAIL, REFUSED, ROWS
 from streams.errors import Reason, SettingsError
 from streams.log import Output
 from streams.records import (
@@ -38,6 +38,7 @@ from streams.records import (
 from streams.refusals import Rows
 from streams.state import to_bytes
 from tests.clicks.stream import (
+    EVENTS,
     LETTERS,
     SPACE,
     Stream,
@@ -208,6 +209,8 @@ def refused(stream: Stream, value: Event | bytes, reason: Reason, rows: Rows) ->
     assert refusals(outputs) == [(reason.value, rows)]
     assert detail(letter)
     assert (letter.topic, letter.key) == (LETTERS, SPACE.encode())
+    place = f"{EVENTS}/0/{stream.offset - 1}"
+    assert dict(letter.headers)[REFUSED].decode() == place
     if isinstance(value, bytes):
         assert letter.value == value
     assert stream.machine.dead[reason.value] == before + 1
@@ -335,7 +338,7 @@ def test_a_list_of_ten_thousand_items_is_refused_and_the_longest_that_may_be_is_
     for value in (long, click_json(items=names, positions=None)):
         outputs = refused(stream, value, Reason.TOO_LARGE, tuple(range(10_000)))
         assert len(outputs) == 1
-        assert dict(outputs[0].headers)["kinstream-dead-rows"] == b"0-9999"
+        assert dict(outputs[0].headers)[ROWS] == b"0-9999"
     outputs = refused(stream, block_of([good("one"), long]), Reason.TOO_LARGE, tuple(range(4, 10_004)))
     assert said(outputs) == expected(kind)
     with pytest.raises(SettingsError, match="max_list"):

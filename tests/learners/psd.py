@@ -31,7 +31,8 @@ class Setup(NamedTuple):
 
     def learn(self, learner: PairLearner, state: State) -> Outcomes:
         """Let a learner in a state learn the pair; A goes into the state, of the learner's type."""
-        learner.restore({"accepted": 0, "A": self.A.astype(learner.dtype)} | state)
+        whole: State = {"accepted": 0, "A": self.A.astype(learner.dtype)}
+        learner.restore(whole | state)
         return learner.learn_pairs(self.pair[:1], self.pair[1:], np.array([self.sign], np.int8))
 
 
@@ -68,7 +69,7 @@ def psd(M: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray((V * np.maximum(e, 0.0)) @ V.T)
 
 
-def is_psd(M: NDArray[Any], tolerance: float = 1e-10) -> bool:
-    """Symmetric to the bit, and without an eigenvalue below rounding."""
+def is_psd(M: NDArray[Any], tolerance: float = 1e-10, size: float = 0.0) -> bool:
+    """Symmetric to the bit, and without an eigenvalue below rounding, of the largest one or of `size`."""
     e = np.linalg.eigvalsh(M.astype(np.float64))
-    return bool((M == M.T).all() and e[0] >= -tolerance * max(e[-1], 1e-300))
+    return bool((M == M.T).all() and e[0] >= -tolerance * max(e[-1], size))

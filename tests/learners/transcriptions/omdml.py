@@ -78,7 +78,7 @@ class Hedged(TripletTranscription):
         rounding = [
             1e-7 * self._peak(name) * (a[name] @ a[name] + b[name] @ b[name]) for name in self.matrices
         ]
-        terms = near + far + np.array(rounding)
+        terms = abs(near) + abs(far) + np.array(rounding)
         size = self.margin + float(self.theta @ terms)
         edges = [_edge(fused, float(self.theta @ terms)), _edge(fused + self.margin, size)]
         for f, term in zip(own, terms, strict=True):
