@@ -21,6 +21,8 @@ log = logging.getLogger("kinstream.cluster")
 
 #: One question to a broker; waiting for a broker that is away repeats it.
 ANSWER_SECONDS: Final = 5.0
+#: Between two questions to a partition that nobody leads at the moment.
+_MOVING_SECONDS: Final = 0.2
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
 _COORDINATOR_LATER: Final = frozenset(
@@ -150,14 +152,24 @@ class Cluster:
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset, and last stable offset (the next one to be written, without open transactions)."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        try:
-            place = TopicPartition(topic, partition)
-            low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
-        except KafkaException as error:
-            raise BrokerUnavailable(f"{topic} partition {partition}: {error.args[0].str()}") from error
-        return int(low), int(high)
+        place = TopicPartition(topic, partition)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
+                return int(low), int(high)
+            except KafkaException as error:
+                # Right after a broker's start, or while a partition moves, nobody leads it for a moment.
+                moving = error.args[0].code() in (
+                    KafkaError.NOT_LEADER_FOR_PARTITION,
+                    KafkaError.LEADER_NOT_AVAILABLE,
+                )
+                if not moving or time.monotonic() >= deadline:
+                    told = f"{topic} partition {partition}: {error.args[0].str()}"
+                    raise BrokerUnavailable(told) from error
+            time.sleep(_MOVING_SECONDS)
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
         """First offset whose record is not older than `time_ms`; None when all are older."""
