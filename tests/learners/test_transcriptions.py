@@ -474,7 +474,8 @@ def test_streams_reach_what_they_are_for() -> None:
             quiet.add(setup.kind)
     assert seen["utilised"] == set(TRANSCRIPTIONS)
     assert seen["degenerate"] >= set(TRANSCRIPTIONS) - {"omdml", "lomdml"}
-    assert seen["clipped"] >= {"itml-online", "pola", "rdml", "mdml", "oasis", "omdml", "lomdml"}
+    # What MDML clips is shown in its own tests: these streams do not go there.
+    assert seen["clipped"] >= {"itml-online", "pola", "rdml", "oasis", "omdml", "lomdml"}
     assert quiet == set(TRANSCRIPTIONS)
 
 
