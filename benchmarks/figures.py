@@ -24,6 +24,7 @@ class Figure:
     ----------
     at_least, at_most : what is asked of the value; both None where it is shown for information only.
     goal : what would be better than asked.
+    published : what a paper reports for the same, on its own hardware.
     facts : what the value was calculated from, for the JSON file.
     """
 
@@ -34,6 +35,7 @@ class Figure:
     at_least: float | None = None
     at_most: float | None = None
     goal: float | None = None
+    published: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -78,15 +80,20 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 def table(figures: Iterable[Figure]) -> Table:
-    """The figures as rows: what, asked, measured, met."""
+    """The figures as rows: what, measured, asked, met; and what papers report, if they do."""
+    figures = list(figures)
+    compared = any(figure.published for figure in figures)
     made = Table(box=None, pad_edge=False)
     for column, side in (("benchmark", "left"), ("figure", "left"), ("measured", "right")):
         made.add_column(column, justify=side, no_wrap=True)  # type: ignore[arg-type]
     made.add_column("required")
     made.add_column("met")
+    if compared:
+        made.add_column("published", justify="right", no_wrap=True)
     for figure in figures:
         met = {None: "", True: "yes", False: "[bold]NO[/bold]"}[figure.met]
-        made.add_row(figure.benchmark, figure.name, figure.measured, figure.requirement, met)
+        row = [figure.benchmark, figure.name, figure.measured, figure.requirement, met]
+        made.add_row(*row, *([figure.published] if compared else []))
     return made
 
 

@@ -214,8 +214,16 @@ def omdml(maps: list[Array], a: list[Array], b: list[Array], beta: float, C: flo
     return active
 
 
-def lomdml(maps: list[Array], a: list[Array], b: list[Array], beta: float, eta: float, margin: float) -> int:
-    """LOMDML: hedged weights, a gradient step on a low-rank map of each modality."""
+def lomdml(
+    maps: list[Array],
+    a: list[Array],
+    b: list[Array],
+    beta: float,
+    eta: float,
+    margin: float,
+    own: bool = True,
+) -> int:
+    """LOMDML: hedged weights, a gradient step on a low-rank map of each modality, if `own` of those that are wrong."""
     theta = np.full(len(maps), 1 / len(maps))
     active = 0
     for t in range(len(a[0])):
@@ -225,7 +233,7 @@ def lomdml(maps: list[Array], a: list[Array], b: list[Array], beta: float, eta: 
             continue
         theta *= beta ** (f > 0)
         for W, x, y, value, (p, q) in zip(maps, a, b, f, mapped, strict=True):
-            if value + 1 > 0:
+            if value + 1 > 0 or not own:
                 u, v = x[t], y[t]
                 step = min(eta, 0.5 / max(float(u @ u), 1e-12))
                 W -= 2 * step * (np.outer(p, u) - np.outer(q, v))

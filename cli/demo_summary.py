@@ -16,6 +16,7 @@ from rich.table import Table
 
 from cli.demo_view import plain_table
 from cli.demos import Demo
+from cli.replay_view import told_error
 from cli.scrape import Numbers
 from processors.closure import Closure
 from replay.held_out import HeldOut, evaluate
@@ -67,7 +68,7 @@ def _errors(result: HeldOut, demo: Demo) -> Table:
     table.caption = demo.caption
     table.title = f"{result.train_rows} rows streamed, error on {result.test_rows} rows never streamed"
     for row in result.rows:
-        table.add_row(row.name, f"{row.error:.4f}", *_cells(row.counts))
+        table.add_row(row.name, told_error(row.error), *_cells(row.counts))
     return table
 
 

@@ -13,6 +13,7 @@ from cli.context import settings_of
 from streams.errors import SettingsError
 
 if TYPE_CHECKING:
+    from replay.held_out import HeldOut
     from replay.run import Request, Result
     from streams.settings import Settings
 
@@ -120,15 +121,15 @@ def replay(
         until_checkpoint=until_checkpoint,
         compare=compare,
     )
-    result = (
+    result, graded = (
         _of_data(request, source, settings, data)
         if request.origin is Origin.DATA
-        else _of_topic(request, settings)
+        else (_of_topic(request, settings), None)
     )
     if as_json:
-        click.echo(json.dumps(as_dict(result, source), indent=2))
+        click.echo(json.dumps(as_dict(result, source, graded), indent=2))
     else:
-        show(result, compare=compare)
+        show(result, graded, compare=compare)
     if compare and not agrees(result):
         ctx.exit(1)
 
@@ -147,11 +148,17 @@ def _of_topic(request: Request, settings: Settings) -> Result:
         cluster.close()
 
 
-def _of_data(request: Request, source: str, settings: Settings, data: dict[str, Any]) -> Result:
+def _of_data(
+    request: Request, source: str, settings: Settings, data: dict[str, Any]
+) -> tuple[Result, HeldOut | None]:
+    """The replay, and what the learned metrics are worth on the rows that were held out, if any were."""
     from cli.produce_labelled import reading
+    from producers.hold_out import held_out_rows, streamed_rows
     from producers.load import BlockSettings
+    from producers.sources import open_source
+    from replay.held_out import grade
     from replay.run import replay_blocks
-    from replay.sources import open_load
+    from replay.sources import FILE_PREFIX, open_load
 
     unusable = {
         "--start": request.start,
@@ -169,7 +176,16 @@ def _of_data(request: Request, source: str, settings: Settings, data: dict[str, 
     blocks = BlockSettings(**{name: data[name] for name in names})
     load = open_load(source, request.space, blocks, data["load_id"], selection, form)
     with _bar(load.rows) as progress:
-        return replay_blocks(request.learners, settings, load.blocks(), progress)
+        result = replay_blocks(request.learners, settings, load.blocks(), progress)
+    if not blocks.hold_out:
+        return result, None
+    rows = source.removeprefix(FILE_PREFIX)
+    train, test = (
+        part(open_source(rows, selection, form), blocks.hold_out, blocks.hold_out_seed)
+        for part in (streamed_rows, held_out_rows)
+    )
+    learned = {name: result.learned.get((name, request.space)) for name in request.learners}
+    return result, grade(learned, train, test)
 
 
 @contextmanager

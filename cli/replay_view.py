@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +13,9 @@ from monitoring.tallies import mistakes, utilised
 from replay.compare import Verdict
 from replay.run import Result
 from streams.records import Counts
+
+if TYPE_CHECKING:
+    from replay.held_out import HeldOut
 
 #: Lines of a table on the terminal; --json has them all.
 MAX_LINES: Final = 50
@@ -25,8 +28,13 @@ def agrees(result: Result) -> bool:
     return Verdict.EQUAL in verdicts and not verdicts & {Verdict.DIFFERS, Verdict.DAMAGED}
 
 
-def as_dict(result: Result, source: str) -> dict[str, Any]:
-    """The result as plain JSON. Ratios are null where there is nothing to divide by."""
+def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[str, Any]:
+    """The result as plain JSON. Ratios are null where there is nothing to divide by.
+
+    Parameters
+    ----------
+    graded : the errors on held-out rows, if some rows were held out.
+    """
     return {
         "source": source,
         "messages": result.messages,
@@ -58,6 +66,13 @@ def as_dict(result: Result, source: str) -> dict[str, Any]:
             }
             for c in result.comparisons
         ],
+        "held_out": graded
+        and {
+            "train_rows": graded.train_rows,
+            "test_rows": graded.test_rows,
+            "neighbours": graded.neighbours,
+            "errors": [{"metric": row.name, "error": row.error} for row in graded.rows],
+        },
     }
 
 
@@ -80,7 +95,7 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
         }
 
 
-def show(result: Result, *, compare: bool) -> None:
+def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> None:
     """Print tables and the claim."""
     rows = list(_rows(result))
     header = (
@@ -98,11 +113,23 @@ def show(result: Result, *, compare: bool) -> None:
         if dead:
             told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
             click.echo(f"{agent} refused: {told}")
+    if graded is not None:
+        click.echo()
+        echo_table(
+            ("METRIC", f"{graded.neighbours}-NN ERROR"),
+            [(row.name, told_error(row.error)) for row in graded.rows],
+        )
+        click.echo(f"{graded.train_rows:,} rows streamed, errors on {graded.test_rows:,} rows held out")
     if compare:
         _show_comparisons(result)
     click.echo()
     for sentence in result.claim.sentences:
         click.echo(sentence)
+
+
+def told_error(error: float | None) -> str:
+    """An error as tables show it."""
+    return "-" if error is None else f"{error:.4f}"
 
 
 def _line(row: dict[str, Any]) -> list[str]:

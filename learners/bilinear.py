@@ -63,7 +63,7 @@ class Bilinear(SingleModal):
         left, right = self.scale(X), self.scale(Y)
         if left.shape != right.shape:
             raise ValueError(f"expected two tables of the same shape, got {left.shape} and {right.shape}")
-        return np.asarray(np.einsum("ij,ij->i", self._weighted(left), right))
+        return np.asarray(np.einsum("ij,ij->i", self._begun(left.shape[1])._weighted(left), right))
 
     def similarities(self, X: Rows, Y: Rows) -> Rows:
         """Learned similarity (n, k) of every row of X (n, d) to every row of Y (k, d), raw features.
@@ -76,7 +76,7 @@ class Bilinear(SingleModal):
         left, right = self.scale(X), self.scale(Y)
         if left.shape[1] != right.shape[1]:
             raise ValueError(f"expected tables of the same features, got {left.shape} and {right.shape}")
-        return np.asarray(self._weighted(left) @ right.T)
+        return np.asarray(self._begun(left.shape[1])._weighted(left) @ right.T)
 
     @property
     def map(self) -> Rows:
@@ -115,7 +115,7 @@ class Bilinear(SingleModal):
 
     def _weighted(self, rows: Rows) -> Rows:
         """x^T W of scaled rows (n, d)."""
-        return rows if self._dimension is None else np.asarray(rows @ self.W)
+        return np.asarray(rows @ self.W)
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         self._root = None
@@ -164,7 +164,7 @@ class Diagonal(Bilinear):
         return np.diag(self.w)
 
     def _weighted(self, rows: Rows) -> Rows:
-        return rows if self._dimension is None else rows * self.w
+        return rows * self.w
 
     def _positive_part(self) -> NDArray[np.float64]:
         w = self.w.astype(np.float64)

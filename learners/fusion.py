@@ -34,7 +34,8 @@ class Fusion:
     - "uniform" learns a metric of each modality by itself; squared distances are added, sum_i d_i(x_i, y_i). Of
       learners of a similarity, similarities are added.
     - "best" learns a metric of each modality by itself and measures with one of them: that with the lowest share of
-      mistakes so far, in which a constraint that lies k constraints back weighs (1 - 1 / memory)^k.
+      mistakes so far, in which a constraint that lies k constraints back weighs (1 - 1 / memory)^k. It begins with
+      the first modality.
 
     The mistake of a triplet is that of the fused measure before the update. With "best" it is the mistake of the
     modality that led until then. A pair has no fused threshold with "uniform", so its mistake is undefined. A
@@ -64,9 +65,11 @@ class Fusion:
     The sources pick the best modality by its precision in retrieval over a validation set. A stream has none, so the
     mistakes that are counted anyway take its place; the memory lets the choice follow a stream that changes.
 
-    Cost is that of the base for each metric. "uniform" scores every triplet by metrics that each constraint may
-    change, so constraints go to the base one at a time: some 0.1 ms for each and modality come on top. The other two
-    hand whole blocks over.
+    Cost is that of the base for each metric, and whole blocks are handed over, with one exception: "uniform" scores
+    every triplet of several modalities by metrics that each constraint may change, and no kernel reports the distances
+    that it has found before a step. So for each triplet and modality there is a call of `distance` (or `similarity`)
+    and one of `learn` in Python, which take 0.1 ms; where the map has to be made anew from a matrix ("pola", "rdml"),
+    `distance` is O(d^3), and a triplet of 100 features takes 1.3 ms a modality. Pairs go over whole.
 
     References
     ----------
@@ -187,7 +190,9 @@ class Fusion:
         kept = replace(block, **{name: getattr(block, name)[use] for name in _COLUMNS})
         if block.targets is not None:
             kept = replace(kept, targets=block.targets[use])
-        found = self._one_by_one(kept, parts) if self.how == "uniform" else self._whole(kept, parts)
+        # Of pairs no fused mistake is defined, and one metric's own is the fused one.
+        whole = self.how != "uniform" or kept.kind is Kind.PAIR or len(parts) == 1
+        found = self._whole(kept, parts) if whole else self._one_by_one(kept, parts)
         for name in Outcomes.__dataclass_fields__:
             getattr(outcomes, name)[use] = getattr(found, name)
         return outcomes
@@ -261,8 +266,8 @@ class Fusion:
 
     def _measuring(self, metrics: int) -> list[int]:
         """Which of so many metrics measure."""
-        if self.how == "best" and self._modalities is not None:
-            return [fusion.leader(self._wrong, self._seen)]
+        if self.how == "best":
+            return [fusion.leader(self._wrong, self._seen)] if self._modalities is not None else [0]
         return list(range(metrics))
 
     def _new(self) -> Learner:
@@ -297,10 +302,11 @@ class Fusion:
         found: list[Outcomes] = [
             one.learn(_over(block, part)) for one, part in zip(self._learners, parts, strict=True)
         ]
-        if self.how == "concatenate":
-            (fused,) = found
-            return fused
+        if len(found) == 1 and self.how != "best":
+            return found[0]
         fused = _together(found)
+        if self.how == "uniform":
+            return fused
         chosen = np.empty(len(block), np.intp)
         mistakes = np.array([one.mistake for one in found])
         fusion.follow(mistakes, 1.0 - 1.0 / self.memory, self._wrong, self._seen, chosen)

@@ -20,8 +20,6 @@ from learners.validation import one_of, positive, whole
 from streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf", "polynomial")
-#: Eigenvalues of a kernel matrix up to this share of the largest are nothing.
-_NOTHING: Final = 1e-10
 
 
 class _Targets(Targets):
@@ -45,16 +43,18 @@ class _Targets(Targets):
 class KernelLEGO(TargetLearner):
     r"""LEGO in the feature space phi of a kernel k(x, x') = phi(x).phi(x'), over a basis of stored vectors.
 
-    The metric is A = I + Phi S Phi', Phi the basis points phi(b_1), ... as columns, S symmetric and zero at first. With
-    K the kernels of the basis and, for a pair (u, v), e = e_u - e_v, h = e + S K e, the pair's squared distance is
-    d = e'K h, and the step of `learners.lego.LEGO` becomes
+    The metric is A = I + Phi S Phi', Phi the basis points phi(b_1), ... as columns. Within their span it is that of
+    a map G in orthonormal coordinates, at first the identity; outside of it A stays the identity. With L L' the
+    kernels of the basis, and a = L^-1 (k(u) - k(v)) the coordinates of a pair (u, v), its squared distance is
 
-        S <- S - (1 - rho) / d  h h'
+        d = |G a|^2 + (k(u, u) - 2 k(u, v) + k(v, v) - |a|^2)
 
-    A pair that is to be learned joins the basis with those of its vectors that are not in it yet. The basis never
-    holds more than `budget` points: then pairs of other vectors are scored only, and those of basis points are still
-    learned. So the model is, at every time and to rounding, that of LEGO over exactly the pairs that were utilised;
-    to drop a point would change the metric that the others were learned under.
+    and a pair within the span is learned as by `learners.lego.LEGO`, with a in the place of z. For that a pair's
+    vectors join the basis, unless they, or their difference, lie within the span already.
+
+    The basis never holds more than `budget` points. From then on pairs within the span of a full basis are still
+    learned, and others are scored only. So at every time the model is that of LEGO over exactly the pairs that were
+    utilised; to drop a point would change the metric that the others were learned under.
 
     Losses, targets and mistakes are those of LEGO, with squared distances in feature space.
 
@@ -64,19 +64,20 @@ class KernelLEGO(TargetLearner):
         space. That is of order 1 for "rbf", for which the default is made.
     kernel : "linear", x.x'; "rbf", exp(-|x - x'|^2 / (2 bandwidth^2)); or "polynomial",
         (1 + x.x' / bandwidth^2)^degree.
-    budget : most points of the basis; as many as there are distinct vectors in the pairs to learn from, where that is
-        affordable.
+    budget : most points of the basis. The linear kernel needs no more than there are features, "rbf" as many as there
+        are distinct vectors in the pairs to learn from, where that is affordable.
     bandwidth : in units of scaled features; the root of their number where it is left out, which suits features of
         unit variance.
     degree : of "polynomial", at least 1.
-    loss, targets, y_similar, y_dissimilar : as for `learners.lego.LEGO`.
-    dtype : "float64" or "float32", of the basis and S; sums are float64.
+    loss, targets, y_similar, y_dissimilar : as for `learners.lego.LEGO`; percentiles are those of distances in feature
+        space.
+    dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
     warm_up : distinct vectors before the scaler and targets that are not given are frozen.
 
     Attributes
     ----------
-    basis, S : copies of the basis (m, d), scaled, and of S (m, m).
+    basis, G : copies of the basis (m, d), scaled, and of the map (m, m).
 
     Raises
     ------
@@ -87,10 +88,14 @@ class KernelLEGO(TargetLearner):
     -----
     O(m d + m^2) time for a pair with m points in the basis, O(budget (budget + d)) memory.
 
+    A vector of whose squared length less than 1e-10 lies outside of the span is no new point of the basis, and a pair
+    is within the span where less than 1e-6 of its squared distance lies outside. So all but equal vectors may be
+    scored only.
+
     `distance` is exact for all vectors. `transform` cannot be, except with the linear kernel, for the feature space may
-    have more dimensions than there are numbers: it gives the coordinates in the span of the basis, and behind them the
-    length of the rest. Distances after it are exact where one of the two vectors is in the basis, and otherwise at
-    most too small. While the basis is empty it is the kernel to first order.
+    have more dimensions than there are numbers: it gives G a(x), and behind it the length of what lies outside of the
+    span. Distances after it are exact where one of the two vectors is in the basis, and otherwise at most too small.
+    While the basis is empty it is the kernel to first order.
 
     References
     ----------
@@ -139,25 +144,22 @@ class KernelLEGO(TargetLearner):
         self.budget = whole("budget", budget, 2)
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
         self.degree = whole("degree", degree, 1)
-        # In columns and with room for the whole budget.
-        self._B: NDArray[Any] = np.zeros((0, 0), self.dtype)
-        self._S: NDArray[Any] = np.zeros((0, 0), self.dtype)
+        self._points: kernel_lego.Model = self._room(0, 0)
         self._count = 0
-        self._root: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
     def basis(self) -> Rows:
         """A copy of the basis (m, d), in the order in which its points joined."""
-        return self._B[:, : self._count].T.copy()
+        return self._points[0][:, : self._count].T.copy()
 
     @property
-    def S(self) -> Rows:
-        """A copy of S (m, m)."""
-        return self._S[: self._count, : self._count].copy()
+    def G(self) -> NDArray[np.float64]:
+        """A copy of the map (m, m), of coordinates in the span of the basis."""
+        return self._points[2][: self._count, : self._count].T.copy()
 
     @property
     def map(self) -> Rows:
-        """A map (d, d) of scaled features, for the linear kernel.
+        """A map (k, d) of scaled features, for the linear kernel.
 
         Raises
         ------
@@ -170,7 +172,12 @@ class KernelLEGO(TargetLearner):
             raise ValueError("the map has no dimension yet: learn from a block first")
         if self.kernel != "linear":
             raise SettingsError(f"{self.algorithm} with the {self.kernel} kernel is not a linear map")
-        return np.asarray(self._prepared()[0], self.dtype)
+        within = self._embedded(np.eye(self._dimension, dtype=self.dtype))[:, :-1].T
+        mapped = np.einsum("ij,jk->ik", self.G, within)
+        if len(within) == self._dimension:
+            return np.asarray(mapped, self.dtype)
+        without = np.eye(self._dimension) - np.einsum("ji,jk->ik", within, within)
+        return np.concatenate([mapped, without]).astype(self.dtype)
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
         """Learned squared distances (n,) between the rows of X and those of Y, both (n, d) raw features."""
@@ -178,20 +185,21 @@ class KernelLEGO(TargetLearner):
         if left.shape != right.shape:
             raise ValueError(f"expected two tables of the same shape, got {left.shape} and {right.shape}")
         d = left.shape[1]
-        B = self._B if self._dimension is not None else np.zeros((d, 0), self.dtype)
-        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-        found = kernel_lego.distances(self._form(d), B, self._S, self._count, left, right)
+        points = self._points if self._dimension is not None else self._room(d, 0)
+        found = kernel_lego.distances(self._form(d), points, self._count, _rows(left), _rows(right))
         return found.astype(self.dtype)
 
     def coordinates(self, X: Rows) -> NDArray[np.float64]:
         """Vectors (n, r) whose Euclidean distances are those of the rows of X (n, d), scaled, in feature space."""
-        wide: NDArray[np.float64] = np.ascontiguousarray(X, np.float64)
+        wide: NDArray[np.float64] = np.asarray(X, np.float64)
         if self.kernel == "linear":
             return wide
-        kernel = kernel_lego.against(
-            self._form(wide.shape[1]), np.ascontiguousarray(wide.T), len(wide), wide
-        )[:, :-1]
+        kind, rate, degree = self._form(wide.shape[1])
         with one_blas_thread():
+            if kind == kernel_lego.RBF:
+                kernel = np.exp(-rate * np.array([np.sum((wide - row) ** 2, axis=1) for row in wide]))
+            else:
+                kernel = (1.0 + rate * (wide @ wide.T)) ** degree
             values, vectors = np.linalg.eigh(kernel)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
@@ -200,32 +208,37 @@ class KernelLEGO(TargetLearner):
         rate = 1.0 / (d if self.bandwidth is None else self.bandwidth**2)
         return KERNELS.index(self.kernel), 0.5 * rate if self.kernel == "rbf" else rate, self.degree
 
+    def _room(self, d: int, budget: int) -> kernel_lego.Model:
+        return np.zeros((d, budget), self.dtype), np.zeros((budget, budget)), np.zeros((budget, budget))
+
     def _begin(self, d: int) -> None:
-        self._B = np.zeros((d, self.budget), self.dtype)
-        self._S = np.zeros((self.budget, self.budget), self.dtype)
-        self._count, self._root = 0, None
+        self._points, self._count = self._room(d, self.budget), 0
 
     def _model(self) -> State:
-        return {"basis": self.basis, "S": self.S}
+        return {"basis": self.basis, "G": self.G}
 
     def _restore_model(self, state: State) -> int:
-        basis, S = np.asarray(state["basis"]), np.asarray(state["S"])
+        basis, G = np.require(state["basis"], None, ["C_CONTIGUOUS"]), np.asarray(state["G"])
         if basis.dtype != self.dtype or len(basis) > self.budget:
             raise SettingsError(
                 f"dtype is {self.dtype} and budget {self.budget}, but the state to restore holds {len(basis)} points "
                 f"of {basis.dtype}"
             )
-        self._begin(basis.shape[1])
-        self._count = len(basis)
-        self._B[:, : self._count] = basis.T
-        self._S[: self._count, : self._count] = S
-        return int(basis.shape[1])
+        d: int = basis.shape[1]
+        self._begin(d)
+        form, room = self._form(d), np.empty(self.budget)
+        # The same steps on the same numbers as when they joined.
+        for point in basis:
+            self._count = kernel_lego.join(form, self._points, self._count, point, room)
+        if self._count != len(basis):
+            raise SettingsError(f"the basis of the state to restore is none under this {self.kernel} kernel")
+        self._points[2][: self._count, : self._count] = G.T
+        return d
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         self._count = kernel_lego.pairs(
-            self._form(len(self._B)),
-            self._B,
-            self._S,
+            self._form(batch.X.shape[1]),
+            self._points,
             self._count,
             batch.X,
             batch.index,
@@ -236,10 +249,9 @@ class KernelLEGO(TargetLearner):
             batch.group,
             self.loss == "squared",
             self.eta,
-            limit(self._S.dtype),
+            limit(np.dtype(np.float64)),
             outcomes.report(),
         )
-        self._root = None
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
         form = self._form(points.shape[1])
@@ -252,39 +264,20 @@ class KernelLEGO(TargetLearner):
     def _first_distance(self, z: NDArray[np.float64]) -> float:
         raise NotImplementedError("a kernel takes two vectors, not their difference")
 
+    def _embedded(self, Z: Rows) -> NDArray[np.float64]:
+        """Coordinates (n, m) of scaled vectors in the span, and behind them the length of the rest."""
+        return kernel_lego.embed(self._form(Z.shape[1]), self._points, self._count, _rows(Z))
+
     def _mapped(self, Z: Rows) -> Rows:
-        if self._count == 0 and self.kernel != "linear":
+        if self.kernel == "linear":
+            return np.asarray(Z @ self.map.T)
+        if self._count == 0:
             kind, rate, degree = self._form(Z.shape[1])
             return Z * Z.dtype.type(np.sqrt(rate * (2.0 if kind == kernel_lego.RBF else degree)))
-        root, span = self._prepared()
-        if self.kernel == "linear":
-            return np.asarray(Z @ root.T.astype(self.dtype))
-        values = kernel_lego.against(self._form(Z.shape[1]), self._B, self._count, np.ascontiguousarray(Z))
-        inside = values[:, :-1] @ span.T
-        rest = np.maximum(values[:, -1] - np.einsum("ij,ij->i", inside, inside), 0.0)
-        return np.column_stack([inside @ root.T, np.sqrt(rest)]).astype(self.dtype)
+        found = self._embedded(Z)
+        found[:, :-1] = np.einsum("ij,kj->ik", found[:, :-1], self.G)
+        return found.astype(self.dtype)
 
-    def _prepared(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The root of A in orthonormal coordinates of the basis's span, and what makes them of kernels (r, m).
 
-        For the linear kernel, the root of A itself, and nothing.
-        """
-        if self._root is not None:
-            return self._root
-        basis, S = self.basis.astype(np.float64), self.S.astype(np.float64)
-        with one_blas_thread():
-            if self.kernel == "linear":
-                span, inside = np.zeros((0, 0)), basis
-            else:
-                form = self._form(basis.shape[1])
-                kernel = kernel_lego.against(form, self._B, self._count, np.ascontiguousarray(self.basis))[
-                    :, :-1
-                ]
-                values, vectors = np.linalg.eigh(kernel)
-                kept = values > _NOTHING * values[-1]
-                span = (vectors[:, kept] / np.sqrt(values[kept])).T
-                inside = kernel @ span.T
-            A = np.eye(inside.shape[1]) + inside.T @ S @ inside
-            values, vectors = np.linalg.eigh((A + A.T) / 2.0)
-            self._root = (vectors * np.sqrt(np.maximum(values, 0.0))).T, span
-        return self._root
+def _rows(X: Rows) -> Rows:
+    return np.require(X, None, ["C_CONTIGUOUS"])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
-from learners.kernels import lomdml
+from learners.kernels import lomdml, lomdml_blocked
 from learners.kernels.compiled import limit
 from learners.kernels.threads import one_blas_thread
 from learners.multi_modal import MultiModal
@@ -20,6 +20,7 @@ from streams.errors import SettingsError
 
 INITS: Final = ("orthogonal", "pca", "identity")
 GUARDS: Final = ("clip", "raw")
+KERNELS: Final = ("auto", "sequential", "blocked")
 
 
 class LOMDML(MultiModal):
@@ -61,6 +62,8 @@ class LOMDML(MultiModal):
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see `learners.scaler`.
         The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors before "zscore" and "minmax" are frozen, and for "pca".
+    kernel : "sequential", "blocked", or "auto" by the size of the maps. Both give the same result to rounding, not to
+        the bit.
 
     Raises
     ------
@@ -69,8 +72,9 @@ class LOMDML(MultiModal):
 
     Notes
     -----
-    O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate. There is no
-    blocked way as for OPML: a step is cheap already, and products over blocks gained nothing up to 2048 features.
+    O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate. The blocked way
+    pays where maps are large: below 300 features with 50 rows it is up to a quarter slower, from there on 1.2 to 1.5
+    times as fast, and 1.4 to 2.7 times with as many rows as features (310 and 784).
 
     The paper says neither how the maps begin nor what happens where a modality has fewer features than `rank`.
 
@@ -117,6 +121,7 @@ class LOMDML(MultiModal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        kernel: str = "auto",
     ) -> None:
         super().__init__(beta=beta, margin=margin, dtype=dtype, scaler=scaler, warm_up=warm_up)
         self.rank = whole("rank", rank, 1)
@@ -126,6 +131,7 @@ class LOMDML(MultiModal):
         self.own_hinge = one_of("own_hinge", own_hinge, (True, False))
         self.guard = one_of("guard", guard, GUARDS)
         self.norm_cap = positive("norm_cap", norm_cap)
+        self.kernel = one_of("kernel", kernel, KERNELS)
         self._waits = init == "pca"
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         #: The transposed maps (d, r) of all modalities, one after the other; empty until the warm-up of "pca" is over.
@@ -180,7 +186,10 @@ class LOMDML(MultiModal):
         assert self._modalities is not None
         guarded = self.guard == "clip"
         safe, cap = (lomdml.SAFE, self.norm_cap) if guarded else (np.inf, np.inf)
-        lomdml.triplets(
+        large = len(self._T) >= lomdml_blocked.CROSSOVER * len(self._ranks)
+        blocked = self.kernel == "blocked" or (self.kernel == "auto" and large)
+        learn = lomdml_blocked.triplets if blocked else lomdml.triplets
+        learn(
             self._T,
             self._modalities.starts,
             self._ranks,

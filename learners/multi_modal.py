@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from copy import copy
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class MultiModal(ABC):
     The weights theta are positive and sum to 1. Modality i is multiplied by `beta` for every triplet that it ranks
     wrong while the fused distance is not right by the margin (Hedge). The modalities, their order and their
     dimensions are those of the first block; later blocks are matched by name. A space with one modality works, too.
+    Before the first block, `transform` and `distance` take any, and measure by the model that the learner begins with.
 
     A subclass gives `algorithm` and the abstract methods.
 
@@ -203,11 +205,12 @@ class MultiModal(ABC):
         ValueError
             X has other modalities or shapes.
         """
-        return np.concatenate([self._weighed(i, part) for i, part in enumerate(self._scaled(X))], axis=1)
+        begun = self._begun(X)
+        return np.concatenate([begun._weighed(i, part) for i, part in enumerate(begun._scaled(X))], axis=1)
 
     def scale(self, X: Features) -> Rows:
         """Raw features after the scalers, (n, D): all modalities, one after the other."""
-        return np.concatenate(self._scaled(X), axis=1)
+        return np.concatenate(self._begun(X)._scaled(X), axis=1)
 
     def affine(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
         """For each modality shift and factor (d,) with scaled = (x - shift) * factor, or None where there is none."""
@@ -215,19 +218,21 @@ class MultiModal(ABC):
 
     def distance(self, X: Features, Y: Features) -> Rows:
         """Learned squared distances (n,) between the rows of X and those of Y, as `transform` takes them."""
-        left, right = self._scaled(X), self._scaled(Y)
+        begun = self._begun(X)
+        left, right = begun._scaled(X), begun._scaled(Y)
         if [part.shape for part in left] != [part.shape for part in right]:
             raise ValueError("expected two sets of tables of the same shapes")
         found = np.zeros(len(left[0]), self.dtype)
         for i, (one, other) in enumerate(zip(left, right, strict=True)):
             # The difference is taken before the map: it is exact where vectors are close.
-            moved = self._weighed(i, one - other)
+            moved = begun._weighed(i, one - other)
             found += np.einsum("ij,ij->i", moved, moved)
         return found
 
     @abstractmethod
     def _begin(self, sizes: Sequence[int]) -> None:
-        """Make the model of modalities of these dimensions, before the first constraint."""
+        """Make the model of modalities of these dimensions, before the first constraint, of new arrays: a copy of the
+        learner may call it."""
 
     @abstractmethod
     def _model(self) -> State:
@@ -259,20 +264,35 @@ class MultiModal(ABC):
         return int(fused >= 0.0), max(0.0, fused + self.margin)
 
     def _weighed(self, i: int, Z: Rows) -> Rows:
-        """Scaled vectors of modality i, or differences of such, under sqrt(theta_i) S_i; as they are before the
-        first block."""
-        if self._modalities is None:
-            return Z
+        """Scaled vectors of modality i, or differences of such, under sqrt(theta_i) S_i."""
         return np.asarray(self._mapped(i, Z) * Z.dtype.type(np.sqrt(self._theta[i])))
 
     def _scaled(self, X: Features) -> Parts:
-        tables = named(X, self._modalities)
-        known = self._modalities or Modalities.of(list(tables.items()))
-        parts = known.ordered(tables)
-        scaling = self._scalers or [Scaler() for _ in parts]
+        assert self._modalities is not None
+        parts = self._modalities.ordered(named(X, self._modalities))
         return [
-            np.asarray(one.apply(part).astype(self.dtype)) for one, part in zip(scaling, parts, strict=True)
+            np.asarray(one.apply(part).astype(self.dtype))
+            for one, part in zip(self._scalers, parts, strict=True)
         ]
+
+    def _begun(self, X: Features) -> Self:
+        """This learner; before its first block a copy that has begun with X's modalities, to measure by its first
+        model."""
+        if self._modalities is not None:
+            return self
+        begun = copy(self)
+        begun._open(Modalities.of(list(named(X, None).items())))
+        return begun
+
+    def _open(self, modalities: Modalities) -> None:
+        """Begin with the modalities of the first block."""
+        self._modalities = modalities
+        self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in modalities.pairs]
+        self._behind = np.zeros(len(self.experts), np.int64)
+        self._theta = np.empty(len(self._behind))
+        weigh(self._behind, self.beta, self._theta)
+        self._buffer = Buffer(self.warm_up) if self._waits else None
+        self._begin([size for _, size in modalities.pairs])
 
     def _learn(self, tables: Sequence[tuple[str, Rows]], index: Index, kind: Kind) -> Outcomes:
         if kind not in self.accepts:
@@ -283,13 +303,7 @@ class MultiModal(ABC):
         if len(index) == 0:
             return outcomes
         if self._modalities is None:
-            self._modalities = modalities
-            self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in parts]
-            self._behind = np.zeros(len(self.experts), np.int64)
-            self._theta = np.empty(len(self._behind))
-            weigh(self._behind, self.beta, self._theta)
-            self._buffer = Buffer(self.warm_up) if self._waits else None
-            self._begin([size for _, size in modalities.pairs])
+            self._open(modalities)
         start = self._watch(parts, index, outcomes)
         if start < len(index):
             X = np.empty((len(parts[0]), modalities.starts[-1]), self.dtype)

@@ -60,7 +60,7 @@ class OMDML(MultiModal):
     up to d_i = 100 and a few dozen products O(d_i^2) above. Memory is O(sum_i d_i^2).
 
     A step is taken whether or not C shortened it, so nothing counts as clipped. A constraint whose vectors differ in
-    no modality (a_i = b_i or a_i = -b_i in all) is degenerate.
+    no modality (a_i = b_i or a_i = -b_i in all) is degenerate. Vectors that are equal to twelve digits count as equal.
 
     References
     ----------

@@ -47,7 +47,8 @@ class OMKS(MultiModal):
     ----------
     kernels : "linear", k = x.x', "rbf", k = exp(-|x - x'|^2 / (2 bandwidth^2)), or a list of both; for every modality.
     budget : triplets of the support set at most; cost and memory grow with it.
-    drop : which triplet makes room in a full support set, the "oldest" or that with the "smallest" sum of tau.
+    drop : which triplet makes room in a full support set, the "oldest" or that with the "smallest" sum of tau over
+        the experts. Of several with the same sum, as those have that C cut short, the oldest goes.
     bandwidth : of "rbf", in units of scaled features. Where it is left out, it is the mean distance between the first
         `warm_up` distinct vectors in each modality; constraints until then are neither scored nor learned from.
     beta : factor of an expert's weight for a mistake, in (0, 1). A weight does not fall below 1e-12 of the best one's.
@@ -129,6 +130,8 @@ class OMKS(MultiModal):
         self._support: omks.Support = (self._space(0, 0),) * 4
         #: Triplets in the support set, and the column of the newest.
         self._counts = np.zeros(2, np.int64)
+        #: Of each triplet a number that is larger the younger it is.
+        self._born = np.zeros(0, np.int64)
         self._roots: dict[int, Root] = {}
 
     @property
@@ -145,19 +148,22 @@ class OMKS(MultiModal):
 
     def similarity(self, X: Features, Y: Features) -> Rows:
         """Fused similarities (n,) of the queries X to the rows of Y, as `transform` takes them."""
-        left, right = self._scaled(X), self._scaled(Y)
+        begun = self._begun(X)
+        left, right = begun._scaled(X), begun._scaled(Y)
         if [part.shape for part in left] != [part.shape for part in right]:
             raise ValueError("expected two sets of tables of the same shapes")
         found = np.zeros(len(left[0]))
-        if self._modalities is None:
-            return found
-        for e in range(len(self._theta)):
+        for e, weight in enumerate(begun._theta):
             x, y = (np.asarray(part[e // len(self.kernels)], np.float64) for part in (left, right))
-            A, P, N, tau = self._terms(e)
-            own = np.array([self._kernel(e, x[n : n + 1], y[n : n + 1])[0, 0] for n in range(len(x))])
-            terms = tau * self._kernel(e, x, A) * (self._kernel(e, y, P) - self._kernel(e, y, N))
-            found += self._theta[e] * (own + terms.sum(axis=1))
+            found += weight * begun._similarities(e, x, y)
         return found
+
+    def _similarities(self, e: int, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """S_e (n,) of the rows of x to those of y, scaled vectors of expert e's modality."""
+        A, P, N, tau = self._terms(e)
+        own = np.array([self._kernel(e, x[n : n + 1], y[n : n + 1])[0, 0] for n in range(len(x))])
+        terms = tau * self._kernel(e, x, A) * (self._kernel(e, y, P) - self._kernel(e, y, N))
+        return np.asarray(own + terms.sum(axis=1))
 
     def _space(self, *shape: int) -> Rows:
         return np.zeros(shape, self.dtype)
@@ -166,6 +172,7 @@ class OMKS(MultiModal):
         D, experts = sum(sizes), len(sizes) * len(self.kernels)
         self._support = (*(self._space(D, self.budget) for _ in range(3)), self._space(experts, self.budget))  # type: ignore[assignment]
         self._counts = np.zeros(2, np.int64)
+        self._born = np.zeros(self.budget, np.int64)
         self._bandwidths = np.full(len(sizes), np.nan if self.bandwidth is None else self.bandwidth)
         self._roots = {}
 
@@ -176,7 +183,8 @@ class OMKS(MultiModal):
         count = int(self._counts[0])
         named = zip(("anchors", "positives", "negatives", "tau"), self._support, strict=True)
         state: State = {name: array[:, :count].T.copy() for name, array in named}
-        return state | {"newest": int(self._counts[1]), "bandwidths": self._bandwidths.copy()}
+        state |= {"newest": int(self._counts[1]), "bandwidths": self._bandwidths.copy()}
+        return state if self.drop == "oldest" else state | {"born": self._born[:count].copy()}
 
     def _restore_model(self, state: State) -> None:
         self._begin([size for _, size in self.modalities])
@@ -189,6 +197,7 @@ class OMKS(MultiModal):
                 )
             array[:, : len(found)] = found.T
         self._counts[:] = len(found), int(state["newest"])
+        self._born[: len(found)] = state.get("born", 0)
         self._bandwidths = np.array(state["bandwidths"], np.float64)
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -199,6 +208,7 @@ class OMKS(MultiModal):
         omks.triplets(
             self._support,
             self._counts,
+            self._born,
             self._modalities.starts,
             modes,
             kinds,
@@ -249,8 +259,6 @@ class OMKS(MultiModal):
 
     def _weighed(self, i: int, Z: Rows) -> Rows:
         """The kernels of modality i, one after the other, under the roots of their weights."""
-        if self._modalities is None:
-            return Z
         several = range(i * len(self.kernels), (i + 1) * len(self.kernels))
         mapped = [self._mapped(e, Z) * Z.dtype.type(np.sqrt(self._theta[e])) for e in several]
         return np.concatenate(mapped, axis=1)

@@ -51,14 +51,6 @@ class PsdMatrix(PairLearner):
     def map(self) -> Rows:
         return self._root().copy()
 
-    def transform(self, X: Rows) -> Rows:
-        mapped = super().transform(X)
-        return np.zeros_like(mapped) if self._zero and self._dimension is None else mapped
-
-    def distance(self, X: Rows, Y: Rows) -> Rows:
-        found = super().distance(X, Y)
-        return np.zeros_like(found) if self._zero and self._dimension is None else found
-
     def _first_distance(self, z: NDArray[np.float64]) -> float:
         return 0.0 if self._zero else float(z @ z)
 

@@ -24,6 +24,7 @@ _KINDS: Final = {
     "mahalanobis": "learners.mahalanobis:Mahalanobis",
     "mdml": "learners.mdml:MDML",
     "oasis": "learners.oasis:OASIS",
+    "oahu": "learners.oahu:OAHU",
     "omdl-lr-like": "learners.omdl_lr:OMDLLR",
     "omdml": "learners.omdml:OMDML",
     "omks": "learners.omks:OMKS",

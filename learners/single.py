@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,8 @@ class Batch:
 class SingleModal(ABC):
     """A learner of one modality whose learned squared distance is |M (x - y)|^2 for a map M (k, d).
 
-    A subclass gives `algorithm`, `form`, and the abstract methods. The dimension d is that of the first block.
+    A subclass gives `algorithm`, `form`, and the abstract methods. The dimension d is that of the first block; before
+    it, `transform` and `distance` take any, and measure by the model that the learner begins with.
 
     Parameters
     ----------
@@ -73,6 +75,9 @@ class SingleModal(ABC):
     accepts: ClassVar[frozenset[Kind]]
     form: ClassVar[Kind]
     algorithm: ClassVar[str]
+    #: Whether `_update` takes vectors of a narrower type than the model's as they are, and refuses by itself those that
+    #: are not finite: two passes over a block less.
+    raw: ClassVar[bool] = False
 
     def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
         self.dtype = one_of("dtype", dtype, DTYPES)
@@ -190,7 +195,7 @@ class SingleModal(ABC):
             X is not (n, d).
         """
         scaled = self.scale(X)
-        return scaled if self._dimension is None else self._mapped(scaled)
+        return self._begun(scaled.shape[1])._mapped(scaled)
 
     def scale(self, X: Rows) -> Rows:
         """Raw features (n, d) after the scaler: the space in which the un-learned metric is Euclidean distance.
@@ -216,11 +221,19 @@ class SingleModal(ABC):
             raise ValueError(f"expected two tables of the same shape, got {X.shape} and {Y.shape}")
         # The difference is taken before the map: it is exact where vectors are close.
         moved = self._scaler.apply(X).astype(self.dtype) - self._scaler.apply(Y).astype(self.dtype)
-        if self._dimension is not None:
-            if moved.shape[1:] != (self._dimension,):
-                raise ValueError(f"expected features of shape (n, {self.dimension}), got {X.shape}")
-            moved = self._mapped(moved)
+        if moved.ndim != 2 or moved.shape[1] != (self._dimension or moved.shape[1]):
+            raise ValueError(f"expected features of shape (n, {self.dimension or 'd'}), got {X.shape}")
+        moved = self._begun(moved.shape[1])._mapped(moved)
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    def _begun(self, d: int) -> Self:
+        """This learner; before its first block a copy that has begun with d features, to measure by its first model."""
+        if self._dimension is not None:
+            return self
+        begun = copy(self)
+        begun._begin(d)
+        begun._dimension = d
+        return begun
 
     def _mapped(self, Z: Rows) -> Rows:
         """Scaled vectors, or differences of such, (n, d) under the map."""
@@ -228,7 +241,7 @@ class SingleModal(ABC):
 
     @abstractmethod
     def _begin(self, d: int) -> None:
-        """Make the model of d features, before its first constraint."""
+        """Make the model of d features before its first constraint, in new arrays: a copy of the learner may do so."""
 
     @abstractmethod
     def _model(self) -> State:
@@ -284,9 +297,14 @@ class SingleModal(ABC):
         if start < len(index):
             with np.errstate(all="ignore"):
                 scaled = self._scaler.apply(vectors)
-                X = np.require(scaled, self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+                narrow = self.raw and scaled.dtype == np.float32
+                X = np.require(
+                    scaled, None if narrow else self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
+                )
             rows = slice(start, None)
-            usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
+            usable = np.ones(len(index) - start, np.bool_)
+            if not self.raw:
+                usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
             part = outcomes[rows]
             given = None if targets is None else targets[rows]
             if kind is self.form or self.form is Kind.TRIPLET:

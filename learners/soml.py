@@ -11,7 +11,6 @@ from learners.base import Outcomes, State
 from learners.bilinear import Diagonal
 from learners.kernels import soml
 from learners.kernels.compiled import limit
-from learners.kernels.threads import one_blas_thread
 from learners.scaler import WARM_UP
 from learners.single import Batch, Rows
 from learners.validation import not_negative, one_of, positive
@@ -74,6 +73,7 @@ class SOMLTG(Diagonal):
     """
 
     algorithm: ClassVar[str] = "soml-tg/1"
+    raw: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -122,7 +122,6 @@ class SOMLTG(Diagonal):
             self.eta,
             self.eta * self.sparsity,
             self.always_shrink,
-            reach(batch.X),
             limit(self._w.dtype),
             batch.X,
             batch.index,
@@ -187,6 +186,7 @@ class SOMLDA(Diagonal):
     """
 
     algorithm: ClassVar[str] = "soml-da/1"
+    raw: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -230,20 +230,9 @@ class SOMLDA(Diagonal):
             float(self.centre),
             self.kappa,
             self.sparsity,
-            reach(batch.X),
             limit(self._u.dtype),
             batch.X,
             batch.index,
             batch.usable,
             outcomes.report(),
         )
-
-
-def reach(X: Rows) -> float:
-    """At least the largest absolute entry of a C-contiguous table, NaN where it holds one: the root of all squares.
-
-    A sum of squares costs less than a maximum.
-    """
-    flat = X.reshape(-1)
-    with one_blas_thread(), np.errstate(all="ignore"):
-        return float(np.sqrt(flat @ flat)) * 1.001

@@ -121,15 +121,12 @@ class Targets:
             )
         targets = given.astype(np.float64)
         targets[~(np.isfinite(targets) & (targets >= 0.0))] = np.nan
-        thresholds = np.empty(len(signs))
-        for t, (sign, target) in enumerate(zip(signs.tolist(), targets.tolist(), strict=True)):
-            if target == target:
-                if sign > 0:
-                    self.similar = target
-                else:
-                    self.dissimilar = target
-            thresholds[t] = (self.similar + self.dissimilar) / 2.0
-        return targets, thresholds
+        known = ~np.isnan(targets)
+        similar = _latest(targets, known & (signs > 0), self.similar)
+        dissimilar = _latest(targets, known & (signs < 0), self.dissimilar)
+        if len(targets):
+            self.similar, self.dissimilar = float(similar[-1]), float(dissimilar[-1])
+        return targets, (similar + dissimilar) / 2.0
 
     def state(self) -> State:
         """What is known, and the warm-up's vectors while it lasts."""
@@ -150,3 +147,9 @@ class Targets:
         self._constraints = int(state.get("constraints", 0))
         vectors = np.asarray(state.get("vectors", np.empty((0, 0))))
         self._seen = {blake2b(row.tobytes(), digest_size=_DIGEST).digest(): row.copy() for row in vectors}
+
+
+def _latest(values: Features, at: NDArray[np.bool_], before: float) -> Features:
+    """(m,) the newest of some of the values up to each place, `before` where there was none yet."""
+    places = np.maximum.accumulate(np.where(at, np.arange(len(values)), -1))
+    return np.where(places >= 0, values[places], before)

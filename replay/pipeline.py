@@ -18,6 +18,7 @@ from streams.errors import CheckpointError
 from streams.log import Message, Output
 from streams.machine import Machine, Place
 from streams.records import Control, Counts, Outcome
+from streams.space import Core
 from streams.state import State, to_bytes
 
 
@@ -155,6 +156,14 @@ class AgentReplay:
                     yield Model(
                         self.name, name, partition, space.epoch, space.step, space.status.value, digest
                     )
+
+    def cores(self) -> Iterator[tuple[str, Core | None]]:
+        """Every space of every machine with what it has become, None where it holds nothing."""
+        for machine in self.machines.values():
+            for name in sorted(machine.names()):
+                space = machine.find(name)
+                if space is not None:
+                    yield name, space.core
 
     def counts(self) -> Counter[str]:
         """What the machines counted about their input, all partitions together."""

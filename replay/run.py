@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from learners.base import Learner
 from replay.agents import Agent, followed, open_builder, open_learner
 from replay.claims import Claim, Origin, claim
 from replay.compare import ChainWatch, Comparison, Goal, OffsetWatch, foreign_versions, newest_checkpoints
@@ -53,6 +54,7 @@ class Result:
     ranges : [start, stop) per partition of what was read; empty for a data set.
     outcomes : by (learner, space).
     input : what the machines counted, and dead letters by reason, by agent.
+    learned : the learners themselves by (name, space), of a data set; None where no constraint has reached one.
     """
 
     claim: Claim
@@ -64,6 +66,7 @@ class Result:
     dead: Mapping[str, Mapping[str, int]]
     comparisons: tuple[Comparison, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
+    learned: Mapping[tuple[str, str], Learner | None] = field(default_factory=dict)
 
 
 class Replay:
@@ -300,7 +303,13 @@ def replay_blocks(
 
     messages = _run(pipeline, messages_of(settings, told()))
     said = claim(Origin.DATA, {name: settings.learners[name].follows for name in learners})
-    return _result(pipeline, said, messages, {}, [])
+    learned = {
+        (agent.spec.name, space): core
+        for agent in pipeline.learners
+        for space, core in agent.cores()
+        if core is None or isinstance(core, Learner)
+    }
+    return replace(_result(pipeline, said, messages, {}, []), learned=learned)
 
 
 def _run(pipeline: Pipeline, messages: Iterable[Message]) -> int:

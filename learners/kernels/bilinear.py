@@ -46,16 +46,24 @@ def direction(X: Matrix, rows: Matrix, v: Matrix, work: NDArray[np.float64]) -> 
     x, y, z = X[rows[0]], X[rows[1]], X[rows[2]]
     for j in range(len(v)):
         v[j] = y[j] - z[j]
-    xx, vv = total(x, x, work), total(v, v, work)
-    none = max(NO_DIFFERENCE * max(total(y, y, work), total(z, z, work)), TINY)
+    xx, yy, vv = total(x, x, work), total(y, y, work), total(v, v, work)
+    # |z| <= |y| + |v|, so that z has to be looked at only where v is next to nothing.
+    if vv > 4.0 * NO_DIFFERENCE * (yy + vv) and vv > TINY and xx > TINY:
+        return xx, vv, False
+    none = max(NO_DIFFERENCE * max(yy, total(z, z, work)), TINY)
     return xx, vv, np.isfinite(none) and (vv <= none or xx <= TINY)
 
 
 @compiled
 def filled(v: Matrix, columns: NDArray[np.int64]) -> int:
-    """Begin `columns` (d + 1,) with the places where v is not zero; returns how many those are."""
-    count = 0
-    for j in range(len(v)):
-        columns[count] = j
+    """How many entries of v are not zero. If v is sparse their places are the first of `columns` (d,)."""
+    d, count = len(v), 0
+    for j in range(d):
         count += 1 if v[j] != 0 else 0
+    if count * SCATTER < d:
+        k = 0
+        for j in range(d):
+            if v[j] != 0:
+                columns[k] = j
+                k += 1
     return count

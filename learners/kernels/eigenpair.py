@@ -29,15 +29,18 @@ from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
 from learners.kernels.opml import Matrix
-from learners.kernels.psd_matrix import add, against, combine, deflate, dot
+from learners.kernels.psd_matrix import add, combine, deflate, dot, product
 
 Vector = NDArray[np.float64]
-#: Lanczos vectors (d, d), of which only the rows in use are ever touched; (d,) in A's type four times, in float64
-#: three times.
-Work = tuple[Matrix, Matrix, Matrix, Matrix, Matrix, Vector, Vector, Vector]
+#: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only what is in use is ever touched; then
+#: vectors of A's type, the second one longer than d, and three of float64.
+Work = tuple[Matrix, Matrix, Matrix, Matrix, Matrix, Matrix, Vector, Vector, Vector]
 
-#: Residual of a found pair, and least negative eigenvalue that is one, in roundings of the largest eigenvalue.
-DIGITS: Final = 16.0
+#: Least negative eigenvalue that is one, and residual of a pair that is found, in roundings of the largest eigenvalue.
+LEAST: Final = 16.0
+FOUND: Final = 256.0
+#: Lanczos vectors side by side in one block of columns: inner products with them are sums of rows.
+WIDE: Final = 32
 #: Lanczos steps before the first look at the pair; later ones follow at a share of the steps made.
 FIRST: Final = 4
 SHARE: Final = 8
@@ -46,9 +49,11 @@ _TRIES: Final = 60
 
 def work(d: int, dtype: np.dtype[Any]) -> Work:
     """Work space for matrices (d, d) of a type."""
-    w, h, v, g = (np.empty(d, dtype) for _ in range(4))
+    blocks = -(-d // WIDE)
+    w, v, g = (np.empty(d, dtype) for _ in range(3))
     a, b, s = (np.empty(d) for _ in range(3))
-    return np.empty((d, d), dtype), w, h, v, g, a, b, s
+    columns = np.zeros((blocks, d, WIDE), dtype)
+    return np.empty((d, d), dtype), columns, w, np.empty(blocks * WIDE, dtype), v, g, a, b, s
 
 
 @compiled
@@ -72,12 +77,13 @@ def last_pivot(a: Vector, b: Vector, k: int, mu: float) -> tuple[float, float, f
 
 
 @compiled
-def _orthogonalise(Q: Matrix, k: int, w: Matrix, h: Matrix) -> float:
+def _orthogonalise(Q: Matrix, columns: Matrix, k: int, w: Matrix, h: Matrix) -> float:
     """Take the first k rows of Q out of w; returns |w|. Again where rounding left more than a hundredth."""
     d = len(w)
     length = 0.0
     for _ in range(2):
-        against(Q, k, w, h)
+        for block in range((k + WIDE - 1) // WIDE):
+            combine(columns[block], d, w, h[block * WIDE : (block + 1) * WIDE])
         whole = k - k % 4
         for j in range(0, whole, 4):
             t0, t1, t2, t3 = Q[j], Q[j + 1], Q[j + 2], Q[j + 3]
@@ -109,7 +115,7 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
     tuple of float, float and int
         mu, 0 where the matrix is positive semi-definite; v'A v; how many products with A that took.
     """
-    Q, w, h, v, g, a, b, s = space
+    Q, columns, w, h, v, g, a, b, s = space
     d = len(z)
     eps = 2.220446049250313e-16 if A.itemsize == 8 else 1.1920928955078125e-07
     zz = dot(z, z)
@@ -120,17 +126,20 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
     mu, size, beta, slope, due, k = 0.0, 0.0, 0.0, 1.0, min(FIRST, d), 0
     while True:
         q, before = Q[k], Q[max(k - 1, 0)]
-        combine(A, d, q, w)
+        column, at = columns[k // WIDE], k % WIDE
+        for i in range(d):
+            column[i, at] = q[i]
+        product(A, q, w)
         a[k] = dot(w, q)
         x0, x1 = w.dtype.type(a[k]), w.dtype.type(beta)
         for i in range(d):
             w[i] -= x0 * q[i] + x1 * before[i]
         k += 1
-        beta = _orthogonalise(Q, k, w, h)
+        beta = _orthogonalise(Q, columns, k, w, h)
         size = max(size, a[k - 1] + beta)
         ended = k == d or not beta > 4.0 * eps * size
         if ended or k >= due:
-            floor = DIGITS * eps * size
+            floor, near = LEAST * eps * size, FOUND * eps * size
             # All three are below the root: it grows with k.
             x = max(mu, floor, target - a[0])
             settled, none, ratio = False, False, 0.0
@@ -150,12 +159,12 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
                 if settled:
                     break
                 x += step
-                if not ended and beta * ratio > 4.0 * floor * np.sqrt(slope):
+                if not ended and beta * ratio > 4.0 * near * np.sqrt(slope):
                     break
             mu = x if x > floor else 0.0
             if none or not np.isfinite(x):
                 return (0.0 if none else x), 0.0, k
-            if ended or (settled and beta * ratio <= floor * np.sqrt(slope)):
+            if ended or (settled and beta * ratio <= near * np.sqrt(slope)):
                 break
             due = k + max(1, k // SHARE)
         b[k - 1] = beta
@@ -210,7 +219,7 @@ def subtract(A: Matrix, c: float, z: Matrix, limit: float, space: Work) -> tuple
     tuple of bool and bool
         Whether the result is finite, and whether A changed.
     """
-    _, w, h, v, g, _, _, _ = space
+    _, _, w, h, v, g, _, _, _ = space
     d = len(z)
     mu, gamma, _ = negative_pair(A, c, z, space)
     if mu == 0.0:

@@ -1,7 +1,12 @@
-"""The compiled loop of LEGO under a kernel. The basis lies in columns, so that sums over it run along rows.
+"""The compiled loop of LEGO under a kernel, in coordinates of the span of its basis.
 
-Differences of kernels are taken before they are rounded: (a - b) times a sum where a power is, an exponential of the
-difference where an exponential is. Sums are float64 whatever the model's type.
+With L L' the kernel matrix of the basis, a vector x has the coordinates a(x) = L^-1 k(x), k(x) its kernels with the
+basis points, and what lies outside of the span has the squared length k(x, x) - |a(x)|^2. The coordinates of a
+difference come from the difference of kernels, which is taken before it is rounded: (a - b) times a sum where a power
+is, an exponential of the difference where an exponential is.
+
+The basis lies in columns, `R` is L transposed and `T` is G transposed: so sums over the basis run along rows. R, T and
+all sums are float64 whatever the model's type. Columns and rows behind the first `count` are no part of the model.
 """
 
 from __future__ import annotations
@@ -13,17 +18,24 @@ from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
 from learners.kernels.lego import EXACT, judge, step_size, verdict
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
+from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
 LINEAR: Final = 0
 RBF: Final = 1
 POLYNOMIAL: Final = 2
-#: A squared distance below this share of what it is added up from is rounding.
-_NOTHING: Final = 1e-14
+#: A point joins the basis if more than this share of its squared length lies outside of the span.
+_NEW: Final = 1e-10
+#: Points are asked to join where more than this share of a pair's squared distance lies outside of the span...
+_FINE: Final = 1e-9
+#: ...and a pair is not learned where it is more than this.
+_ROUGH: Final = 1e-6
 
 Vector = NDArray[np.float64]
+Square = NDArray[np.float64]
 #: Kind, factor of x.x' or of -|x - x'|^2, and degree.
 Kernel = tuple[int, float, int]
+#: B (d, b), R (b, b), T (b, b).
+Model = tuple[Matrix, Square, Square]
 
 
 @compiled
@@ -64,24 +76,44 @@ def start(kernel: Kernel, u: Matrix, v: Matrix) -> tuple[float, bool]:
 
 
 @compiled
+def _solve(R: Square, count: int, a: Vector) -> float:
+    """a <- L^-1 a; returns |a|^2."""
+    square = 0.0
+    for i in range(count):
+        row = R[i]
+        x = a[i] / row[i]
+        a[i] = x
+        square += x * x
+        for s in range(i + 1, count):
+            a[s] -= x * row[s]
+    return square
+
+
+@compiled
 def measure(
-    kernel: Kernel, B: Matrix, S: Matrix, count: int, u: Matrix, v: Matrix, c: Vector, q: Vector
-) -> tuple[float, bool]:
-    """Squared distance of two vectors, and whether they are equal to rounding.
+    kernel: Kernel, model: Model, count: int, u: Matrix, v: Matrix, a: Vector, w: Vector
+) -> tuple[float, float, float, bool]:
+    """Squared distance of two vectors: all of it, its part outside of the span, what it was before it was learned.
 
     Parameters
     ----------
-    B, S, count : (d, b) basis in columns, (b, b), and how many points of the basis there are.
-    c, q : filled with k(basis, u) - k(basis, v) and S c.
+    count : points of the basis.
+    a, w : filled with the coordinates of u - v, and with G a.
+
+    Returns
+    -------
+    tuple of three floats and bool
+        And whether u and v are equal to rounding.
     """
     kind, rate, degree = kernel
+    B, R, T = model
     base, flat = start(kernel, u, v)
     if flat:
-        return 0.0, True
+        return 0.0, 0.0, 0.0, True
     for s in range(count):
-        c[s] = 0.0
-        q[s] = 0.0
-    # q holds what belongs to v, c what a step from v to u adds to it.
+        a[s] = 0.0
+        w[s] = 0.0
+    # w holds what belongs to v, a what a step from v to u adds to it.
     for j in range(len(u)):
         row, y = B[j], float(v[j])
         z = float(u[j]) - y
@@ -89,57 +121,107 @@ def measure(
             both = float(u[j]) + y
             for s in range(count):
                 b = float(row[s])
-                q[s] += (y - b) * (y - b)
-                c[s] += z * (both - 2.0 * b)
+                w[s] += (y - b) * (y - b)
+                a[s] += z * (both - 2.0 * b)
         else:
             for s in range(count):
                 b = float(row[s])
-                q[s] += y * b
-                c[s] += z * b
+                w[s] += y * b
+                a[s] += z * b
     if kind == RBF:
         for s in range(count):
-            c[s] = np.exp(-rate * q[s]) * np.expm1(-rate * c[s])
+            a[s] = np.exp(-rate * w[s]) * np.expm1(-rate * a[s])
     elif kind == POLYNOMIAL:
         for s in range(count):
-            c[s] = _power_difference(1.0 + rate * q[s], rate * c[s], degree)
+            a[s] = _power_difference(1.0 + rate * w[s], rate * a[s], degree)
+    rest = max(base - _solve(R, count, a), 0.0)
     for s in range(count):
-        q[s] = 0.0
-    for r in range(count):
-        row, x = S[r], c[r]
+        w[s] = 0.0
+    for i in range(count):
+        row, x = T[i], a[i]
         for s in range(count):
-            q[s] += x * float(row[s])
-    found, size = base, base
+            w[s] += x * row[s]
+    found = rest
     for s in range(count):
-        found += c[s] * q[s]
-        size += abs(c[s] * q[s])
-    return (0.0 if found <= _NOTHING * size else found), False
+        found += w[s] * w[s]
+    return found, rest, base, False
 
 
 @compiled
-def _place(B: Matrix, count: int, x: Matrix) -> int:
-    """Which point of the basis x is, `count` where it is none."""
+def coordinates(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) -> tuple[float, float]:
+    """Fill a with the coordinates of a vector; returns its squared length, and the part outside of the span."""
+    kind, rate, degree = kernel
+    B, own = model[0], 0.0
     for s in range(count):
-        j = 0
-        while j < len(x) and B[j, s] == x[j]:
-            j += 1
-        if j == len(x):
-            return s
-    return count
+        a[s] = 0.0
+    for j in range(len(x)):
+        row, y = B[j], float(x[j])
+        own += y * y
+        if kind == RBF:
+            for s in range(count):
+                a[s] += (y - float(row[s])) * (y - float(row[s]))
+        else:
+            for s in range(count):
+                a[s] += y * float(row[s])
+    if kind == RBF:
+        own = 1.0
+        for s in range(count):
+            a[s] = np.exp(-rate * a[s])
+    elif kind == POLYNOMIAL:
+        own = (1.0 + rate * own) ** degree
+        for s in range(count):
+            a[s] = (1.0 + rate * a[s]) ** degree
+    return own, max(own - _solve(model[1], count, a), 0.0)
 
 
 @compiled
-def _add(S: Matrix, count: int, h: Vector, beta: float) -> bool:
-    """S += beta h h'; returns whether any entry is another one now. S stays symmetric to the bit."""
+def join(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) -> int:
+    """Put x behind the basis if there is room and it is not in the span; returns how many points there are then."""
+    B, R, T = model
+    if count == len(T):
+        return count
+    own, rest = coordinates(kernel, model, count, x, a)
+    if not rest > _NEW * own:
+        return count
+    for j in range(len(x)):
+        B[j, count] = x[j]
+    for s in range(count):
+        R[s, count], R[count, s] = a[s], 0.0
+        T[s, count], T[count, s] = 0.0, 0.0
+    R[count, count], T[count, count] = np.sqrt(rest), 1.0
+    return count + 1
+
+
+@compiled
+def _map_back(T: Square, count: int, w: Vector, g: Vector) -> None:
+    """g = G' w. Four rows at a time, because a sum must not be reordered within a row."""
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        t0, t1, t2, t3 = T[i], T[i + 1], T[i + 2], T[i + 3]
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        for s in range(count):
+            x = w[s]
+            a += x * t0[s]
+            b += x * t1[s]
+            c += x * t2[s]
+            d += x * t3[s]
+        g[i], g[i + 1], g[i + 2], g[i + 3] = a, b, c, d
+    for i in range(whole, count):
+        row, a = T[i], 0.0
+        for s in range(count):
+            a += w[s] * row[s]
+        g[i] = a
+
+
+@compiled
+def _add(T: Square, count: int, c: Vector, w: Vector) -> bool:
+    """G += w c'; returns whether any entry is another one now."""
     changed = False
-    sign = 1.0 if beta > 0.0 else -1.0
-    root = np.sqrt(abs(beta))
-    for s in range(count):
-        h[s] *= root
-    for r in range(count):
-        row, x = S[r], sign * h[r]
+    for i in range(count):
+        row, x = T[i], c[i]
         for s in range(count):
             before = row[s]
-            row[s] = before + x * h[s]
+            row[s] = before + x * w[s]
             changed |= before != row[s]
     return changed
 
@@ -147,8 +229,7 @@ def _add(S: Matrix, count: int, h: Vector, beta: float) -> bool:
 @compiled
 def pairs(
     kernel: Kernel,
-    B: Matrix,
-    S: Matrix,
+    model: Model,
     count: int,
     X: Matrix,
     index: NDArray[np.int32],
@@ -166,11 +247,11 @@ def pairs(
 
     Parameters
     ----------
-    B, S, count : as in `measure`; changed in place.
+    model, count : changed in place; points of the basis.
     X : (n, d) vectors, of the basis's type.
     index, usable, signs, targets, thresholds, group : see `learners.single.Batch`.
     squared : every pair asks for its target; otherwise only those on the wrong side of it.
-    limit : an entry of S below this, in magnitude, is safely a number.
+    limit : an entry of G below this, in magnitude, is safely a number.
     report : outcome arrays of length m.
 
     Returns
@@ -179,9 +260,10 @@ def pairs(
         How many points of the basis there are now.
     """
     mistake, utilised, clipped, rejected, degenerate, loss = report
-    budget = len(S)
-    c, q = np.empty(budget), np.empty(budget)
-    bound = largest(S[:count, :count])
+    T = model[2]
+    a, w, g = np.empty(len(T)), np.empty(len(T)), np.empty(len(T))
+    # At least the largest entry of G; unknown.
+    bound = np.inf
     for t in range(len(index)):
         mistake[t], loss[t] = -1, 0.0
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
@@ -189,44 +271,38 @@ def pairs(
             continue
         other = -1.0
         if group == 2 and t % 2 == 0 and usable[t + 1]:
-            other, _ = measure(kernel, B, S, count, X[index[t + 1, 0]], X[index[t + 1, 1]], c, q)
+            other = measure(kernel, model, count, X[index[t + 1, 0]], X[index[t + 1, 1]], a, w)[0]
         u, v = X[index[t, 0]], X[index[t, 1]]
-        found, flat = measure(kernel, B, S, count, u, v, c, q)
+        found, rest, base, flat = measure(kernel, model, count, u, v, a, w)
         if not np.isfinite((found - targets[t]) * (found - targets[t])):
             continue
         lost, active = judge(signs[t], squared, found, targets[t])
         if active and found >= TINY:
+            many = count
+            if rest > _FINE * base:
+                many = join(kernel, model, count, u, a)
+                many = join(kernel, model, many, v, a)
+                _, rest, _, _ = measure(kernel, model, many, u, v, a, w)
             alpha, _, cut = step_size(EXACT, eta, 0.0, found, targets[t])
             if not np.isfinite(alpha):
                 continue
-            one = _place(B, count, u)
-            two = _place(B, count, v)
-            if two == count and one == count:
-                two += 1
-            many = max(count, one + 1, two + 1)
-            if alpha != 0.0 and many <= budget:
-                # h = e + S K e; rows of new points are zeros.
-                for s in range(count, many):
-                    q[s] = 0.0
-                q[one] += 1.0
-                q[two] -= 1.0
-                top = 0.0
+            if rest <= _ROUGH * base and alpha != 0.0:
+                _map_back(T, many, w, g)
+                near, far = 0.0, 0.0
                 for s in range(many):
-                    top = max(top, abs(q[s]))
-                beta = alpha * (2.0 + alpha * found)
-                most = abs(beta) * top * top
+                    near += w[s] * w[s]
+                    far += g[s] * g[s]
+                    g[s] *= alpha
+                most = abs(alpha) * np.sqrt(near * far)
                 if not bound + most < limit:
-                    bound = largest(S[:count, :count])
+                    bound = 1.0
+                    for s in range(many):
+                        for i in range(many):
+                            bound = max(bound, abs(T[s, i]))
                 if not bound + most < limit:
                     continue
-                bound += most
-                for s in range(count, many):
-                    for r in range(many):
-                        S[r, s] = 0.0
-                        S[s, r] = 0.0
-                if _add(S, many, q, beta):
-                    for j in range(len(u)):
-                        B[j, one], B[j, two] = u[j], v[j]
+                if _add(T, many, g, w):
+                    bound += most
                     count = many
                     utilised[t], clipped[t] = True, cut
         rejected[t], degenerate[t] = False, flat
@@ -239,36 +315,20 @@ def pairs(
 
 
 @compiled
-def distances(kernel: Kernel, B: Matrix, S: Matrix, count: int, X: Matrix, Y: Matrix) -> Vector:
+def distances(kernel: Kernel, model: Model, count: int, X: Matrix, Y: Matrix) -> Vector:
     """Squared distances (n,) between the rows of X and those of Y."""
     found = np.empty(len(X))
-    c, q = np.empty(len(S)), np.empty(len(S))
+    a, w = np.empty(count), np.empty(count)
     for n in range(len(X)):
-        found[n], _ = measure(kernel, B, S, count, X[n], Y[n], c, q)
+        found[n] = measure(kernel, model, count, X[n], Y[n], a, w)[0]
     return found
 
 
 @compiled
-def against(kernel: Kernel, B: Matrix, count: int, X: Matrix) -> Matrix:
-    """Kernels (n, count) of the rows of X with the points of the basis, and of each row with itself behind them."""
-    kind, rate, degree = kernel
-    found = np.zeros((len(X), count + 1))
+def embed(kernel: Kernel, model: Model, count: int, X: Matrix) -> Square:
+    """Coordinates (n, count) of the rows of X, and behind them the length of what lies outside of the span."""
+    found = np.empty((len(X), count + 1))
     for n in range(len(X)):
-        k, own = found[n], 0.0
-        for j in range(X.shape[1]):
-            row, x = B[j], float(X[n, j])
-            own += x * x
-            if kind == RBF:
-                for s in range(count):
-                    k[s] += (x - float(row[s])) * (x - float(row[s]))
-            else:
-                for s in range(count):
-                    k[s] += x * float(row[s])
-        k[count] = 0.0 if kind == RBF else own
-        if kind == RBF:
-            for s in range(count + 1):
-                k[s] = np.exp(-rate * k[s])
-        elif kind == POLYNOMIAL:
-            for s in range(count + 1):
-                k[s] = (1.0 + rate * k[s]) ** degree
+        _, rest = coordinates(kernel, model, count, X[n], found[n])
+        found[n, count] = np.sqrt(rest)
     return found

@@ -109,7 +109,7 @@ def triplets(
             f[i] = near - far
             fused += theta[i] * f[i]
             steps[i] = 0.0
-            if not vanishes(aa, bb, minus, plus):
+            if not vanishes(minus, plus):
                 none = False
                 if f[i] + 1.0 > 0.0 or not own:
                     steps[i] = eta

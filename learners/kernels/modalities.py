@@ -18,29 +18,57 @@ Vector = NDArray[np.float64]
 
 
 @compiled
+def _nothing(squared: float, scale: float) -> bool:
+    """Whether a difference of that squared length is none between vectors of at most that squared length (spec 1.4)."""
+    least = max(NO_DIFFERENCE * scale, TINY)
+    return np.isfinite(least) and squared <= least
+
+
+@compiled
 def differences(
     x: Matrix, y: Matrix, z: Matrix, a: Matrix, b: Matrix
 ) -> tuple[float, float, float, float, float]:
-    """Fill a = x - y and b = x - z; returns a.a, b.b, |a - b|^2, |a + b|^2 and (a - b).(a + b)."""
+    """Fill a = x - y and b = x - z; returns a.a, b.b, |a - b|^2, |a + b|^2 and (a - b).(a + b).
+
+    A difference of next to equal vectors is rounding, and has no direction: where x - y or x - z is such, a or b is
+    filled with zeros; where y - z is such, or a - b beside a and b, b becomes a; and where a + b is, b becomes -a.
+    """
     aa, bb, minus, plus, inner = 0.0, 0.0, 0.0, 0.0, 0.0
+    xx, yy, zz = 0.0, 0.0, 0.0
     for i in range(len(x)):
         a[i] = x[i] - y[i]
         b[i] = x[i] - z[i]
     for i in range(len(x)):
         s, t = float(a[i]), float(b[i])
+        u, v, w = float(x[i]), float(y[i]), float(z[i])
         aa += s * s
         bb += t * t
         minus += (s - t) * (s - t)
         plus += (s + t) * (s + t)
         inner += (s - t) * (s + t)
+        xx += u * u
+        yy += v * v
+        zz += w * w
+    no_a, no_b = _nothing(aa, max(xx, yy)), _nothing(bb, max(xx, zz))
+    if no_a:
+        a[:] = 0
+        aa, minus, plus, inner = 0.0, bb, bb, -bb
+    if no_b:
+        b[:] = 0
+        bb, minus, plus, inner = 0.0, aa, aa, aa
+    if _nothing(minus, max(yy, zz, aa, bb)):
+        b[:] = a
+        bb, minus, plus, inner = aa, 0.0, 4.0 * aa, 0.0
+    elif _nothing(plus, max(xx, yy, zz, aa, bb)):
+        b[:] = -a
+        bb, minus, plus, inner = aa, 4.0 * aa, 0.0, 0.0
     return aa, bb, minus, plus, inner
 
 
 @compiled
-def vanishes(aa: float, bb: float, minus: float, plus: float) -> bool:
-    """Whether a a' - b b' is zero: a = b or a = -b."""
-    none = max(NO_DIFFERENCE * max(aa, bb), TINY)
-    return np.isfinite(none) and (minus <= none or plus <= none)
+def vanishes(minus: float, plus: float) -> bool:
+    """Whether a a' - b b' is zero, from what `differences` returns: a = b or a = -b."""
+    return minus == 0.0 or plus == 0.0
 
 
 @compiled

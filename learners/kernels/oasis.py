@@ -21,24 +21,46 @@ ROUNDING: Final = 4.0
 
 
 @compiled
+def _two_rows(
+    r: Matrix, s: Matrix, pv: Matrix, p: Matrix, step: tuple[Matrix, Matrix], x: tuple[Matrix, Matrix]
+) -> None:
+    """Take the step in two rows of W, and add what they have in W^T x to p: half as many passes over p.
+
+    Each sum is added up in the order of the rows, as one row at a time would do it.
+    """
+    e, f = step
+    g, h = x
+    for j in range(len(p)):
+        v, w = r[j] + e * pv[j], s[j] + f * pv[j]
+        r[j], s[j] = v, w
+        p[j] = (p[j] + g * v) + h * w
+
+
+@compiled
 def _sweep(
     W: Matrix, due: bool, px: Matrix, pv: Matrix, tau: float, wanted: bool, x: Matrix, p: Matrix
 ) -> None:
     """Take the step tau px pv^T if it is due; fill p = W^T x if it is wanted."""
-    d = W.shape[0]
+    d, done = W.shape[0], 0
     if wanted:
         p[:] = 0
     for i in range(d):
-        if due and px[i] != 0:
-            f, g = W.dtype.type(tau * px[i]), W.dtype.type(0.0)
-            if wanted:
-                g = x[i]
+        if i < done:
+            continue
+        g = W.dtype.type(0.0)
+        if wanted:
+            g = x[i]
+        if due and wanted and i + 1 < d and px[i] != 0 and px[i + 1] != 0:
+            step = W.dtype.type(tau * px[i]), W.dtype.type(tau * px[i + 1])
+            _two_rows(W[i], W[i + 1], pv, p, step, (g, x[i + 1]))
+            done = i + 2
+        elif due and px[i] != 0:
+            f = W.dtype.type(tau * px[i])
             for j in range(d):
                 w = W[i, j] + f * pv[j]
                 W[i, j] = w
                 p[j] += g * w
-        elif wanted and x[i] != 0:
-            g = x[i]
+        elif g != 0:
             for j in range(d):
                 p[j] += g * W[i, j]
 
@@ -111,8 +133,10 @@ def triplets(
     mistake, utilised, clipped, rejected, degenerate, loss = report
     d = len(W)
     v, pv, p = np.empty(d, W.dtype), np.empty(d, W.dtype), np.empty(d, W.dtype)
-    columns, work = np.empty(d + 1, np.int64), np.empty(d)
-    due, px, step = False, p, 0.0
+    columns, work = np.empty(d, np.int64), np.empty(d)
+    # Not literals: for each of those the pieces would be compiled again.
+    yes, no = d > 0, d == 0
+    due, px, step = no, p, 0.0
     if bound < 0.0:
         bound = largest(W)
     for t in range(len(index)):
@@ -129,7 +153,7 @@ def triplets(
         sparse = count * SCATTER < d
         if due or not sparse:
             _sweep(W, due, px, pv, step, not sparse, x, p)
-            due = False
+            due = no
         margin = _meet(W, x, v, columns[:count], 0.0) if sparse else total(p, v, work)
         hinge = 1.0 - margin
         if not np.isfinite(hinge):
@@ -147,12 +171,12 @@ def triplets(
                 if sparse:
                     _meet(W, x, v, columns[:count], tau)
                 else:
-                    due, px, step = True, x, tau
+                    due, px, step = yes, x, tau
                     v, pv = pv, v
         rejected[t] = False
         mistake[t] = 1 if margin <= 0.0 else 0
         loss[t] = max(hinge, 0.0)
-    _sweep(W, due, px, pv, step, False, px, p)
+    _sweep(W, due, px, pv, step, no, px, p)
     return bound
 
 

@@ -26,7 +26,7 @@ SMALLEST: Final = 16
 #: Below this share of entries that are not zero the sequential loop is faster.
 SPARSE: Final = 0.25
 #: From this dimension on "auto" takes the blocked way.
-CROSSOVER: Final = {np.dtype(np.float32): 64, np.dtype(np.float64): 64}
+CROSSOVER: Final = {np.dtype(np.float32): 96, np.dtype(np.float64): 80}
 
 
 def triplets(

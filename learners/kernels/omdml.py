@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
-from learners.kernels.eigenpair import subtract
+from learners.kernels.eigenpair import WIDE, subtract
 from learners.kernels.modalities import Vector, Whole, charge, differences, map_two, vanishes
 from learners.kernels.opml import Flags, Matrix, Report, largest
 
@@ -95,13 +95,10 @@ def triplets(
     wide = 0
     for i in range(modes):
         wide = max(wide, starts[i + 1] - starts[i])
-    # Of the work space only what is used is ever touched.
-    Q, h, v, g = (
-        np.empty(wide * wide, X.dtype),
-        np.empty(wide, X.dtype),
-        np.empty(wide, X.dtype),
-        np.empty(wide, X.dtype),
-    )
+    # Of the work space, see `learners.kernels.eigenpair.Work`, only what is used is ever touched.
+    most_blocks = (wide + WIDE - 1) // WIDE
+    Q, K = np.empty(wide * wide, X.dtype), np.zeros(most_blocks * wide * WIDE, X.dtype)
+    h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)
     c, d, e = np.empty(wide), np.empty(wide), np.empty(wide)
     for t in range(first, len(index)):
         mistake[t], loss[t] = -1, 0.0
@@ -113,10 +110,10 @@ def triplets(
         for i in range(modes):
             lo, hi = starts[i], starts[i + 1]
             n, s, r, u, w = hi - lo, a[lo:hi], b[lo:hi], p[lo:hi], q[lo:hi]
-            aa, bb, minus, plus, inner = differences(x[lo:hi], y[lo:hi], z[lo:hi], s, r)
+            _, _, minus, plus, inner = differences(x[lo:hi], y[lo:hi], z[lo:hi], s, r)
             # |a a' - b b'|^2 without cancellation.
             squares[i] = 0.5 * (minus * plus + inner * inner)
-            if vanishes(aa, bb, minus, plus):
+            if vanishes(minus, plus):
                 squares[i] = 0.0
             none &= squares[i] == 0.0
             map_two(M[at : at + n * n].reshape(n, n), s, r, u, w)
@@ -156,7 +153,10 @@ def triplets(
                 tops[i] = bound[i] + 3.0 * top * top * (n if every <= 1 else 1)
                 _raised(matrix, w, candidate)
                 if every <= 1:
-                    space = (Q[: n * n].reshape(n, n), w, h[:n], v[:n], g[:n], c[:n], d[:n], e[:n])
+                    blocks = (n + WIDE - 1) // WIDE
+                    vectors = K[: blocks * n * WIDE].reshape(blocks, n, WIDE)
+                    room = h[: blocks * WIDE]
+                    space = (Q[: n * n].reshape(n, n), vectors, w, room, v[:n], g[:n], c[:n], d[:n], e[:n])
                     fits, _ = subtract(candidate, taus[i], s, limit, space)
                 else:
                     _lowered(candidate, u)

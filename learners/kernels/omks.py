@@ -54,7 +54,7 @@ def _against(kind: int, rate: float, Z: Matrix, x: Matrix, lo: int, count: int, 
 
 
 @compiled
-def _place(tau: Matrix, count: int, newest: int, drop: int) -> int:
+def _place(tau: Matrix, born: Whole, count: int, newest: int, drop: int) -> int:
     """Where the next triplet goes."""
     budget = tau.shape[1]
     if count < budget:
@@ -66,7 +66,7 @@ def _place(tau: Matrix, count: int, newest: int, drop: int) -> int:
         total = 0.0
         for e in range(len(tau)):
             total += float(tau[e, s])
-        if total < least:
+        if total < least or (total == least and born[s] < born[found]):
             found, least = s, total
     return found
 
@@ -75,6 +75,7 @@ def _place(tau: Matrix, count: int, newest: int, drop: int) -> int:
 def triplets(
     support: Support,
     counts: Whole,
+    born: Whole,
     starts: Whole,
     modes: Whole,
     kinds: Whole,
@@ -96,13 +97,14 @@ def triplets(
     ----------
     support : changed in place.
     counts : (2,) triplets in the support set, and the column of the newest.
+    born : (B,) a number of each triplet that is larger the younger it is.
     starts : (m + 1,) where each modality begins in a vector.
     modes, kinds, rates : (e,) of each expert its modality, LINEAR or RBF, and the factor of -|x - y|^2 in RBF.
     X : (n, D) vectors, of the support set's type.
     index, usable : as in `learners.kernels.opml.triplets`.
     aggressiveness : the largest tau.
     beta, most, behind, theta : of the experts, see `learners.kernels.modalities`.
-    drop : which triplet goes when the support set is full, OLDEST or SMALLEST.
+    drop : which triplet goes when the support set is full, OLDEST or SMALLEST (of equal ones the oldest).
     report : outcome arrays.
     """
     mistake, utilised, clipped, rejected, degenerate, loss = report
@@ -158,7 +160,8 @@ def triplets(
             continue
         changed = charge(wrong, behind, most, beta, theta)
         if grows:
-            s = _place(tau, count, counts[1], drop)
+            s = _place(tau, born, count, counts[1], drop)
+            born[s] = born[counts[1]] + 1
             counts[0], counts[1] = max(count, s + 1), s
             for j in range(len(x)):
                 A[j, s], P[j, s], N[j, s] = x[j], y[j], z[j]

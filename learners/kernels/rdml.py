@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from learners.kernels.compiled import compiled
 from learners.kernels.eigenpair import Work, subtract
 from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.psd_matrix import add, combine, difference, dot, square
+from learners.kernels.psd_matrix import add, difference, dot, product, square
 
 OUTSIDE: Final = 0.0
 UNKNOWN: Final = -1.0
@@ -80,7 +80,7 @@ def capped(
         across = dot(null, z)
         if signs[t] < 0:
             finite, changed = add(A, rate, z, limit, w)
-            if changed and rate * across * across > 1e-2 * curved * _trace(A):
+            if changed and rate * across * across > 1e-4 * curved * _trace(A):
                 null[:] = 0
             _end(t, finite, changed, False, report)
             continue
@@ -177,7 +177,7 @@ def border(A: Matrix, z: Matrix, v: Matrix, r: Matrix, p: Matrix, w: Matrix) -> 
     zz = dot(z, z)
     rr = zz
     for _ in range(2 * d):
-        combine(A, d, p, w)
+        product(A, p, w)
         curvature = dot(p, w)
         if not curvature > flat * dot(p, p):
             return OUTSIDE

@@ -18,24 +18,47 @@ _LEAST: Final = TINY**0.5
 
 
 @compiled
-def _product(X: Matrix, rows: Matrix, top: float, g: Matrix, work: NDArray[np.float64]) -> bool:
-    """Fill g = x (x+ - x-); returns whether g or x+ - x- vanishes.
+def _reach(X: Matrix, tops: Matrix) -> float:
+    """At least the length of every row that is finite, from the largest entry of each column; `tops` (d,) is work."""
+    tops[:] = 0
+    for i in range(len(X)):
+        x = X[i]
+        for j in range(len(tops)):
+            size = abs(x[j])
+            tops[j] = size if (size > tops[j]) & (size < np.inf) else tops[j]
+    squares = 0.0
+    for top in tops:
+        squares += float(top) * float(top)
+    return float(np.sqrt(squares))
 
-    `top` is at least the largest absolute entry of X. With it one entry mostly tells that x+ - x- is no mere
-    rounding, and no norm has to be calculated.
-    """
+
+@compiled
+def _product(X: Matrix, rows: Matrix, g: Matrix) -> None:
+    """Fill g = x (x+ - x-)."""
     x, y, z = X[rows[0]], X[rows[1]], X[rows[2]]
-    d = len(g)
-    for j in range(d):
-        g[j] = x[j] * (y[j] - z[j])
-    none = max(_NONE * np.sqrt(d) * top, _LEAST)
-    for j in range(d):
-        if g[j] != 0 and abs(float(y[j] - z[j])) > none:
-            return False
+    for j in range(len(g)):
+        g[j] = g.dtype.type(x[j]) * (g.dtype.type(y[j]) - g.dtype.type(z[j]))
+
+
+@compiled
+def _moves(X: Matrix, rows: Matrix, none: float, g: Matrix) -> bool:
+    """Whether an entry of g is not zero where x+ - x- is longer than that; mostly the first one is."""
+    for j in range(len(g)):  # noqa: SIM110
+        if g[j] != 0 and abs(float(X[rows[1], j]) - float(X[rows[2], j])) > none:
+            return True
+    return False
+
+
+@compiled
+def _vanishes(X: Matrix, rows: Matrix, g: Matrix, work: NDArray[np.float64]) -> bool:
+    """Whether g or x+ - x- is zero, the latter to rounding; not where an entry is not finite."""
+    y, z = X[rows[1]], X[rows[2]]
     moves, vv = False, 0.0
-    for j in range(d):
+    for j in range(len(g)):
+        if not np.isfinite(g[j]):
+            return False
         moves |= g[j] != 0
-        vv += float(y[j] - z[j]) ** 2
+        vv += (float(y[j]) - float(z[j])) ** 2
     none = max(NO_DIFFERENCE * max(total(y, y, work), total(z, z, work)), TINY)
     return not moves or (np.isfinite(none) and vv <= none)
 
@@ -59,7 +82,6 @@ def truncated(
     eta: float,
     pull: float,
     always: bool,
-    top: float,
     limit: float,
     X: Matrix,
     index: NDArray[np.int32],
@@ -74,11 +96,11 @@ def truncated(
     waiting : thresholds since then, with `always`.
     eta, pull : step size, and threshold.
     always : whether a triplet with a closed hinge counts as a threshold, too.
-    top : at least the largest absolute entry of X.
     limit : entries below it are safely numbers of w's type. A step that might go beyond is rejected.
-    X : (n, d) vectors, of w's type.
+    X : (n, d) vectors, of w's type or a narrower one.
     index : (m, 3) rows of X: anchor, positive, negative.
-    usable : (m,) false where a vector is not finite.
+    usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, for then its
+        margin is not.
     report : outcome arrays of length m.
 
     Returns
@@ -90,13 +112,15 @@ def truncated(
     d = len(w)
     g, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
     by, ahead = w.dtype.type(pull), w.dtype.type(eta)
-    bound = limit
+    bound, top = limit, _reach(X, g)
+    none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
         mistake[t], loss[t] = -1, 0.0
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
-        if _product(X, index[t], top, g, work):
+        _product(X, index[t], g)
+        if not _moves(X, index[t], none, g) and _vanishes(X, index[t], g, work):
             mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
             waiting += 1 if always else 0
             continue
@@ -118,8 +142,8 @@ def truncated(
                 if shrunk(current[j] + ahead * g[j], by) != w[j]:
                     utilised[t] = True
                     break
-            if waiting > 0:
-                w[:] = made_up
+            for j in range(d if waiting > 0 else 0):
+                w[j] = made_up[j]
             for j in range(d):
                 w[j] = shrunk(w[j] + ahead * g[j], by)
             waiting = 0
@@ -152,7 +176,6 @@ def dual_averaging(
     centre: float,
     kappa: float,
     sparsity: float,
-    top: float,
     limit: float,
     X: Matrix,
     index: NDArray[np.int32],
@@ -167,7 +190,7 @@ def dual_averaging(
     rounds : triplets so far.
     centre : entry of the point that the quadratic term pulls to.
     kappa, sparsity : see `learners.soml.SOMLDA`.
-    top, limit, X, index, usable, report : as for `truncated`.
+    limit, X, index, usable, report : as for `truncated`.
 
     Returns
     -------
@@ -176,13 +199,15 @@ def dual_averaging(
     """
     mistake, utilised, clipped, rejected, degenerate, loss = report
     g, w, work = np.empty(len(u), u.dtype), np.empty(len(u), u.dtype), np.empty(len(u))
-    bound = limit
+    bound, top = limit, _reach(X, g)
+    none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
         mistake[t], loss[t] = -1, 0.0
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
-        if _product(X, index[t], top, g, work):
+        _product(X, index[t], g)
+        if not _moves(X, index[t], none, g) and _vanishes(X, index[t], g, work):
             mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
             rounds += 1
             continue

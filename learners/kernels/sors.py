@@ -188,7 +188,8 @@ def _begin_again(W: Matrix, H: Matrix | None, ages: Ages, rule: Rule, now: int, 
     if rule[1] > 0.0:
         for i in range(len(W)):
             up_to_date(W, H, ages, rule, i, now, row)
-            W[i] = row
+            for j in range(len(W)):
+                W[i, j] = row[j]
     rows[:], since[:], mixed[:] = 0, 0, False
 
 
@@ -230,8 +231,10 @@ def triplets(
     mistake, utilised, clipped, rejected, degenerate, loss = report
     d = len(W)
     v, pv, p, row = np.empty(d, W.dtype), np.empty(d, W.dtype), np.zeros(d, W.dtype), np.empty(d, W.dtype)
-    columns, work = np.empty(d + 1, np.int64), np.empty(d)
-    due, px, then = False, row, 0
+    columns, work = np.empty(d, np.int64), np.empty(d)
+    # Not literals: for each of those the pieces would be compiled again.
+    yes, no = d > 0, d == 0
+    due, px, then = no, row, steps
     if bounds[0] < 0.0:
         bounds[:] = np.inf
     for t in range(len(index)):
@@ -240,9 +243,9 @@ def triplets(
         if not usable[t]:
             continue
         if steps == MOST_STEPS:
-            _sweep(W, H, ages, rule, due, px, pv, then, False, px, 0, p, row)
+            _sweep(W, H, ages, rule, due, px, pv, then, no, px, steps, p, row)
             _begin_again(W, H, ages, rule, steps, row)
-            due, steps = False, 0
+            due, steps = no, 0
         xx, vv, flat = direction(X, index[t], v, work)
         if flat:
             # Nothing to step along, but a step all the same: the threshold belongs to it.
@@ -254,13 +257,13 @@ def triplets(
         sparse = count * SCATTER < d
         if due and (sparse or steps > then + 1):
             # A degenerate triplet in between was a step as well.
-            _sweep(W, H, ages, rule, due, px, pv, then, False, x, 0, p, row)
-            due = False
+            _sweep(W, H, ages, rule, due, px, pv, then, no, x, steps, p, row)
+            due = no
         if not sparse:
-            _sweep(W, H, ages, rule, due, px, pv, then, True, x, steps, p, row)
-            due = False
+            _sweep(W, H, ages, rule, due, px, pv, then, yes, x, steps, p, row)
+            due = no
         met = columns[:count]
-        margin = _meet(W, H, ages, rule, x, v, met, steps, False) if sparse else total(p, v, work)
+        margin = _meet(W, H, ages, rule, x, v, met, steps, no) if sparse else total(p, v, work)
         hinge = 1.0 - margin
         if not np.isfinite(hinge):
             continue
@@ -277,14 +280,14 @@ def triplets(
             if H is not None:
                 bounds[1] += area
             if sparse:
-                _meet(W, H, ages, rule, x, v, met, steps, True)
+                _meet(W, H, ages, rule, x, v, met, steps, yes)
             else:
-                due, px, then = True, x, steps
+                due, px, then = yes, x, steps
                 v, pv = pv, v
             utilised[t] = True
         steps += 1
         rejected[t] = False
         mistake[t] = 1 if margin <= 0.0 else 0
         loss[t] = max(hinge, 0.0)
-    _sweep(W, H, ages, rule, due, px, pv, then, False, px, 0, p, row)
+    _sweep(W, H, ages, rule, due, px, pv, then, no, px, steps, p, row)
     return steps

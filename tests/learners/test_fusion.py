@@ -19,7 +19,7 @@ from learners.warm_up import warm_up
 from streams.errors import BadRecord, SettingsError
 from streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
 from streams.settings import load
-from tests.learners.blocks import singles
+from tests.learners.blocks import rows_of, singles
 from tests.learners.checks import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
@@ -211,10 +211,53 @@ def test_what_does_not_fit_is_refused(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_before_the_first_block_the_metric_is_euclidean(how: str) -> None:
+def test_before_the_first_block_the_metric_is_that_of_the_base(how: str) -> None:
     X = {"shape": np.array([[1.0, 2.0]]), "colour": np.array([[3.0]])}
-    assert Fusion("opml", how).transform(X).tolist() == [[1.0, 2.0, 3.0]]
+    assert Fusion("opml", how).transform(X).tolist() == [[1.0, 2.0] if how == "best" else [1.0, 2.0, 3.0]]
+    assert not Fusion("pola", how).distance(X, {name: -table for name, table in X.items()}).any()
     assert Fusion("opml", how).weights == {}
+
+
+@pytest.mark.parametrize(("base", "sizes"), [("opml", (4,)), ("pola", (4,)), ("oasis", (4,))])
+def test_added_distances_of_one_modality_are_the_base(base: str, sizes: tuple[int, ...]) -> None:
+    fused, alone = Fusion(base, "uniform"), create(base)
+    for message in multi_blocks(1, sizes):
+        one, other = fused.learn(message), alone.learn(message)
+        for name in ("mistake", "loss", "utilised", "rejected", "degenerate"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert digest(fused.learners["shape"].state()) == digest(alone.state())
+
+
+def test_pairs_go_to_added_metrics_as_whole_blocks() -> None:
+    message = multi_blocks(1, (3, 2))[0]
+    pairs = replace(
+        message,
+        kind=Kind.PAIR,
+        index=message.index[:, :2].copy(),
+        signs=np.where(np.arange(len(message)) % 2, 1, -1).astype(np.int8),
+    )
+    fused, alone = Fusion("pola", "uniform"), [create("pola") for _ in range(2)]
+    calls: list[int] = []
+    fused.learn(
+        replace(pairs, **{n: getattr(pairs, n)[:1] for n in ("index", "signs", "rule", "derived", "weights")})
+    )
+    alone_first = [rows_of(only(pairs, place), slice(0, 1)) for place in range(2)]
+    for learner, first in zip(alone, alone_first, strict=True):
+        learner.learn(first)
+    for metric in fused.learners.values():
+        learn = metric.learn
+
+        def told(block: ConstraintBlock, learn: Any = learn) -> Any:
+            calls.append(len(block))
+            return learn(block)
+
+        metric.learn = told  # type: ignore[method-assign]
+    outcomes = fused.learn(pairs)
+    assert calls == [len(pairs)] * 2
+    found = [learner.learn(only(pairs, place)) for place, learner in enumerate(alone)]
+    np.testing.assert_array_equal(outcomes.utilised, found[0].utilised | found[1].utilised)
+    np.testing.assert_array_equal(outcomes.loss, (found[0].loss + found[1].loss) / 2.0)
+    assert (outcomes.mistake == -1).all() and outcomes.utilised.any()
 
 
 def test_settings_are_those_of_the_base() -> None:

@@ -88,7 +88,7 @@ TABLE_II: Final = {
     },
 }
 #: Halves of each set; the large one varies little.
-HALVES: Final = {name: 4 if name == "waveform" else 20 for name in TABLE_II}
+HALVES: Final = {name: 4 if name == "waveform" else 30 for name in TABLE_II}
 DRAWN: Final = 10_000
 TUNING: Final = 1_000
 FOLDS: Final = 3

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -46,7 +47,7 @@ FIELDS = {
         "bit_identical",
         "claim",
     ),
-    *("versions", "comparisons"),
+    *("versions", "comparisons", "held_out"),
 }
 
 
@@ -157,6 +158,45 @@ def test_a_data_set_needs_no_broker(command: Command, monkeypatch: pytest.Monkey
     )
     assert [(row["space"], row["seen"] > 100) for row in found["learners"]] == [("iris", True)]
     assert found["ranges"] == {}
+
+
+def test_held_out_rows_are_graded(command: Command) -> None:
+    options = ("--from", "sklearn:wine", "--space", "w", "--shuffle-seed", "2", "--hold-out", "0.4")
+    found = command.json(*options)["held_out"]
+    assert (found["train_rows"] + found["test_rows"], found["neighbours"]) == (178, 5)
+    errors = {row["metric"]: row["error"] for row in found["errors"]}
+    assert list(errors) == ["euclidean", "opml", "copml"]
+    table = command(*options, "--learner", "opml").output
+    for metric in ("euclidean", "opml"):
+        assert f"{metric} {errors[metric]:.4f}" in " ".join(table.split())
+    assert "5-NN ERROR" in table and "copml" not in table
+    assert command.json(*options[:-2])["held_out"] is None
+
+
+def test_learners_of_several_modalities_are_graded_beside_each_other(
+    command: Command, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(5)
+    y = draw.integers(0, 3, 240)
+    path = tmp_path / "two.npz"
+    shape, noise = draw.normal(size=(2, 240, 4))
+    np.savez(path, y=y, shape=(shape + y[:, None]).astype(np.float32), noise=4.0 * noise)
+    config = tmp_path / "kinstream.toml"
+    config.write_text(
+        config.read_text()
+        + '[learners.omdml]\nkind = "omdml"\nfrom = ["one-pass"]\nbeta = 0.9\nmargin = 1.0\nscaler = "minmax"\n'
+    )
+    features = ("--features", "shape=shape", "--features", "noise=noise")
+    found = command.json(
+        "--from", f"file:{path}", "--space", "s", "--label", "y", "--hold-out", "0.3", *features
+    )
+    errors = {row["metric"]: row["error"] for row in found["held_out"]["errors"]}
+    # OPML and COPML refuse blocks of two modalities: nothing has reached them.
+    assert errors.pop("opml") is errors.pop("copml") is None
+    assert list(errors) == [
+        *("euclidean", "euclidean, shape alone", "euclidean, noise alone", "euclidean, minmax", "omdml")
+    ]
+    assert errors["omdml"] < errors["euclidean"] < errors["euclidean, noise alone"]
 
 
 def test_a_file_is_read_with_the_options_that_loaded_it(command: Command, tmp_path: Path) -> None:

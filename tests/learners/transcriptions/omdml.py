@@ -14,9 +14,11 @@ from tests.learners.transcriptions.parts import (
     TripletTranscription,
     Vector,
     apart,
+    difference,
     nearest,
     psd,
     report,
+    zero_difference,
 )
 
 Vectors = Mapping[str, Vector]
@@ -68,8 +70,13 @@ class Hedged(TripletTranscription):
         raise NotImplementedError
 
     def triplet(self, x: Vectors, positive: Vectors, negative: Vectors) -> Report:
-        a = {name: np.asarray(x[name] - positive[name], np.float64) for name in self.matrices}
-        b = {name: np.asarray(x[name] - negative[name], np.float64) for name in self.matrices}
+        a = {name: difference(x[name], positive[name]) for name in self.matrices}
+        b = {
+            name: a[name]
+            if zero_difference(positive[name], negative[name])
+            else difference(x[name], negative[name])
+            for name in self.matrices
+        }
         near = np.array([self.squared(name, a[name]) for name in self.matrices])
         far = np.array([self.squared(name, b[name]) for name in self.matrices])
         own = near - far

@@ -1,0 +1,330 @@
+"""OAHU: a network whose every layer is a metric, weighted by how well each of them does (spec 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners import oahu_compiled, oahu_torch, votes
+from learners.base import Outcomes, State
+from learners.kernels.compiled import limit
+from learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
+from learners.oahu_batch import Batches, Machine, NumpyMachine
+from learners.oahu_network import OAHUNetwork
+from learners.oahu_rule import HEDGES, Rule
+from learners.oahu_torch import DEVICES
+from learners.scaler import WARM_UP
+from learners.single import Batch, Index, Rows, SingleModal
+from learners.validation import not_negative, one_of, positive, whole
+from streams.errors import SettingsError
+from streams.records import Kind
+
+#: What a variant sets where the settings leave it open.
+VARIANTS: Final[dict[str, dict[str, Any]]] = {
+    "anchored": {
+        "initial": "isometric",
+        "lift": 0.25,
+        "temperature": 0.1,
+        "gradient": "uniform",
+        "anchors": ("euclidean", "cosine"),
+        "share": 0.5,
+    },
+    "published": {
+        "initial": "uniform",
+        "lift": 0.0,
+        "temperature": float("inf"),
+        "gradient": "hedge",
+        "anchors": (),
+        "share": 1.0,
+    },
+}
+PATHS: Final = ("compiled", "torch")
+
+
+class OAHU(SingleModal):
+    def __init__(
+        self,
+        variant: str = "anchored",
+        *,
+        layers: int = 5,
+        hidden: int = 100,
+        embedding: int = 50,
+        eta: float = 0.3,
+        tau: float = 0.1,
+        beta: float = 0.99,
+        smoothing: float = 0.1,
+        hedge: str = "literal",
+        biases: bool = False,
+        initial: str | None = None,
+        lift: float | None = None,
+        temperature: float | None = None,
+        gradient: str | None = None,
+        anchors: list[str] | None = None,
+        share: float | None = None,
+        batch: int = 1,
+        path: str = "compiled",
+        device: str = "cpu",
+        seed: int = 0,
+        dtype: str = "float32",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+    ) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        usual = VARIANTS[one_of("variant", variant, VARIANTS)]
+        self.variant = variant
+        self.layers, self.hidden = whole("layers", layers, 0), whole("hidden", hidden, 2)
+        self.embedding = whole("embedding", embedding, 1)
+        self.eta, self.tau = positive("eta", eta), positive("tau", tau, 2.0 / 3.0)
+        self.beta, self.smoothing = positive("beta", beta, 1.0), positive("smoothing", smoothing)
+        self.hedge, self.biases = one_of("hedge", hedge, HEDGES), one_of("biases", biases, (False, True))
+        self.initial = one_of("initial", initial or usual["initial"], ("isometric", "uniform"))
+        self.temperature = (
+            usual["temperature"] if temperature is None else positive("temperature", temperature)
+        )
+        self.gradient = one_of("gradient", gradient or usual["gradient"], ("uniform", "hedge"))
+        self.anchors = tuple(
+            one_of("anchors", name, ANCHORS) for name in (usual["anchors"] if anchors is None else anchors)
+        )
+        if len(set(self.anchors)) < len(self.anchors):
+            raise SettingsError(f"anchors must be different ones, not {', '.join(self.anchors)}")
+        #: Of the learned models in the vote.
+        self.share = 1.0
+        if self.anchors:
+            self.share = positive("share", usual["share"] if share is None else share, 1.0)
+        self.seed = whole("seed", seed, 0)
+        self.batch, self.path = whole("batch", batch, 1), one_of("path", path, PATHS)
+        self.device = one_of("device", device, DEVICES)
+        if self.path == "torch":
+            oahu_torch.require(self.device)
+        elif self.device != "cpu":
+            raise SettingsError(f'device {self.device} needs path = "torch"')
+        self._rule = Rule(
+            eta=self.eta,
+            tau=self.tau,
+            temperature=self.temperature,
+            by_alpha=self.gradient == "hedge",
+            beta=self.beta,
+            floor=self.smoothing / (self.layers + 1),
+            hedge=self.hedge,
+            share=self.share,
+        )
+        self._lift = Lift(not_negative("lift", usual["lift"] if lift is None else lift))
+        self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
+        self._network, self._sums = self._zeros(0), self._zeros(0)
+        self._batches = Batches(self.batch, self._alpha)
+        self._bound = -1.0
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
+    algorithm: ClassVar[str] = "oahu/1"
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        """Weights (L + 1,) of the metric models, a copy; their sum is 1."""
+        return self._alpha.copy()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every metric in the vote: un-learned ones by name, the learned ones as E0 .. EL."""
+        found = {name: (1.0 - self.share) / len(self.anchors) for name in self.anchors}
+        return found | {f"E{k}": self.share * float(value) for k, value in enumerate(self._alpha)}
+
+    @property
+    def map(self) -> Rows:
+        raise SettingsError(f"{self.algorithm} is not a linear map")
+
+    def embed(self, X: Rows) -> list[Rows]:
+        """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean."""
+        return self._embedded(self.scale(X))
+
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        left, right = self.transform(X), self.transform(Y)
+        if left.shape != right.shape:
+            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
+        moved = left - right
+        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    def classify(self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5) -> NDArray[Any]:
+        """The label (q,) that the weighted vote gives each query; see `learners.votes.classify`.
+
+        Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all that they are
+        given: who asks one gallery again and again embeds it once, and calls `learners.votes`.
+
+        Parameters
+        ----------
+        gallery, labels, queries : raw features (n, d), a label of each, and raw features (q, d).
+        k : neighbours by metric.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, an empty gallery, k below 1, features that are no finite numbers, or nothing was
+            learned yet.
+        """
+        return votes.classify(self._voices, self._voters(gallery), labels, self._voters(queries), k)
+
+    def class_scores(
+        self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Classes (c,) in ascending order, and the sum of the votes (q, c) for each; see `classify`."""
+        return votes.class_scores(self._voices, self._voters(gallery), labels, self._voters(queries), k)
+
+    def verify(self, X: Rows, Y: Rows, threshold: float) -> NDArray[np.bool_]:
+        """Whether rows (n, d) of X and Y are similar: half of the weight finds D / 2 < threshold, in (0, 1)."""
+        return votes.verify(self._voices, self._voters(X), self._voters(Y), threshold)
+
+    def verification_score(self, X: Rows, Y: Rows) -> NDArray[np.float64]:
+        """Similarity (n,) of rows (n, d), from -1 to 0: minus the weighted median of D / 2.
+
+        It is above -threshold where `verify` says similar. The distance of "euclidean" has no bound and counts as 2
+        from there on, where unrelated vectors are about 1.4 apart.
+        """
+        return votes.verification_score(self._voices, self._voters(X), self._voters(Y))
+
+    def retrieve(
+        self, gallery: Rows, queries: Rows, top: int, k: int | None = None, repeated: str = "best"
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows of the gallery (q, top) with the greatest votes and those votes; see `learners.votes.retrieve`.
+
+        Behind the last row that any metric put forward, items are -1 and votes minus infinity. Refusals are those of
+        `classify`.
+
+        Parameters
+        ----------
+        k : rows that each metric puts forward; `top` where it is left out.
+        repeated : "best" where a row that several metrics put forward keeps its best vote, "sum" where they add up.
+        """
+        return votes.retrieve(self._voices, self._voters(gallery), self._voters(queries), top, k, repeated)
+
+    @property
+    def _voices(self) -> list[float]:
+        return list(self.weights.values())
+
+    def _voters(self, X: Rows) -> list[Rows]:
+        if self._dimension is None:
+            raise ValueError(f"{self.algorithm} has learned nothing yet, there is no metric to vote")
+        with np.errstate(all="ignore"):
+            return self.embed(X)
+
+    def _embedded(self, Z: Rows) -> list[Rows]:
+        mean = self._lift.mean
+        found = [anchored(name, Z, mean, self._lift) for name in self.anchors]
+        return found + self._network.embed(self._lift.apply(Z, mean))
+
+    def _mapped(self, Z: Rows) -> Rows:
+        factors = np.sqrt(list(self.weights.values())).astype(Z.dtype)
+        return np.concatenate([f * e for f, e in zip(factors, self._embedded(Z), strict=True)], axis=1)
+
+    def _zeros(self, d: int) -> OAHUNetwork:
+        return OAHUNetwork.zeros(d, self.layers, self.hidden, self.embedding, self.biases, self.dtype)
+
+    def _begin(self, d: int) -> None:
+        self._network = OAHUNetwork.random(
+            d + (self._lift.kappa > 0.0),
+            self.layers,
+            self.hidden,
+            self.embedding,
+            self.biases,
+            self.initial == "isometric",
+            self.seed,
+            self.dtype,
+        )
+        self._sums = self._zeros(len(self._network.first))
+        self._bound = -1.0
+
+    def _model(self) -> State:
+        state = {"alpha": self.alpha} | self._network.state() | self._lift.state()
+        if self.batch > 1:
+            state |= self._batches.state()
+            state |= {f"sum_{name}": value for name, value in self._sums.state().items()}
+        return state
+
+    def _restore_model(self, state: State) -> int:
+        inputs = len(np.asarray(state["Theta0"]))
+        network, sums = self._zeros(inputs), self._zeros(inputs)
+        begun = {name.removeprefix("sum_"): value for name, value in state.items() if name.startswith("sum_")}
+        alpha = np.array(state["alpha"], np.float64)
+        try:
+            if alpha.shape != (self.layers + 1,):
+                raise ValueError(f"alpha should be {(self.layers + 1,)}, the state holds {alpha.shape}")
+            if ("b1" in state) != ("b1" in network.state()):
+                raise ValueError(f"biases are {self.biases} here")
+            if bool(begun) != (self.batch > 1):
+                raise ValueError(f"batch is {self.batch} here")
+            network.restore(state)
+            if begun:
+                sums.restore(begun)
+        except ValueError as error:
+            raise SettingsError(f"the state to restore is of another network: {error}") from None
+        self._network, self._sums, self._alpha, self._bound = network, sums, alpha, -1.0
+        self._batches = Batches(self.batch, alpha)
+        if begun:
+            self._batches.restore(state)
+        self._lift.restore(state)
+        return inputs - (self._lift.kappa > 0.0)
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        with np.errstate(all="ignore"):
+            # Products of two inputs, and the sum of squares behind the lift, have to be numbers too.
+            short = np.einsum("ij,ij->i", batch.X, batch.X) < limit(np.dtype(self.dtype)) / (2.0 * MEASURED)
+        batch = replace(batch, usable=batch.usable & short[batch.index].all(axis=1))
+        start = 0
+        if not self._lift.frozen:
+            start = self._measured(batch, outcomes)
+        if start < len(batch):
+            rows = slice(start, None)
+            means = np.full(len(batch) - start, self._lift.mean)
+            given = self._given(batch.X, batch.index[rows], means)
+            X = self._lift.apply(batch.X, self._lift.mean)
+            self._steps(X, batch.index[rows], batch.usable[rows], given, outcomes[rows])
+
+    def _measured(self, batch: Batch, outcomes: Outcomes) -> int:
+        """Learn the triplets during which the mean squared length still changes; returns how many those are."""
+        good = np.flatnonzero(batch.usable)
+        with np.errstate(all="ignore"):
+            wide = batch.X.astype(np.float64)
+            squares = np.einsum("ij,ij->i", wide, wide)
+        missing = -(-(MEASURED - self._lift.state()["lift_count"]) // 3)  # type: ignore[operator]
+        used = good[:missing]
+        count = len(batch) if len(used) < missing else int(used[-1]) + 1
+        means = np.ones(count)
+        if len(used):
+            means[used] = self._lift.observe(squares[batch.index[used]])
+        index = batch.index[:count]
+        given = self._given(batch.X, index, means)
+        X = self._lift.apply(batch.X[index.ravel()], np.repeat(means, 3))
+        own = np.arange(3 * count, dtype=np.int32).reshape(count, 3)
+        self._steps(X, own, batch.usable[:count], given, outcomes[:count])
+        return count
+
+    def _given(self, X: Rows, index: Index, means: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(all="ignore"):
+            return (1.0 - self.share) * margins(self.anchors, X, index, means, self._lift)
+
+    def _steps(
+        self,
+        X: Rows,
+        index: Index,
+        usable: NDArray[np.bool_],
+        given: NDArray[np.float64],
+        outcomes: Outcomes,
+    ) -> None:
+        if self.path == "compiled" and self.batch == 1:
+            self._bound = oahu_compiled.learn(
+                self._network, self._alpha, self._rule, X, index, usable, given, self._bound, outcomes
+            )
+            return
+        if self.path == "compiled":
+            machine: Machine = NumpyMachine(self._network, self._sums)
+        else:
+            machine = oahu_torch.TorchMachine(self._network, self._sums, self.device)
+        self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes)
+        machine.close()
+
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+        """By the un-learned Euclidean distance, for the scaler's warm-up comes before the network."""
+        near, far = (float(np.linalg.norm(points[0] - other)) for other in points[1:])
+        return int(near >= far), 0.0

@@ -1,0 +1,102 @@
+"""OAHU's compiled way: chunks of triplets, whose largest layer goes through matrix products."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.base import Outcomes
+from learners.kernels import oahu
+from learners.kernels.compiled import limit
+from learners.kernels.threads import one_blas_thread
+from learners.oahu_network import OAHUNetwork
+from learners.oahu_rule import HEDGES, Rule
+
+Rows = NDArray[np.floating[Any]]
+
+#: Triplets of one chunk. More of them share the products' fixed cost, fewer have less to make up for.
+CHUNK: Final = 32
+
+
+def learn(
+    network: OAHUNetwork,
+    alpha: NDArray[np.float64],
+    rule: Rule,
+    X: Rows,
+    index: NDArray[np.int32],
+    usable: NDArray[np.bool_],
+    given: NDArray[np.float64],
+    bound: float,
+    outcomes: Outcomes,
+) -> float:
+    """Learn triplets one after the other, in chunks counted from the first of them.
+
+    Parameters
+    ----------
+    network, alpha : changed in place.
+    X : (n, d) inputs of the network's type.
+    index, usable : see `learners.single.Batch`.
+    given : (m,) what un-learned metrics add to the fused score.
+    bound : at least the network's largest entry, negative for unknown.
+    outcomes : filled in.
+
+    Returns
+    -------
+    float
+        The bound after the last triplet.
+    """
+    most = limit(network.first.dtype)
+    with one_blas_thread(), np.errstate(all="ignore"):
+        for start in range(0, len(index), CHUNK):
+            rows = slice(start, start + CHUNK)
+            if not 0.0 <= bound < 0.5 * most:
+                parts = (network.first, network.rest, network.biases)
+                bound = max(oahu.largest(np.ravel(part)) for part in parts)
+            bound = _chunk(
+                network, alpha, rule, X, index[rows], usable[rows], given[rows], most, bound, outcomes[rows]
+            )
+    return bound
+
+
+def _chunk(
+    network: OAHUNetwork,
+    alpha: NDArray[np.float64],
+    rule: Rule,
+    X: Rows,
+    index: NDArray[np.int32],
+    usable: NDArray[np.bool_],
+    given: NDArray[np.float64],
+    most: float,
+    bound: float,
+    outcomes: Outcomes,
+) -> float:
+    vectors, places = np.unique(index, return_inverse=True)
+    inputs = X[vectors]
+    if not usable.all():
+        # One that is not finite would spoil the products of all.
+        inputs[~np.isfinite(inputs).all(axis=1)] = 0
+    first = network.first
+    gradients = np.zeros((len(inputs), first.shape[1]), first.dtype)
+    bound = oahu.triplets(
+        (inputs @ first, inputs @ inputs.T, gradients),
+        (network.rest, network.biases),
+        network.embedding,
+        oahu.stripes(network.embedding + network.rest.shape[1]),
+        oahu.stripes(network.embedding),
+        alpha,
+        (rule.tau, rule.eta, rule.temperature, rule.beta, rule.floor),
+        HEDGES.index(rule.hedge),
+        rule.by_alpha,
+        rule.share,
+        given,
+        places.reshape(index.shape),
+        usable,
+        most,
+        bound,
+        outcomes.report(),
+    )
+    gradients *= first.dtype.type(-rule.eta)
+    first += inputs.T @ gradients
+    return bound
