@@ -12,13 +12,26 @@ from typing import Final
 import click
 from rich.console import Console
 
-from benchmarks import clicks, closure, drain, kernels, latency, learners, memory, recovery
+from benchmarks import (
+    clicks,
+    closure,
+    drain,
+    kernels,
+    latency,
+    learners,
+    memory,
+    oahu,
+    oahu_applications,
+    recovery,
+)
 from benchmarks.figures import Figure, machine, table
 
 RESULTS: Final = Path(__file__).parent / "results"
 BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "kernels": kernels.figures,
     "learners": learners.figures,
+    "oahu": oahu.figures,
+    "oahu-applications": oahu_applications.figures,
     "closure": closure.run,
     "clicks": clicks.figures,
     "drain": drain.run,

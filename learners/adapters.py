@@ -28,8 +28,8 @@ def merged(pairs: Outcomes, triplets: Outcomes) -> None:
     """Write what became of 2m pairs into the outcomes of their m triplets.
 
     A triplet is utilised, or clipped, if one of its pairs was; it is rejected only if both were, and degenerate if
-    nothing could be learned from it because a pair was. Its mistake is the one that the kernel wrote for its first
-    pair, its loss the sum of both.
+    nothing could be learned from it because a pair was. Its mistake and margin are those that the kernel wrote for
+    its first pair, its loss the sum of both.
     """
     first, second = pairs[slice(0, None, 2)], pairs[slice(1, None, 2)]
     triplets.rejected[:] = first.rejected & second.rejected
@@ -38,3 +38,4 @@ def merged(pairs: Outcomes, triplets: Outcomes) -> None:
     triplets.degenerate[:] = (first.degenerate | second.degenerate) & ~triplets.utilised & ~triplets.rejected
     triplets.mistake[:] = np.where(triplets.rejected, UNDEFINED, first.mistake)
     triplets.loss[:] = first.loss + second.loss
+    triplets.margin[:] = first.margin

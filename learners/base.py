@@ -18,13 +18,14 @@ State = dict[str, NDArray[Any] | int | float | str | bool]
 UNDEFINED: Final = -1
 
 
-#: mistake, utilised, clipped, rejected, degenerate, loss: arrays of `Outcomes` that a kernel fills in.
+#: mistake, utilised, clipped, rejected, degenerate, loss, margin: arrays of `Outcomes` that a kernel fills in.
 Report = tuple[
     NDArray[np.int8],
     NDArray[np.bool_],
     NDArray[np.bool_],
     NDArray[np.bool_],
     NDArray[np.bool_],
+    NDArray[np.float64],
     NDArray[np.float64],
 ]
 
@@ -42,6 +43,10 @@ class Outcomes:
     degenerate : (m,) bool, the constraint has no direction to learn from (equal vectors).
     ignored : (m,) bool, the algorithm defines nothing for a constraint of this rule.
     loss : (m,) float64 before the update, 0 where rejected or ignored.
+    margin : (m,) float64, by how much a triplet was ranked right before the update, in the learner's own terms: squared
+        distance (x, x-) less that of (x, x+), or similarity to x+ less that to x-. Where `mistake` is defined, it is
+        whether this is at most 0. NaN for pairs, and for a triplet that was not measured; one whose step was rejected
+        was.
     """
 
     mistake: NDArray[np.int8]
@@ -51,6 +56,7 @@ class Outcomes:
     degenerate: NDArray[np.bool_]
     ignored: NDArray[np.bool_]
     loss: NDArray[np.float64]
+    margin: NDArray[np.float64]
 
     @classmethod
     def blank(cls, m: int) -> Self:
@@ -63,6 +69,7 @@ class Outcomes:
             degenerate=np.zeros(m, np.bool_),
             ignored=np.zeros(m, np.bool_),
             loss=np.zeros(m, np.float64),
+            margin=np.full(m, np.nan),
         )
 
     def __len__(self) -> int:
@@ -74,7 +81,15 @@ class Outcomes:
 
     def report(self) -> Report:
         """The arrays in the order in which kernels take them."""
-        return self.mistake, self.utilised, self.clipped, self.rejected, self.degenerate, self.loss
+        return (
+            self.mistake,
+            self.utilised,
+            self.clipped,
+            self.rejected,
+            self.degenerate,
+            self.loss,
+            self.margin,
+        )
 
     def counts(self, rows: NDArray[np.bool_] | None = None) -> Counts:
         """Sums over all constraints, or over those where `rows` (m,) is true.

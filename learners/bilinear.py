@@ -125,9 +125,9 @@ class Bilinear(SingleModal):
     def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
         """Learn the rows of the batch in order, and fill the outcomes (m,) in."""
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         margin = self._first_margin(points[0] * (points[1] - points[2]))
-        return int(margin <= 0.0), max(0.0, 1.0 - margin)
+        return int(margin <= 0.0), max(0.0, 1.0 - margin), margin
 
     def _first_margin(self, products: NDArray[np.float64]) -> float:
         """Margin of a triplet with these x_j v_j (d,) under the model before it learned: the identity."""

@@ -117,12 +117,12 @@ class Euclidean(SingleModal):
             outcomes.report(),
         )
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         squared = [float(difference @ difference) for difference in points[0] - points[1:]]
         if len(squared) == 2:
             near, far = squared
-            return int(near >= far), max(0.0, 1.0 + (near - far))
+            return int(near >= far), max(0.0, 1.0 + (near - far)), far - near
         if np.isnan(self.threshold):
-            return -1, 0.0
+            return -1, 0.0, np.nan
         beyond = sign * (squared[0] - self.threshold)
-        return int((squared[0] > self.threshold) == (sign > 0)), max(0.0, beyond)
+        return int((squared[0] > self.threshold) == (sign > 0)), max(0.0, beyond), np.nan

@@ -37,9 +37,11 @@ class Fusion:
       mistakes so far, in which a constraint that lies k constraints back weighs (1 - 1 / memory)^k. It begins with
       the first modality.
 
-    The mistake of a triplet is that of the fused measure before the update. With "best" it is the mistake of the
-    modality that led until then. A pair has no fused threshold with "uniform", so its mistake is undefined. A
-    constraint is utilised when a metric changed; its loss is the mean of the metrics' losses.
+    The mistake of a triplet is that of the fused measure before the update. With "uniform" that is whether the metrics'
+    margins (`learners.base.Outcomes`) add up to at most 0, also where some of the metrics reject their step; undefined
+    where one of them could not measure the triplet. With "best" it is the mistake of the modality that led until then.
+    A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is utilised when a metric
+    changed; its loss is the mean of the metrics' losses.
 
     Parameters
     ----------
@@ -65,11 +67,9 @@ class Fusion:
     The sources pick the best modality by its precision in retrieval over a validation set. A stream has none, so the
     mistakes that are counted anyway take its place; the memory lets the choice follow a stream that changes.
 
-    Cost is that of the base for each metric, and whole blocks are handed over, with one exception: "uniform" scores
-    every triplet of several modalities by metrics that each constraint may change, and no kernel reports the distances
-    that it has found before a step. So for each triplet and modality there is a call of `distance` (or `similarity`)
-    and one of `learn` in Python, which take 0.1 ms; where the map has to be made anew from a matrix ("pola", "rdml"),
-    `distance` is O(d^3), and a triplet of 100 features takes 1.3 ms a modality. Pairs go over whole.
+    Every metric is handed whole blocks, so cost is that of the base for each metric. The metrics never see each other:
+    what is fused are the margins that they report of the state before each step. Margins of "oahu" are those of its
+    vote, of distances that are not squared.
 
     References
     ----------
@@ -190,9 +190,9 @@ class Fusion:
         kept = replace(block, **{name: getattr(block, name)[use] for name in _COLUMNS})
         if block.targets is not None:
             kept = replace(kept, targets=block.targets[use])
-        # Of pairs no fused mistake is defined, and one metric's own is the fused one.
-        whole = self.how != "uniform" or kept.kind is Kind.PAIR or len(parts) == 1
-        found = self._whole(kept, parts) if whole else self._one_by_one(kept, parts)
+        found = self._fused(
+            [one.learn(_over(kept, part)) for one, part in zip(self._learners, parts, strict=True)]
+        )
         for name in Outcomes.__dataclass_fields__:
             getattr(outcomes, name)[use] = getattr(found, name)
         return outcomes
@@ -298,56 +298,25 @@ class Fusion:
             time_ms=0,
         )
 
-    def _whole(self, block: ConstraintBlock, parts: list[Rows]) -> Outcomes:
-        found: list[Outcomes] = [
-            one.learn(_over(block, part)) for one, part in zip(self._learners, parts, strict=True)
-        ]
+    def _fused(self, found: list[Outcomes]) -> Outcomes:
+        """What the metrics did with the same constraints, as that of one learner."""
         if len(found) == 1 and self.how != "best":
             return found[0]
         fused = _together(found)
+        margins = np.array([one.margin for one in found])
         if self.how == "uniform":
+            with np.errstate(all="ignore"):
+                fused.margin[:] = margins.sum(axis=0)
+            judged = ~(fused.rejected | fused.ignored | np.isnan(fused.margin))
+            fused.mistake[judged] = fused.margin[judged] <= 0.0
             return fused
-        chosen = np.empty(len(block), np.intp)
+        rows = np.arange(len(fused))
+        chosen = np.empty(len(fused), np.intp)
         mistakes = np.array([one.mistake for one in found])
         fusion.follow(mistakes, 1.0 - 1.0 / self.memory, self._wrong, self._seen, chosen)
-        fused.mistake[:] = np.where(fused.rejected, UNDEFINED, mistakes[chosen, np.arange(len(block))])
+        fused.mistake[:] = np.where(fused.rejected, UNDEFINED, mistakes[chosen, rows])
+        fused.margin[:] = margins[chosen, rows]
         return fused
-
-    def _one_by_one(self, block: ConstraintBlock, parts: list[Rows]) -> Outcomes:
-        fused = Outcomes.blank(len(block))
-        alone = np.arange(block.index.shape[1], dtype=np.int32)[None]
-        for t, rows in enumerate(block.index):
-            one = replace(
-                block,
-                **{name: getattr(block, name)[t : t + 1] for name in _COLUMNS if name != "index"},
-                index=alone,
-            )
-            if block.targets is not None:
-                one = replace(one, targets=block.targets[t : t + 1])
-            vectors = [part[rows] for part in parts]
-            mistake = self._wrongly_ranked(vectors) if block.kind is Kind.TRIPLET else UNDEFINED
-            found = [
-                learner.learn(_over(one, part)) for learner, part in zip(self._learners, vectors, strict=True)
-            ]
-            merged = _together(found)
-            for name in Outcomes.__dataclass_fields__:
-                getattr(fused, name)[t] = getattr(merged, name)[0]
-            if not fused.rejected[t] and not fused.ignored[t]:
-                fused.mistake[t] = mistake
-        return fused
-
-    def _wrongly_ranked(self, vectors: list[Rows]) -> int:
-        """Whether the sum of the metrics ranks a triplet, (3, d) of each modality, wrong; -1 if it is no number."""
-        margin = 0.0
-        for learner, part in zip(self._learners, vectors, strict=True):
-            anchors, others = part[[0, 0]], part[1:]
-            if hasattr(learner, "similarity"):
-                near, far = learner.similarity(anchors, others)
-                margin += float(near) - float(far)
-            else:
-                near, far = learner.distance(anchors, others)
-                margin += float(far) - float(near)
-        return UNDEFINED if np.isnan(margin) else int(margin <= 0.0)
 
 
 def _over(block: ConstraintBlock, vectors: Rows) -> ConstraintBlock:
@@ -356,7 +325,7 @@ def _over(block: ConstraintBlock, vectors: Rows) -> ConstraintBlock:
 
 
 def _together(found: list[Outcomes]) -> Outcomes:
-    """What became of the same constraints in several metrics, without the mistakes."""
+    """What became of the same constraints in several metrics, without mistakes and margins."""
     fused = Outcomes.blank(len(found[0]))
     for name, combine in (
         ("utilised", np.any),

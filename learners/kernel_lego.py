@@ -253,13 +253,11 @@ class KernelLEGO(TargetLearner):
             outcomes.report(),
         )
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         form = self._form(points.shape[1])
-        squared = [kernel_lego.start(form, points[0], other)[0] for other in points[1:]]
-        if len(squared) == 1:
-            return self._score_pair(squared[0], sign)
-        losses = [self._score_pair(value, s)[1] for value, s in zip(squared, (1, -1), strict=True)]
-        return int(squared[0] >= squared[1]), sum(losses)
+        return self._score_squared(
+            [kernel_lego.start(form, points[0], other)[0] for other in points[1:]], sign
+        )
 
     def _first_distance(self, z: NDArray[np.float64]) -> float:
         raise NotImplementedError("a kernel takes two vectors, not their difference")

@@ -169,36 +169,25 @@ class MDML(PsdMatrix):
         return self._E.astype(np.float64), self._e
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
-        E, space = self._E, rank_one.work(len(self._E), self._E.dtype)
-        W, R, S, rows = space[:4]
-        row = 0
         with one_blas_thread():
-            while row < len(batch):
-                row, k, due = mdml.pairs(
-                    E,
-                    self._e,
-                    self._counters,
-                    batch.X,
-                    batch.index,
-                    batch.usable,
-                    batch.signs,
-                    batch.group,
-                    self.eta,
-                    self.rho,
-                    LOSSES[self.loss],
-                    DIVERGENCES[self.divergence],
-                    self.shrinkage == "soft",
-                    self.guard == "clip",
-                    row,
-                    space,
-                    outcomes.report(),
-                )
-                if k > 0:
-                    np.matmul(W[:k, :k], R[:k], out=S[:k])
-                    E[rows[:k]] = S[:k]
-                if due:
-                    # One step of Newton's method for the nearest orthogonal matrix.
-                    E[:] = 1.5 * E - 0.5 * ((E @ E.T) @ E)
+            mdml.pairs(
+                self._E,
+                self._e,
+                self._counters,
+                batch.X,
+                batch.index,
+                batch.usable,
+                batch.signs,
+                batch.group,
+                self.eta,
+                self.rho,
+                LOSSES[self.loss],
+                DIVERGENCES[self.divergence],
+                self.shrinkage == "soft",
+                self.guard == "clip",
+                rank_one.work(len(self._E), self._E.dtype),
+                outcomes.report(),
+            )
         if outcomes.utilised.any():
             self._touched()
 

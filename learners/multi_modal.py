@@ -254,14 +254,14 @@ class MultiModal(ABC):
         """Begin with the scaled vectors (k, d) of the warm-up, one table for each modality."""
         raise NotImplementedError
 
-    def _score(self, points: Sequence[NDArray[np.float64]]) -> tuple[int, float]:
-        """Mistake and loss of a triplet, scaled vectors (3, d) of each modality, before the model has learned."""
+    def _score(self, points: Sequence[NDArray[np.float64]]) -> tuple[int, float, float]:
+        """Mistake, loss and margin of a triplet, scaled vectors (3, d) of each modality, by the first model."""
         fused = 0.0
         for i, part in enumerate(points):
             z = (part[0] - part[1:]).astype(self.dtype)
             near, far = (self._mapped(i, z) if self.linear else z).astype(np.float64)
             fused += float(self._theta[i]) * float(near @ near - far @ far)
-        return int(fused >= 0.0), max(0.0, fused + self.margin)
+        return int(fused >= 0.0), max(0.0, fused + self.margin), 0.0 - fused
 
     def _weighed(self, i: int, Z: Rows) -> Rows:
         """Scaled vectors of modality i, or differences of such, under sqrt(theta_i) S_i."""
@@ -343,7 +343,7 @@ class MultiModal(ABC):
             scaled = [
                 np.asarray(one.apply(p), np.float64) for one, p in zip(self._scalers, points, strict=True)
             ]
-            outcomes.mistake[t], outcomes.loss[t] = self._score(scaled)
+            outcomes.mistake[t], outcomes.loss[t], outcomes.margin[t] = self._score(scaled)
             if self._buffer is not None and self._warm:
                 self._prepare_with(self._buffer)
         return len(index)

@@ -29,8 +29,10 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
         "lift": 0.25,
         "temperature": 0.1,
         "gradient": "uniform",
-        "anchors": ("euclidean", "cosine"),
-        "share": 0.5,
+        "anchors": ("euclidean", "cosine", "lifted"),
+        "share": 0.3,
+        "layers": 2,
+        "pull": 1e-4,
     },
     "published": {
         "initial": "uniform",
@@ -39,17 +41,104 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
         "gradient": "hedge",
         "anchors": (),
         "share": 1.0,
+        "layers": 5,
+        "pull": 0.0,
     },
 }
 PATHS: Final = ("compiled", "torch")
+#: Triplets between two pulls towards the first weights. A pull passes over all of them, which costs what a step does.
+PULLED: Final = 256
 
 
 class OAHU(SingleModal):
+    r"""A network with a metric at its input and behind each of its L hidden layers, learned from triplets.
+
+    Layer l takes h_l, with h_0 the input, to h_{l+1} = relu(h_l W_{l+1}) and to a unit vector f_l = u_l / |u_l|,
+    u_l = h_l Theta_l. Its metric is D_l(x, y) = |f_l(x) - f_l(y)|, in [0, 2]. A triplet (x, x+, x-) costs model l
+
+        L_l = (max(0, (D+ - c1) / (2 - c1)) + max(0, 1 - D- / c2)) / 2,
+
+    D+ = D_l(x, x+) and D- = D_l(x, x-), with thresholds c1 <= D+ and c2 >= D- that follow from the distances before the
+    step (Eq. 9 and 10) and are constants of it. So every triplet teaches something. One step of gradient descent on
+    sum_l g_l L_l changes all layers; then the weight alpha_l of each model is lowered by its loss, kept above a floor,
+    and normalised (Hedge, Eq. 20).
+
+    A triplet is a mistake when sum_l alpha_l (D+ - D-), with the un-learned metrics' share of it, is not below zero
+    before the step. The loss that is reported is sum_l alpha_l L_l.
+
+    Parameters
+    ----------
+    variant : "published" is the algorithm of the paper. "anchored", the default, starts from the metric of the input
+        and lets un-learned metrics vote beside the learned ones; see the notes. It sets what is None below.
+    layers, hidden, embedding : L, units S of each hidden layer, and dimension m of the embeddings.
+    eta : step size. It has no unit: without biases nothing depends on the scale of the features.
+    tau : width of the thresholds, in (0, 2/3).
+    beta, smoothing : a model's weight falls by the factor beta for a loss of 1, but not below smoothing / (L + 1).
+    hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They all but agree.
+    biases : whether hidden layers have biases, 0 at first.
+    initial : first weights, "isometric" or "uniform"; see `learners.oahu_network.OAHUNetwork.random`.
+    lift : squared constant that is put behind every vector, over the mean squared length of the first 512; 0 for none.
+    temperature : T of the weight by rank 2 sigma((D+ - D-) / T) of a model's gradient; infinity for none.
+    gradient : g_l, "hedge" for alpha_l and "uniform" for 1 / (L + 1).
+    anchors : un-learned metrics that vote, of "euclidean", "cosine" and "lifted" (the cosine of lifted vectors).
+    share : of the learned models in the vote; the anchors share the rest.
+    pull : how fast weights return to the first ones: after every 256 triplets (or a batch, if that is more) the
+        difference is multiplied by exp(-256 pull).
+    batch : triplets of one step, with the mean of their gradients. Above 1 it is another algorithm, for large streams.
+    path : "compiled", or "torch" for plain autograd, which needs the package torch. They agree to rounding.
+    device : "cpu", or "cuda" with path "torch". Bits of a GPU are not those of a processor.
+    seed : of the first weights.
+    dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+
+    Attributes
+    ----------
+    alpha, weights : weights of the learned models, and of all that vote.
+
+    Raises
+    ------
+    streams.errors.SettingsError
+        A hyper-parameter is out of range, or torch is wanted and not there.
+
+    Notes
+    -----
+    O(S d + L S^2) time for a triplet, O(S d + L S^2) memory.
+
+    `classify`, `verify` and `retrieve` are the applications of the paper. `transform` concatenates all metrics that
+    vote, each times the root of its weight: one vector index with the squared distance sum w_l D_l^2, which ranks much
+    as the vote does but is not the same rule.
+
+    Triplets are learned in chunks of 32, counted from the first of a block, and the first layer's part of a chunk goes
+    through matrix products. Nothing is approximated, but where blocks end shows in the last digits.
+
+    A vector whose squared length is above 1e-3 of the largest number of the type is refused.
+
+    References
+    ----------
+    Gao, Li, Chandra, Khan, Thuraisingham: Towards self-adaptive metric learning on the fly. WWW 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learners.oahu import OAHU
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 2, (2, 400))
+    >>> label[1] = 1 - label[0]
+    >>> def rings(label):
+    ...     angle = draw.uniform(0, 2 * np.pi, len(label))
+    ...     return ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T
+    >>> model = OAHU(layers=2, hidden=32, embedding=16)
+    >>> mistake = model.learn_triplets(rings(label[0]), rings(label[0]), rings(label[1])).mistake
+    >>> bool(mistake[-100:].mean() < mistake[:100].mean())
+    True
+    """
+
     def __init__(
         self,
         variant: str = "anchored",
         *,
-        layers: int = 5,
+        layers: int | None = None,
         hidden: int = 100,
         embedding: int = 50,
         eta: float = 0.3,
@@ -64,6 +153,7 @@ class OAHU(SingleModal):
         gradient: str | None = None,
         anchors: list[str] | None = None,
         share: float | None = None,
+        pull: float | None = None,
         batch: int = 1,
         path: str = "compiled",
         device: str = "cpu",
@@ -75,7 +165,8 @@ class OAHU(SingleModal):
         super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
         usual = VARIANTS[one_of("variant", variant, VARIANTS)]
         self.variant = variant
-        self.layers, self.hidden = whole("layers", layers, 0), whole("hidden", hidden, 2)
+        self.layers = whole("layers", usual["layers"] if layers is None else layers, 0)
+        self.hidden = whole("hidden", hidden, 2)
         self.embedding = whole("embedding", embedding, 1)
         self.eta, self.tau = positive("eta", eta), positive("tau", tau, 2.0 / 3.0)
         self.beta, self.smoothing = positive("beta", beta, 1.0), positive("smoothing", smoothing)
@@ -94,6 +185,7 @@ class OAHU(SingleModal):
         self.share = 1.0
         if self.anchors:
             self.share = positive("share", usual["share"] if share is None else share, 1.0)
+        self.pull = not_negative("pull", usual["pull"] if pull is None else pull)
         self.seed = whole("seed", seed, 0)
         self.batch, self.path = whole("batch", batch, 1), one_of("path", path, PATHS)
         self.device = one_of("device", device, DEVICES)
@@ -115,7 +207,8 @@ class OAHU(SingleModal):
         self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
         self._network, self._sums = self._zeros(0), self._zeros(0)
         self._batches = Batches(self.batch, self._alpha)
-        self._bound = -1.0
+        self._bound, self._taken = -1.0, 0
+        self._origin = self._zeros(0)
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
@@ -137,7 +230,15 @@ class OAHU(SingleModal):
         raise SettingsError(f"{self.algorithm} is not a linear map")
 
     def embed(self, X: Rows) -> list[Rows]:
-        """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean."""
+        """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean.
+
+        Raises
+        ------
+        ValueError
+            Before the first block, or X is not (n, d).
+        """
+        if self._dimension is None:
+            raise ValueError("the network has no dimension yet: learn from a block first")
         return self._embedded(self.scale(X))
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
@@ -221,22 +322,21 @@ class OAHU(SingleModal):
     def _zeros(self, d: int) -> OAHUNetwork:
         return OAHUNetwork.zeros(d, self.layers, self.hidden, self.embedding, self.biases, self.dtype)
 
-    def _begin(self, d: int) -> None:
-        self._network = OAHUNetwork.random(
-            d + (self._lift.kappa > 0.0),
-            self.layers,
-            self.hidden,
-            self.embedding,
-            self.biases,
-            self.initial == "isometric",
-            self.seed,
-            self.dtype,
+    def _random(self, inputs: int) -> OAHUNetwork:
+        isometric = self.initial == "isometric"
+        return OAHUNetwork.random(
+            inputs, self.layers, self.hidden, self.embedding, self.biases, isometric, self.seed, self.dtype
         )
+
+    def _begin(self, d: int) -> None:
+        inputs = d + (self._lift.kappa > 0.0)
+        self._network, self._origin, self._taken = self._random(inputs), self._random(inputs), 0
         self._sums = self._zeros(len(self._network.first))
         self._bound = -1.0
 
     def _model(self) -> State:
         state = {"alpha": self.alpha} | self._network.state() | self._lift.state()
+        state["taken"] = self._taken
         if self.batch > 1:
             state |= self._batches.state()
             state |= {f"sum_{name}": value for name, value in self._sums.state().items()}
@@ -252,6 +352,8 @@ class OAHU(SingleModal):
                 raise ValueError(f"alpha should be {(self.layers + 1,)}, the state holds {alpha.shape}")
             if ("b1" in state) != ("b1" in network.state()):
                 raise ValueError(f"biases are {self.biases} here")
+            if state["lift"] != self._lift.kappa:
+                raise ValueError(f"lift is {self._lift.kappa} here")
             if bool(begun) != (self.batch > 1):
                 raise ValueError(f"batch is {self.batch} here")
             network.restore(state)
@@ -260,6 +362,7 @@ class OAHU(SingleModal):
         except ValueError as error:
             raise SettingsError(f"the state to restore is of another network: {error}") from None
         self._network, self._sums, self._alpha, self._bound = network, sums, alpha, -1.0
+        self._origin, self._taken = self._random(inputs), int(state["taken"])
         self._batches = Batches(self.batch, alpha)
         if begun:
             self._batches.restore(state)
@@ -312,6 +415,28 @@ class OAHU(SingleModal):
         given: NDArray[np.float64],
         outcomes: Outcomes,
     ) -> None:
+        """Learn some triplets, with the pull after every so many usable ones of the stream."""
+        counts = self._taken + np.cumsum(usable)
+        every = max(PULLED, self.batch) if self.pull > 0.0 else np.iinfo(np.int64).max
+        stops = np.flatnonzero(usable & (counts % every == 0)) + 1
+        start = 0
+        for stop in stops.tolist():
+            rows = slice(start, stop)
+            self._stepped(X, index[rows], usable[rows], given[rows], outcomes[rows])
+            self._network.approach(self._origin, float(-np.expm1(-self.pull * every)))
+            self._bound, start = -1.0, stop
+        rows = slice(start, None)
+        self._stepped(X, index[rows], usable[rows], given[rows], outcomes[rows])
+        self._taken += int(usable.sum())
+
+    def _stepped(
+        self,
+        X: Rows,
+        index: Index,
+        usable: NDArray[np.bool_],
+        given: NDArray[np.float64],
+        outcomes: Outcomes,
+    ) -> None:
         if self.path == "compiled" and self.batch == 1:
             self._bound = oahu_compiled.learn(
                 self._network, self._alpha, self._rule, X, index, usable, given, self._bound, outcomes
@@ -324,7 +449,7 @@ class OAHU(SingleModal):
         self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes)
         machine.close()
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         """By the un-learned Euclidean distance, for the scaler's warm-up comes before the network."""
         near, far = (float(np.linalg.norm(points[0] - other)) for other in points[1:])
-        return int(near >= far), 0.0
+        return int(near >= far), 0.0, far - near

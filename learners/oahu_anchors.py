@@ -64,8 +64,8 @@ class Lift:
         return np.concatenate([X, constant[:, None].astype(X.dtype)], axis=1)
 
     def state(self) -> State:
-        """Count and sum of squared lengths."""
-        return {"lift_count": self._count, "lift_sum": self._sum}
+        """Factor, and count and sum of squared lengths."""
+        return {"lift": self.kappa, "lift_count": self._count, "lift_sum": self._sum}
 
     def restore(self, state: State) -> None:
         """Continue from `state()`."""

@@ -83,30 +83,41 @@ class Batches:
         given: Vector,
         outcomes: Outcomes,
     ) -> None:
-        """Learn triplets in order; see `learners.oahu_compiled.learn`."""
+        """Learn triplets in order; see `learners.oahu_compiled.learn`.
+
+        A step that is not finite is not taken, and the triplets of its batch are rejected, as far as this call brought
+        them: what was reported of earlier ones stands.
+        """
         outcomes.rejected[:] = True
-        outcomes.mistake[:], outcomes.loss[:] = UNDEFINED, 0.0
-        waiting = np.flatnonzero(usable)
+        outcomes.mistake[:], outcomes.loss[:], outcomes.margin[:] = UNDEFINED, 0.0, np.nan
+        waiting = np.flatnonzero(usable & np.isfinite(given))
+        batch: list[NDArray[np.int64]] = []
         while len(waiting):
             take = min(self.size - self._count, PIECE)
             rows, waiting = waiting[:take], waiting[take:]
             found = machine.add(rule, alpha, X, index[rows])
             fused = rule.share * (found.margins @ alpha) + given[rows]
-            kept = found.finite & np.isfinite(fused)
+            outcomes.margin[rows] = 0.0 - fused
+            kept = found.finite
             good = rows[kept]
+            batch.append(good)
             outcomes.rejected[good] = False
             outcomes.mistake[good] = fused[kept] >= 0.0
             outcomes.loss[good] = found.losses[kept] @ alpha
             outcomes.utilised[good], outcomes.degenerate[good] = found.active[kept], ~found.active[kept]
-            for losses in found.losses[kept & found.active]:
-                oahu.hedge(self._next, losses, HEDGES.index(rule.hedge), rule.beta, rule.floor)
+            losses = np.ascontiguousarray(found.losses)
+            use = kept & found.active
+            oahu.hedges(self._next, losses, use, HEDGES.index(rule.hedge), rule.beta, rule.floor)
             self._count += len(good)
             if self._count == self.size:
                 if not machine.step(-rule.eta / self.size):
-                    outcomes.rejected[good], outcomes.utilised[good] = True, False
-                    outcomes.mistake[good], outcomes.loss[good] = UNDEFINED, 0.0
+                    lost = np.concatenate(batch)
+                    outcomes.rejected[lost], outcomes.utilised[lost] = True, False
+                    outcomes.degenerate[lost] = False
+                    outcomes.mistake[lost], outcomes.loss[lost] = UNDEFINED, 0.0
                     self._next[:] = alpha
                 alpha[:], self._count = self._next, 0
+                batch.clear()
 
     def state(self) -> State:
         """How far the batch is, and alpha behind it."""

@@ -86,6 +86,15 @@ class OAHUNetwork:
         """L."""
         return len(self.rest)
 
+    def approach(self, other: Self, share: float) -> None:
+        """Go that share of the way to the weights of another network of the same shape."""
+        for own, there in (
+            (self.first, other.first),
+            (self.rest, other.rest),
+            (self.biases, other.biases),
+        ):
+            own += own.dtype.type(share) * (there - own)
+
     def state(self) -> State:
         """Theta0 .. ThetaL, W1 .. WL and b1 .. bL, copies."""
         found: State = {}

@@ -13,7 +13,7 @@ from learners.base import Outcomes, State
 from learners.kernels import nystroem
 from learners.kernels.threads import one_blas_thread
 from learners.multi_modal import Features
-from learners.omdml import OMDML, nearest
+from learners.omdml import OMDML
 from learners.omks import mean_distance
 from learners.scaler import WARM_UP
 from learners.single import Batch, Rows
@@ -155,12 +155,12 @@ class OMDLLR(OMDML):
         super()._update(replace(batch, X=X), outcomes)
 
     @property
-    def _hand_over(self) -> int:
+    def _every(self) -> int:
         return 0
 
-    def _project(self, i: int) -> bool:
-        pulled = self._matrix(i) - self._pull[i].astype(self.dtype)
-        return self._replace(i, nearest(pulled))
+    @property
+    def _pulled(self) -> Rows:
+        return np.concatenate([pull.ravel() for pull in self._pull]).astype(self.dtype)
 
     def _mapped(self, i: int, Z: Rows) -> Rows:
         if not self._sizes:

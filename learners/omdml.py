@@ -154,21 +154,20 @@ class OMDML(MultiModal):
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         self._roots = {}
-        at = 0
-        while at < len(batch):
-            at = omdml.triplets(
+        with one_blas_thread():
+            omdml.triplets(
                 self._M,
                 self._next,
                 np.cumsum([0, *self._sizes]),
                 batch.X,
                 batch.index,
                 batch.usable,
-                at,
                 self.beta,
                 self._most,
                 self.aggressiveness,
                 self.margin,
-                self._hand_over,
+                self._every,
+                self._pulled,
                 self._behind,
                 self._theta,
                 self._pending,
@@ -176,40 +175,16 @@ class OMDML(MultiModal):
                 limit(self._M.dtype),
                 outcomes.report(),
             )
-            changed = [self._project(int(i)) for i in np.flatnonzero(self._pending >= self.psd_every)]
-            outcomes.utilised[at - 1] |= any(changed)
 
     @property
-    def _hand_over(self) -> int:
-        """Steps of a matrix before the compiled loop hands over; 1 for a loop that projects by itself."""
+    def _every(self) -> int:
+        """Steps of a matrix before it is projected; 0 for a projection of all after each triplet."""
         return self.psd_every
 
-    def _project(self, i: int) -> bool:
-        """The projection after several steps; whether it changed the matrix."""
-        return self._replace(i, nearest(self._matrix(i)))
-
-    def _replace(self, i: int, new: Rows) -> bool:
-        matrix = self._matrix(i)
-        changed = not np.array_equal(matrix, new)
-        matrix[:] = new
-        self._pending[i], self._bound[i] = 0, -1.0
-        return changed
-
-
-def nearest(matrix: Rows) -> Rows:
-    """The positive semi-definite matrix that is nearest to a symmetric one, in the Frobenius norm."""
-    with one_blas_thread():
-        values, vectors = np.linalg.eigh(matrix.astype(np.float64))
-        low = int(np.searchsorted(values, 0.0))
-        if low == 0:
-            return matrix
-        part = vectors[:, :low] * np.sqrt(-values[:low]) if low <= len(values) // 2 else None
-        if part is not None:
-            found = matrix + part @ part.T
-        else:
-            kept = vectors[:, low:] * np.sqrt(values[low:])
-            found = kept @ kept.T
-    return np.asarray((found + found.T) / 2.0, matrix.dtype)
+    @property
+    def _pulled(self) -> Rows:
+        """What is subtracted from the matrices before they are projected, laid out as they are; nothing if empty."""
+        return self._M[:0]
 
 
 def root(matrix: Rows) -> Rows:

@@ -228,16 +228,16 @@ class OMKS(MultiModal):
     def _rates(self) -> NDArray[np.float64]:
         return np.where(np.isnan(self._bandwidths), 1.0, 0.5 / self._bandwidths**2)
 
-    def _score(self, points: Sequence[NDArray[np.float64]]) -> tuple[int, float]:
+    def _score(self, points: Sequence[NDArray[np.float64]]) -> tuple[int, float, float]:
         if self._waits and np.isnan(self._bandwidths).any():
-            return UNDEFINED, 0.0
+            return UNDEFINED, 0.0, np.nan
         margin, loss = 0.0, 0.0
         for e, weight in enumerate(self._theta):
             part = points[e // len(self.kernels)]
             near, far = self._kernel(e, part[:1], part[1:])[0]
             margin += float(weight) * float(near - far)
             loss += float(weight) * max(0.0, 1.0 - float(near - far))
-        return int(margin <= 0.0), loss
+        return int(margin <= 0.0), loss, margin
 
     def _kernel(self, e: int, X: NDArray[np.float64], Y: NDArray[np.float64]) -> NDArray[np.float64]:
         """The kernel of expert e between all rows of X and of Y, scaled vectors of its modality."""

@@ -136,22 +136,27 @@ class OPML(LinearMap):
         if way == "auto":
             way = "blocked" if len(T) >= blocked.CROSSOVER[T.dtype] else "sequential"
         run = blocked.triplets if way == "blocked" else opml.triplets
+        before = 1.0 / self.radius if self.radius > 0.0 else 1.0
+        scale = self._scale(batch.X, batch.index, batch.usable)
         self._bound = run(
             T,
             batch.X,
             batch.index,
             batch.usable,
-            self._scale(batch.X, batch.index, batch.usable),
+            scale,
             self.gamma,
             opml.CLIP if self.guard == "clip" else opml.RAW,
             limit(T.dtype),
             self._bound,
             outcomes.report(),
         )
+        if self.guard == "normalise":
+            # Under the radius that `distance` knew before each triplet.
+            outcomes.margin[:] *= (np.append(before, scale[:-1]) / scale) ** 2
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         near, far = (float(difference @ difference) for difference in points[0] - points[1:])
-        return int(near >= far), max(0.0, 1.0 + near - far)
+        return int(near >= far), max(0.0, 1.0 + near - far), far - near
 
     def _scale(self, X: Rows, index: Index, usable: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Factor of every constraint's vectors: 1, or 1 / radius up to and with that constraint."""
@@ -260,8 +265,8 @@ class COPML(OPML):
         )
         self.prefix_updates += updates
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         if len(points) == 3:
             return super()._score(points, sign)
         difference = points[0] - points[1]
-        return -1, float(difference @ difference)
+        return -1, float(difference @ difference), np.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -256,8 +257,8 @@ class SingleModal(ABC):
         """Learn the rows of the batch in order, and fill the outcomes (m,) in."""
 
     @abstractmethod
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
-        """Mistake and loss of one constraint, (2 or 3, d) scaled vectors, under the model before it learned."""
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
+        """Mistake, loss and margin of one constraint, (2 or 3, d) scaled vectors, under the model before it learned."""
 
     def _ignored(self, block: ConstraintBlock) -> NDArray[np.bool_] | None:
         """Rows of a rule that the algorithm has no use for; None for no such row."""
@@ -365,7 +366,7 @@ class SingleModal(ABC):
                 self._scaler.observe(points)
             if self._targets is not None and not self._targets.ready:
                 self._targets.observe(points, self._scaler.apply, self._scaler.ready)
-            outcomes.mistake[t], outcomes.loss[t] = self._score(
+            outcomes.mistake[t], outcomes.loss[t], outcomes.margin[t] = self._score(
                 np.asarray(self._scaler.apply(points), np.float64), int(signs[t])
             )
         return len(index)
@@ -410,9 +411,12 @@ class PairLearner(SingleModal):
     def _first_distance(self, z: NDArray[np.float64]) -> float:
         """Squared distance of a difference of scaled vectors (d,) under the model before it learned."""
 
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float]:
-        squared = [self._first_distance(points[0] - other) for other in points[1:]]
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
+        return self._score_squared([self._first_distance(points[0] - other) for other in points[1:]], sign)
+
+    def _score_squared(self, squared: Sequence[float], sign: int) -> tuple[int, float, float]:
+        """`_score` of one squared distance, of a pair, or of two, of a triplet."""
         if len(squared) == 1:
-            return self._score_pair(squared[0], sign)
+            return *self._score_pair(squared[0], sign), np.nan
         losses = [self._score_pair(value, s)[1] for value, s in zip(squared, (1, -1), strict=True)]
-        return int(squared[0] >= squared[1]), sum(losses)
+        return int(squared[0] >= squared[1]), sum(losses), squared[1] - squared[0]

@@ -259,21 +259,22 @@ def pairs(
     int
         How many points of the basis there are now.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     T = model[2]
     a, w, g = np.empty(len(T)), np.empty(len(T)), np.empty(len(T))
     # At least the largest entry of G; unknown.
     bound = np.inf
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
-        other = -1.0
+        other = np.nan
         if group == 2 and t % 2 == 0 and usable[t + 1]:
             other = measure(kernel, model, count, X[index[t + 1, 0]], X[index[t + 1, 1]], a, w)[0]
         u, v = X[index[t, 0]], X[index[t, 1]]
         found, rest, base, flat = measure(kernel, model, count, u, v, a, w)
+        margins[t] = other - found
         if not np.isfinite((found - targets[t]) * (found - targets[t])):
             continue
         lost, active = judge(signs[t], squared, found, targets[t])
@@ -309,7 +310,7 @@ def pairs(
         loss[t] = lost
         if group == 1:
             mistake[t] = verdict(signs[t], found, thresholds[t])
-        elif np.isfinite(other) and other >= 0.0:
+        elif np.isfinite(other):
             mistake[t] = 1 if found >= other else 0
     return count
 

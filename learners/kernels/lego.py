@@ -232,23 +232,24 @@ def pairs(
     tuple of float, int and float
         The bound to pass next time, how many pairs changed the map, and the sum of their step sizes.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = T.shape[0]
     z, w, g = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     steps, total = 0, 0.0
     if bound < 0.0:
         bound = largest(T)
     for t in range(start, stop):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
-        other = -1.0
+        other = np.nan
         if group == 2 and t % 2 == 0 and usable[t + 1]:
             difference(X, index[t + 1], z)
             other = _map(T, z, w)
         flat = difference(X, index[t], z)
         found = _map(T, z, w)
+        margins[t] = other - found
         if not np.isfinite((found - targets[t]) * (found - targets[t])):
             continue
         lost, active = judge(signs[t], squared, found, targets[t])
@@ -269,6 +270,6 @@ def pairs(
         loss[t] = lost
         if group == 1:
             mistake[t] = verdict(signs[t], found, thresholds[t])
-        elif np.isfinite(other) and other >= 0.0:
+        elif np.isfinite(other):
             mistake[t] = 1 if found >= other else 0
     return bound, steps, total

@@ -292,7 +292,7 @@ def recursion(
         How many pairs change the map, -1 when the block needs the sequential loop (too many digits lost, or a
         number that is not finite); the sum of their step sizes; and the sum of all squared distances before.
     """
-    mistake, utilised, clipped, rejected, _, loss = report
+    mistake, utilised, clipped, rejected, _, loss, margins = report
     m = len(K)
     # Squared distances under the map so far, the sums of what they were added up from, and lengths before the block.
     now, parts, lengths = np.empty(m), np.empty(m), np.empty(m)
@@ -305,7 +305,7 @@ def recursion(
     count, total = 0, 0.0
     for t in range(m):
         n = start + t
-        mistake[n], loss[n] = -1, 0.0
+        mistake[n], loss[n], margins[n] = -1, 0.0, np.nan
         utilised[n], clipped[n], rejected[n] = False, False, not usable[n]
         if not usable[n]:
             continue
@@ -317,7 +317,7 @@ def recursion(
         elif t % 2 == 0 and usable[n + 1]:
             if not parts[t + 1] <= worst * now[t + 1]:
                 return -1, 0.0, 0.0
-            mistake[n] = 1 if found >= now[t + 1] else 0
+            mistake[n], margins[n] = 1 if found >= now[t + 1] else 0, now[t + 1] - found
         loss[n], active = judge(signs[n], squared, found, targets[n])
         if not active or found < TINY:
             continue

@@ -83,14 +83,14 @@ def triplets(
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     modes, D = len(ranks), starts[len(ranks)]
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
     p, q = np.empty(ranks.sum(), X.dtype), np.empty(ranks.sum(), X.dtype)
     f, steps, shrink, tops = np.empty(modes), np.empty(modes), np.empty(modes), np.empty(modes)
     wrong = np.empty(modes, np.bool_)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -119,6 +119,7 @@ def triplets(
                     tops[i] = 2.0 * steps[i] * (np.sqrt(near) * np.sqrt(aa) + np.sqrt(far) * np.sqrt(bb))
             at += (hi - lo) * r
             row += r
+        margins[t] = 0.0 - fused
         if not np.isfinite(fused):
             continue
         if none:

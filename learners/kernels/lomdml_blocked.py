@@ -233,13 +233,13 @@ def recursion(
     bool
         False where the block needs the sequential loop.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     m, modes = steps.shape
     n = 2 * m
     f, wrong = np.empty(modes), np.empty(modes, np.bool_)
     grown, next_steps = np.empty(modes), np.empty(modes)
     for t in range(m):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, not usable[t]
         if not usable[t]:
             continue
@@ -281,6 +281,7 @@ def recursion(
                 numbers = r * (starts[i + 1] - starts[i])
                 if not double * double * change > least * least * numbers:
                     return False
+        margins[t] = 0.0 - fused
         if not np.isfinite(fused):
             return False
         if none:

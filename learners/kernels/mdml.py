@@ -7,10 +7,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+# Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
+from learners.kernels import lego_blocked as _  # noqa: F401
 from learners.kernels.compiled import compiled
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.psd_matrix import against, difference, verdict
-from learners.kernels.rank_one import Space, put, solve, turn, vectors
+from learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
 
 Vector = NDArray[np.float64]
 
@@ -30,8 +32,6 @@ STEEPEST: Final = -20.0
 SHARE: Final = 0.5
 #: Slope of the loss up to which there is nothing to learn.
 NOTHING: Final = 1e-12
-#: Changed eigenvectors up to which the product is done here.
-SMALL: Final = 32
 #: Updates after which the eigenvectors are made orthogonal again.
 RENEWAL: Final = 100
 
@@ -90,10 +90,9 @@ def pairs(
     divergence: int,
     soft: bool,
     guard: bool,
-    start: int,
     space: Space,
     report: Report,
-) -> tuple[int, int, bool]:
+) -> None:
     """MDML, one pair after the other.
 
     Parameters
@@ -104,23 +103,16 @@ def pairs(
     index, usable, signs, group : see `learners.single.Batch`.
     eta, rho : step size and strength of the shrinkage.
     loss_kind, divergence, soft, guard : see the constants, and `learners.mdml.MDML`.
-    start : row to begin with.
     space : from `learners.kernels.rank_one.work`.
     report : outcome arrays of length m.
-
-    Returns
-    -------
-    tuple of int, int and bool
-        The next row; how many eigenvectors have to be multiplied before it (see `learners.kernels.rank_one.Space`);
-        and whether all have to be orthogonalised then.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = len(e)
     eps = 2.220446049250313e-16 if E.itemsize == 8 else 1.1920928955078125e-07
     z, w = np.empty(d, E.dtype), np.empty(d, E.dtype)
     values, y, use = np.empty(d), np.empty(d), np.empty(d, np.int64)
-    for t in range(start, len(index)):
-        mistake[t], loss[t] = -1, 0.0
+    for t in range(len(index)):
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -130,10 +122,10 @@ def pairs(
             other = _measure(E, e, z, w)
         zz, flat = difference(X, index[t], z)
         found = _measure(E, e, z, w)
+        margins[t] = other - found
         lost, steep, cut = slope(loss_kind, sign * (mu - found), guard)
         if not np.isfinite(zz + lost):
             continue
-        k, due = 0, False
         if steep > NOTHING and not flat:
             eta_t = eta / np.sqrt(counters[1] + 1.0)
             pull = sign * steep
@@ -163,7 +155,7 @@ def pairs(
                 after, cut = CEILING, True
             if not (np.isfinite(size * d) and np.isfinite(after)):
                 continue
-            turns = 0
+            k, turns = 0, 0
             if n > 0 and sigma != 0.0:
                 k, turns = solve(values, y, use, n, sigma, eps, space)
             finite, capped = _shrink(values, e, divergence, eta_t * rho if soft else rho, soft, guard)
@@ -176,24 +168,20 @@ def pairs(
                 if k > 0:
                     vectors(k, space)
                 turn(E, k, turns, space)
+                put(E, k, space)
                 for i in range(d):
                     e[i] = values[i]
                 counters[0] = after
                 counters[2] += 1.0
-                due = counters[2] % RENEWAL == 0.0
+                if counters[2] % RENEWAL == 0.0:
+                    renew(E, space)
                 utilised[t], clipped[t] = True, cut or capped
-            else:
-                k = 0
         counters[1] += 1.0
         rejected[t], degenerate[t], loss[t] = False, flat, lost
         if group == 1:
             mistake[t] = verdict(sign, found, mu)
         elif np.isfinite(other):
             mistake[t] = 1 if found >= other else 0
-        if k > SMALL or due:
-            return t + 1, k, due
-        put(E, k, space)
-    return len(index), 0, False
 
 
 @compiled

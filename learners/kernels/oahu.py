@@ -164,6 +164,14 @@ def hedge(alpha: Vector, losses: Vector, rule: int, beta: float, floor: float) -
 
 
 @compiled
+def hedges(alpha: Vector, losses: Matrix, use: Flags, rule: int, beta: float, floor: float) -> None:
+    """`hedge` for the rows (n, L + 1) of losses in use, one after the other."""
+    for t in range(len(losses)):
+        if use[t]:
+            hedge(alpha, losses[t], rule, beta, floor)
+
+
+@compiled
 def onto_sphere(u: Matrix, f: Matrix) -> float:
     """f = u / |u|, zeros where u is next to nothing; returns |u|."""
     total = 0.0
@@ -243,7 +251,7 @@ def triplets(
     float
         The bound after the last triplet.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     products, inner_products, gradients = ahead
     rest, biases = hidden
     tau, eta, temperature, beta, floor = rates
@@ -265,7 +273,7 @@ def triplets(
     losses, weights = np.zeros(models), np.zeros(models)
     pace = rest.dtype.type(eta)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -315,6 +323,7 @@ def triplets(
             for s in range(3):
                 _through_sphere(f[k, s], slopes[s], lengths[k, s], g[k, s, :m])
         fused = share * fused + given[t]
+        margins[t] = 0.0 - fused
         if not (finite and np.isfinite(fused)):
             continue
         # Back through the layers.

@@ -130,7 +130,7 @@ def triplets(
     float
         The bound to pass next time.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = len(W)
     v, pv, p = np.empty(d, W.dtype), np.empty(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
@@ -140,13 +140,13 @@ def triplets(
     if bound < 0.0:
         bound = largest(W)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
         xx, vv, flat = direction(X, index[t], v, work)
         if flat:
-            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             continue
         x = X[index[t, 0]]
         count = filled(v, columns)
@@ -155,7 +155,7 @@ def triplets(
             _sweep(W, due, px, pv, step, not sparse, x, p)
             due = no
         margin = _meet(W, x, v, columns[:count], 0.0) if sparse else total(p, v, work)
-        hinge = 1.0 - margin
+        hinge, margins[t] = 1.0 - margin, margin
         if not np.isfinite(hinge):
             continue
         if hinge > 0.0:
@@ -256,25 +256,25 @@ def recursion(
         The bound of W's entries afterwards; -1 when the block needs the sequential loop: a number is not finite, or
         a step is no more than rounding.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     n = len(usable)
     active, work = np.empty(n, np.int64), np.empty(V.shape[1])
     count = 0
     least = ROUNDING * np.finfo(V.dtype).eps * V.shape[1]
     for t in range(n):
-        mistake[t], loss[t], tau[t] = -1, 0.0, 0.0
+        mistake[t], loss[t], margins[t], tau[t] = -1, 0.0, np.nan, 0.0
         utilised[t], clipped[t], rejected[t] = False, False, not usable[t]
         if not usable[t]:
             continue
         if degenerate[t]:
-            mistake[t], loss[t] = 1, 1.0
+            mistake[t], loss[t], margins[t] = 1, 1.0, 0.0
             continue
         a = local[t]
         margin = total(U[a], V[t], work)
         for c in range(count):
             i = active[c]
             margin += tau[i] * (float(G[a, local[i]]) * float(K[t, i]))
-        hinge = 1.0 - margin
+        hinge, margins[t] = 1.0 - margin, margin
         if not np.isfinite(hinge):
             return -1.0
         if hinge > 0.0:

@@ -9,6 +9,7 @@ from learners.kernels.compiled import compiled
 from learners.kernels.eigenpair import WIDE, subtract
 from learners.kernels.modalities import Vector, Whole, charge, differences, map_two, vanishes
 from learners.kernels.opml import Flags, Matrix, Report, largest
+from learners.kernels.projection import project
 
 
 @compiled
@@ -51,19 +52,19 @@ def triplets(
     X: Matrix,
     index: NDArray[np.int32],
     usable: Flags,
-    first: int,
     beta: float,
     most: int,
     aggressiveness: float,
     margin: float,
     every: int,
+    pull: Matrix,
     behind: Whole,
     theta: Vector,
     pending: Whole,
     bound: Vector,
     limit: float,
     report: Report,
-) -> int:
+) -> None:
     """OMDML, one triplet after the other.
 
     Parameters
@@ -72,22 +73,17 @@ def triplets(
     starts : (m + 1,) where each modality begins in a vector.
     X : (n, D) vectors, of M's type.
     index, usable : as in `learners.kernels.opml.triplets`.
-    first : row of `index` to begin with.
     beta, most, behind, theta : see `learners.kernels.modalities`.
     aggressiveness, margin : C, and gamma of the fused score.
-    every : 1 to project with each step; 0 to return after each triplet that opens the gate, too; with more, the loop
-        does not project, and returns once a matrix has had so many steps.
-    pending : (m,) steps of each matrix since it was projected, with 0 such triplets; stays as it is with 1.
+    every : 1 to project with each step, by an eigenpair; more, to project a matrix once it has had so many steps; 0, to
+        project all after each triplet that opens the gate.
+    pull : as M, what is subtracted before each projection; without entries for none. Not read with `every` 1.
+    pending : (m,) steps of each matrix since it was projected, with `every` above 1.
     bound : (m,) at least the largest absolute entry of each matrix; negative for unknown.
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
-
-    Returns
-    -------
-    int
-        The row to go on with.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     modes, D = len(starts) - 1, starts[len(starts) - 1]
     a, b, p, q = np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype)
     f, squares, taus, tops = np.empty(modes), np.empty(modes), np.empty(modes), np.empty(modes)
@@ -100,8 +96,8 @@ def triplets(
     Q, K = np.empty(wide * wide, X.dtype), np.zeros(most_blocks * wide * WIDE, X.dtype)
     h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)
     c, d, e = np.empty(wide), np.empty(wide), np.empty(wide)
-    for t in range(first, len(index)):
-        mistake[t], loss[t] = -1, 0.0
+    for t in range(len(index)):
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -124,12 +120,12 @@ def triplets(
                 far += float(r[k]) * float(w[k])
             f[i] = near - far
             fused += theta[i] * f[i]
+        margins[t] = 0.0 - fused
         if not np.isfinite(fused):
             continue
         if none:
             mistake[t], loss[t], degenerate[t], rejected[t] = 1, margin, True, False
             continue
-        due = False
         if fused + margin > 0.0:
             fits, at = True, 0
             for i in range(modes):
@@ -171,16 +167,12 @@ def triplets(
                 n = starts[i + 1] - starts[i]
                 if taus[i] > 0.0 and _taken(N[at : at + n * n], M[at : at + n * n]):
                     changed, bound[i] = True, tops[i]
-                    if every > 1:
-                        pending[i] += 1
-                        due |= pending[i] >= every
+                    pending[i] += 1 if every > 1 else 0
+                if every != 1 and pending[i] >= every:
+                    changed |= project(M[at : at + n * n].reshape(n, n), pull[at : at + n * n])
+                    pending[i], bound[i] = 0, -1.0
                 at += n * n
-                if every == 0:
-                    pending[i], due = 1, True
             utilised[t] = changed
         rejected[t] = False
         mistake[t] = 1 if fused >= 0.0 else 0
         loss[t] = max(fused + margin, 0.0)
-        if due:
-            return t + 1
-    return len(index)

@@ -107,7 +107,7 @@ def triplets(
     drop : which triplet goes when the support set is full, OLDEST or SMALLEST (of equal ones the oldest).
     report : outcome arrays.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     A, P, N, tau = support
     experts, budget = tau.shape
     ka, near_p, near_n = np.empty(budget), np.empty(budget), np.empty(budget)
@@ -115,7 +115,7 @@ def triplets(
     taus = np.empty(experts)
     wrong = np.empty(experts, np.bool_)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -152,6 +152,7 @@ def triplets(
                 min(aggressiveness, hinge / square) if hinge > 0.0 and square > 0.0 and not same else 0.0
             )
             grows |= taus[e] > 0.0
+        margins[t] = margin
         if not (np.isfinite(margin) and np.isfinite(total)):
             continue
         rejected[t], loss[t], mistake[t] = False, total, 1 if margin <= 0.0 else 0

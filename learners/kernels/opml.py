@@ -17,8 +17,8 @@ from learners.kernels.compiled import compiled
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
-#: mistake, utilised, clipped, rejected, degenerate, loss: the arrays of `Outcomes`, changed in place.
-Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64]]
+#: mistake, utilised, clipped, rejected, degenerate, loss, margin: the arrays of `Outcomes`, changed in place.
+Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64], NDArray[np.float64]]
 
 RAW: Final = 0
 CLIP: Final = 1
@@ -181,7 +181,7 @@ def triplets(
     float
         The bound to pass next time.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = T.shape[0]
     ceiling = CEILING if guard == CLIP else np.inf
     a, b, p = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
@@ -189,20 +189,20 @@ def triplets(
     if bound < 0.0:
         bound = largest(T)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
         aa, bb, ab, flat = _differences(X, index[t], scale[t], a, b)
         if flat:
-            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             continue
         _map_two(T, a, b, p, q)
         near, far = 0.0, 0.0
         for i in range(d):
             near += float(p[i]) * float(p[i])
             far += float(q[i]) * float(q[i])
-        hinge = 1.0 + near - far
+        hinge, margins[t] = 1.0 + near - far, far - near
         if not np.isfinite(hinge):
             continue
         if hinge > 0.0:
@@ -249,7 +249,7 @@ def pairs(
     tuple of float and int
         The bound, and how many pairs changed the map (at most `updates_left`).
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = T.shape[0]
     z, p = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
     c, zero = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
@@ -257,7 +257,7 @@ def pairs(
     if bound < 0.0:
         bound = largest(T)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -395,7 +395,7 @@ def recursion(
         How many triplets change the map; -1 when the block needs the sequential loop (too many digits lost,
         or a number that is not finite).
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     n = len(usable)
     u, w = np.empty(2 * n, G.dtype), np.empty(2 * n, G.dtype)
     ku, kw = np.empty(2 * n, G.dtype), np.empty(2 * n, G.dtype)
@@ -405,12 +405,12 @@ def recursion(
     active = np.empty(2 * n, np.int64)
     count = 0
     for t in range(n):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], rejected[t] = False, False, not usable[t]
         if not usable[t]:
             continue
         if degenerate[t]:
-            mistake[t], loss[t] = 1, 1.0
+            mistake[t], loss[t], margins[t] = 1, 1.0, 0.0
             continue
         i, j = 2 * t, 2 * t + 1
         for r in range(j + 1):
@@ -441,7 +441,7 @@ def recursion(
         near_parts, far_parts = near_parts * near_parts, far_parts * far_parts
         if not (near_parts <= worst * worst * near and far_parts <= worst * worst * far):
             return -1
-        hinge = 1.0 + near - far
+        hinge, margins[t] = 1.0 + near - far, far - near
         if not np.isfinite(hinge):
             return -1
         if hinge > 0.0:

@@ -43,11 +43,11 @@ def pairs(
     float
         The threshold afterwards.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -57,6 +57,7 @@ def pairs(
             other = square(A, z, w)
         zz, flat = difference(X, index[t], z)
         found = square(A, z, w)
+        margins[t] = other - found
         lost = max(sign * (found - b) + 1.0, 0.0)
         if not np.isfinite(zz + lost):
             continue

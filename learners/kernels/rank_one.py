@@ -27,6 +27,8 @@ Index = NDArray[np.int64]
 #: those old ones, and room for the product of both; `rows` (d,), where in E the k are; work space.
 Space = tuple[Matrix, Matrix, Matrix, Index, Index, Index, Vector, Vector, Vector, Vector, Vector, Index]
 
+#: Changed eigenvectors up to which the product is done without BLAS.
+SMALL: Final = 32
 _EPS: Final = 2.220446049250313e-16
 _TRIES: Final = 80
 
@@ -236,7 +238,26 @@ def turn(E: Matrix, k: int, turns: int, space: Space) -> None:
 
 @compiled
 def put(E: Matrix, k: int, space: Space) -> None:
-    """The rows of E that change become the product of W and what they were; for few of them."""
-    W, R, _, rows, _, _, _, _, _, _, _, _ = space
+    """The rows of E that change become the product of W and what they were."""
+    W, R, S, rows, _, _, _, _, _, _, _, _ = space
+    if k <= SMALL:
+        for j in range(k):
+            combine(R, k, W[j], E[rows[j]])
+        return
+    np.dot(W[:k, :k].copy(), R[:k], S[:k])
     for j in range(k):
-        combine(R, k, W[j], E[rows[j]])
+        source, target = S[j], E[rows[j]]
+        for i in range(len(source)):
+            target[i] = source[i]
+
+
+@compiled
+def renew(E: Matrix, space: Space) -> None:
+    """One step of Newton's method for the nearest orthogonal matrix."""
+    R, S = space[1], space[2]
+    np.dot(E, E.T, R)
+    np.dot(R, E, S)
+    for j in range(len(E)):
+        row, other = E[j], S[j]
+        for i in range(len(E)):
+            row[i] = 1.5 * row[i] - 0.5 * other[i]

@@ -112,8 +112,8 @@ def _begin(
     report: Report,
 ) -> bool:
     """Report on pair t as if it changed nothing; returns whether it is a mistake that asks for a step."""
-    mistake, utilised, clipped, rejected, degenerate, loss = report
-    mistake[t], loss[t] = -1, 0.0
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
     utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
     if not usable[t]:
         return False
@@ -123,6 +123,7 @@ def _begin(
         other = square(A, z, w)
     zz, flat = difference(X, index[t], z)
     found = square(A, z, w)
+    margins[t] = other - found
     if not np.isfinite(zz + found):
         return False
     wrong = sign * (1.0 - found) <= 0.0
@@ -137,7 +138,7 @@ def _begin(
 
 @compiled
 def _end(t: int, finite: bool, changed: bool, cut: bool, report: Report) -> None:
-    mistake, utilised, clipped, rejected, _, loss = report
+    mistake, utilised, clipped, rejected, _, loss, _ = report
     utilised[t], clipped[t] = changed, changed and cut
     if not finite:
         mistake[t], rejected[t], loss[t] = -1, True, 0.0

@@ -66,14 +66,14 @@ def constraints(
     tuple of int, int and bool
         The row after the last one scored, constraints since the last fit, and whether a fit is due.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = X.shape[1]
     a, b = np.zeros(d, X.dtype), np.zeros(d, X.dtype)
     p, q = np.zeros(d, X.dtype), np.zeros(d, X.dtype)
     rows = np.empty(3, np.int32)
     for t in range(first, len(index), group):
         for k in range(t, t + group):
-            mistake[k], loss[k] = -1, 0.0
+            mistake[k], loss[k], margins[k] = -1, 0.0, np.nan
             utilised[k], clipped[k], degenerate[k], rejected[k] = False, False, False, True
         if not usable[t]:
             continue
@@ -87,6 +87,8 @@ def constraints(
             near, far = _squares(p, q)
         else:
             near, far = _squares(a, b)
+        if group == 2:
+            margins[t] = far - near
         if not np.isfinite(near - far):
             continue
         if group == 2:

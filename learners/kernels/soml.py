@@ -108,20 +108,20 @@ def truncated(
     int
         The thresholds that are waiting now.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = len(w)
     g, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
     by, ahead = w.dtype.type(pull), w.dtype.type(eta)
     bound, top = limit, _reach(X, g)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
         _product(X, index[t], g)
         if not _moves(X, index[t], none, g) and _vanishes(X, index[t], g, work):
-            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             waiting += 1 if always else 0
             continue
         current = w
@@ -133,6 +133,7 @@ def truncated(
         hinge = 1.0 - margin
         if not np.isfinite(hinge):
             continue
+        margins[t] = margin
         if hinge > 0.0:
             raised = _fits(w, eta, g, top, bound, limit)
             if raised < 0.0:
@@ -197,18 +198,18 @@ def dual_averaging(
     int
         The rounds to pass next time.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     g, w, work = np.empty(len(u), u.dtype), np.empty(len(u), u.dtype), np.empty(len(u))
     bound, top = limit, _reach(X, g)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
         _product(X, index[t], g)
         if not _moves(X, index[t], none, g) and _vanishes(X, index[t], g, work):
-            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             rounds += 1
             continue
         averaged(u, rounds, centre, kappa, sparsity, w)
@@ -216,6 +217,7 @@ def dual_averaging(
         hinge = 1.0 - margin
         if not np.isfinite(hinge):
             continue
+        margins[t] = margin
         if hinge > 0.0:
             raised = _fits(u, 1.0, g, top, bound, limit)
             if raised < 0.0:

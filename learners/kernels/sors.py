@@ -228,7 +228,7 @@ def triplets(
     int
         The steps to pass next time.
     """
-    mistake, utilised, clipped, rejected, degenerate, loss = report
+    mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     d = len(W)
     v, pv, p, row = np.empty(d, W.dtype), np.empty(d, W.dtype), np.zeros(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
@@ -238,7 +238,7 @@ def triplets(
     if bounds[0] < 0.0:
         bounds[:] = np.inf
     for t in range(len(index)):
-        mistake[t], loss[t] = -1, 0.0
+        mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
@@ -249,7 +249,7 @@ def triplets(
         xx, vv, flat = direction(X, index[t], v, work)
         if flat:
             # Nothing to step along, but a step all the same: the threshold belongs to it.
-            mistake[t], loss[t], degenerate[t], rejected[t] = 1, 1.0, True, False
+            mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             steps += 1
             continue
         x = X[index[t, 0]]
@@ -264,7 +264,7 @@ def triplets(
             due = no
         met = columns[:count]
         margin = _meet(W, H, ages, rule, x, v, met, steps, no) if sparse else total(p, v, work)
-        hinge = 1.0 - margin
+        hinge, margins[t] = 1.0 - margin, margin
         if not np.isfinite(hinge):
             continue
         if hinge > 0.0:

@@ -176,6 +176,7 @@ def rejects_what_is_not_finite(case: Case) -> None:
             for outcomes in (learner.learn(spoiled), fresh.learn(spoiled)):
                 assert outcomes.rejected.all() and not outcomes.utilised.any()
                 assert (outcomes.mistake == -1).all() and (outcomes.loss == 0).all()
+                assert np.isnan(outcomes.margin).all()
     assert digest(learner.state()) == before
 
 
@@ -297,6 +298,11 @@ def consistent(message: ConstraintBlock, outcomes: Outcomes) -> None:
     gone = outcomes.rejected | outcomes.ignored
     assert (outcomes.mistake[gone] == -1).all() and (outcomes.loss[gone] == 0).all()
     assert (outcomes.loss[outcomes.utilised] > 0).all()
+    scored = outcomes.mistake >= 0
+    if message.kind is Kind.PAIR:
+        assert np.isnan(outcomes.margin).all()
+    else:
+        assert (outcomes.mistake[scored] == (outcomes.margin[scored] <= 0)).all()
     counts = outcomes.counts()
     assert counts.seen + counts.rejected + counts.ignored == len(message)
     assert counts.mistakes <= counts.scored <= counts.seen

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from learners.fusion import HOWS, Fusion
 from learners.kernels.fusion import leader
+from learners.oahu import OAHU
 from learners.registry import create
 from learners.warm_up import warm_up
 from streams.errors import BadRecord, SettingsError
@@ -120,6 +121,218 @@ def test_similarities_are_added() -> None:
         for name, metric in zip(NAMES, metrics, strict=False)
     )
     assert fused.similarity(x, near)[0] == pytest.approx(wanted)
+
+
+def margin_of(metric: Any, points: NDArray[Any]) -> float:
+    """By how much a metric ranks a triplet (3, d) right, asked for what it offers to others."""
+    anchors, others = points[[0, 0]], points[1:]
+    if isinstance(metric, OAHU):
+        near, far = (
+            sum(w * float(np.linalg.norm(e[0] - e[s])) for w, e in zip(votes, embedded, strict=True))
+            for votes, embedded in [
+                (list(metric.weights.values()), metric._begun(points.shape[1]).embed(points))
+            ]
+            for s in (1, 2)
+        )
+        return far - near
+    if hasattr(metric, "similarity"):
+        near, far = (float(value) for value in metric.similarity(anchors, others))
+        return near - far
+    near, far = (float(value) for value in metric.distance(anchors, others))
+    return far - near
+
+
+class OneByOne:
+    """Added metrics that learn one triplet after the other, each asked for its distances before."""
+
+    def __init__(self, base: str, count: int, settings: dict[str, Any]) -> None:
+        self.metrics: list[Any] = [create(base, **settings) for _ in range(count)]
+
+    def learn(self, message: ConstraintBlock) -> list[dict[str, Any]]:
+        return [self._one(single) for single in singles(message)]
+
+    def _one(self, single: ConstraintBlock) -> dict[str, Any]:
+        margin, found = 0.0, []
+        for place, metric in enumerate(self.metrics):
+            alone = only(single, place)
+            points = alone.tables[0].vectors[alone.index[0]]
+            # The statistics of a scaler's warm-up take a triplet in before it is scored.
+            scaling = not metric._scaler.ready
+            with np.errstate(all="ignore"):
+                before = margin_of(metric, points)
+            found.append(metric.learn(alone))
+            margin += margin_of(metric, points) if scaling else before
+        rejected = all(one.rejected[0] for one in found)
+        mistake = -1 if np.isnan(margin) or rejected else int(margin <= 0.0)
+        return {
+            "mistake": mistake,
+            "margin": margin,
+            "utilised": any(one.utilised[0] for one in found),
+            "clipped": any(one.clipped[0] for one in found),
+            "rejected": rejected,
+            "degenerate": all(one.degenerate[0] for one in found),
+            "loss": np.mean([one.loss[0] for one in found]),
+        }
+
+
+def as_one_by_one(
+    base: str,
+    settings: dict[str, Any],
+    messages: list[ConstraintBlock],
+    slack: float,
+    bits: bool,
+    before: list[ConstraintBlock] | None = None,
+) -> tuple[int, int]:
+    """Compare whole blocks with single triplets; returns how many of them were right, and how many wrong.
+
+    What comes before is learned as whole blocks by both.
+    """
+    count = len(messages[0].tables)
+    fused, reference = Fusion(base, "uniform", settings=settings), OneByOne(base, count, settings)
+    right, wrong = 0, 0
+    for message in before or []:
+        fused.learn(message)
+        for place, metric in enumerate(reference.metrics):
+            metric.learn(only(message, place))
+    for message in messages:
+        outcomes, wanted = fused.learn(message), reference.learn(message)
+        margins = np.array([one["margin"] for one in wanted])
+        np.testing.assert_allclose(outcomes.margin, margins, rtol=slack, atol=slack * np.abs(margins).max())
+        for t, one in enumerate(wanted):
+            if abs(margins[t]) > slack * np.abs(margins).max():
+                assert outcomes.mistake[t] == one["mistake"]
+                right += one["mistake"] == 0
+                wrong += one["mistake"] == 1
+            elif not outcomes.rejected[t]:
+                assert outcomes.mistake[t] == (outcomes.margin[t] <= 0.0)
+        for name in ("utilised", "clipped", "rejected", "degenerate"):
+            np.testing.assert_array_equal(getattr(outcomes, name), [one[name] for one in wanted], name)
+        losses = np.array([one["loss"] for one in wanted])
+        if bits:
+            np.testing.assert_array_equal(outcomes.loss, losses)
+        else:
+            np.testing.assert_allclose(outcomes.loss, losses, rtol=1e-6, atol=1e-9 * losses.max(initial=0.0))
+    for place, metric in enumerate(reference.metrics):
+        mine, others = fused.learners[NAMES[place]].state(), metric.state()
+        # A mean for the reader, added up block by block.
+        assert mine.pop("step_sum", 0.0) == pytest.approx(others.pop("step_sum", 0.0))
+        if bits:
+            assert digest(mine) == digest(others)
+            continue
+        assert set(mine) == set(others)
+        for name, value in others.items():
+            size = float(np.abs(np.asarray(value)).max(initial=0.0))
+            np.testing.assert_allclose(
+                np.asarray(mine[name]), np.asarray(value), rtol=0, atol=1e-9 * size, err_msg=name
+            )
+    return right, wrong
+
+
+ADDED: list[tuple[str, dict[str, Any]]] = [
+    ("opml", {"gamma": 0.05}),
+    ("opml", {"gamma": 0.2, "guard": "normalise"}),
+    ("copml", {"gamma2": 0.05}),
+    ("oasis", {"aggressiveness": 0.5}),
+    ("lego", {"eta": 0.05, "warm_up": 20}),
+    ("lego", {"eta": 0.05, "y_similar": 1.0, "y_dissimilar": 4.0, "scaler": "zscore", "warm_up": 20}),
+    ("itml-online", {"eta": 0.05, "y_similar": 1.0, "y_dissimilar": 4.0}),
+    ("kernel-lego", {"warm_up": 20, "budget": 30}),
+    ("pola", {}),
+    ("pola", {"scaler": "unit"}),
+    ("rdml", {}),
+    ("rdml", {"psd": "exact"}),
+    ("soml-tg", {"eta": 0.05}),
+    ("soml-da", {"scaler": "minmax", "warm_up": 30}),
+    ("sors", {}),
+    ("adasors", {}),
+    ("mdml", {}),
+    ("euclidean", {"y_similar": 1.0, "y_dissimilar": 4.0}),
+    ("euclidean", {"scaler": "zscore", "warm_up": 30}),
+    ("mahalanobis", {"buffer": 30, "refit_every": 40, "warm_up": 20}),
+]
+
+
+@pytest.mark.parametrize(
+    ("base", "settings"), ADDED, ids=[f"{base}-{'-'.join(map(str, s.values()))}" for base, s in ADDED]
+)
+@pytest.mark.parametrize("sizes", [(5, 3), (2, 4, 1)])
+def test_whole_blocks_of_added_metrics_are_triplets_one_by_one(
+    base: str, settings: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    if getattr(create(base, **settings), "kernel", "") == "auto":
+        settings = settings | {"kernel": "sequential"}
+    right, wrong = as_one_by_one(base, settings, multi_blocks(11, sizes), 1e-9, True)
+    assert right > 20 and wrong > 5
+
+
+@pytest.mark.parametrize(
+    ("base", "settings"),
+    [
+        ("opml", {"gamma": 0.01}),
+        ("oasis", {"aggressiveness": 0.5}),
+        ("lego", {"eta": 0.001, "y_similar": 2.0, "y_dissimilar": 9.0}),
+        ("itml-online", {"eta": 0.001, "y_similar": 2.0, "y_dissimilar": 9.0}),
+    ],
+)
+def test_blocked_ways_of_added_metrics_are_triplets_one_by_one_to_rounding(
+    base: str, settings: dict[str, Any]
+) -> None:
+    messages = multi_blocks(12, (12, 9), m=100)
+    right, wrong = as_one_by_one(base, settings | {"kernel": "blocked"}, messages, 1e-9, False)
+    assert right > 100 and wrong > 20
+
+
+def test_added_votes_of_networks_are_triplets_one_by_one_to_rounding() -> None:
+    """Of un-learned metrics beside the learned ones, once the mean length of vectors is known."""
+    settings = {"layers": 2, "hidden": 8, "embedding": 4, "eta": 0.05, "dtype": "float64"}
+    for variant in ("published", "anchored"):
+        before = multi_blocks(14, (5, 3), 1, 200)
+        right, wrong = as_one_by_one(
+            "oahu", settings | {"variant": variant}, multi_blocks(13, (5, 3)), 1e-7, False, before
+        )
+        assert right > 20 and wrong > 5
+
+
+def test_a_metric_that_rejects_a_step_still_has_its_say() -> None:
+    """A raw step of 2 is none where |x - x-|^2 is 0.8, for then I + 2 (a a' - b b') is not positive definite."""
+    refused = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, np.sqrt(0.8)]])
+    settings = {"gamma": 2.0, "guard": "raw", "kernel": "sequential"}
+    index = np.array([[0, 1, 2]])
+    assert create("opml", **settings).learn(tables([refused], index)).rejected.tolist() == [True]
+    for far, mistake in ((0.3, 0), (0.95, 1)):
+        learned = np.array([[0.0, 0.0], [far, 0.0], [0.0, 0.1]])
+        message = tables([refused, learned], index)
+        as_one_by_one("opml", settings, [message], 1e-9, True)
+        outcomes = Fusion("opml", "uniform", settings=settings).learn(message)
+        assert not outcomes.rejected[0] and outcomes.utilised[0] and outcomes.mistake[0] == mistake
+        assert outcomes.margin[0] == pytest.approx(0.79 + 0.01 - far**2, rel=1e-6)
+    both = Fusion("opml", "uniform", settings=settings).learn(tables([refused, refused], index))
+    assert both.rejected[0] and both.mistake[0] == -1 and not both.utilised[0]
+
+
+def test_a_metric_that_cannot_measure_leaves_the_mistake_open() -> None:
+    huge = np.array([[3e38], [-3e38], [-3e38]])
+    fine = np.array([[0.0], [1.0], [2.0]])
+    settings = {"dtype": "float32", "kernel": "sequential"}
+    outcomes = Fusion("opml", "uniform", settings=settings).learn(tables([huge, fine], np.array([[0, 1, 2]])))
+    assert not outcomes.rejected[0] and outcomes.mistake[0] == -1 and np.isnan(outcomes.margin[0])
+
+
+def test_an_added_tie_is_a_mistake() -> None:
+    left, right = np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [2.0], [1.0]])
+    outcomes = Fusion("euclidean", "uniform").learn(tables([left, right], np.array([[0, 1, 2]])))
+    assert outcomes.margin[0] == 0.0 and outcomes.mistake[0] == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_margins_say_what_mistakes_do(how: str) -> None:
+    for base, arguments in ADDED:
+        fused = Fusion(base, how, settings=arguments)
+        for message in multi_blocks(3, (4, 2), 2):
+            outcomes = fused.learn(message)
+            scored = outcomes.mistake >= 0
+            assert scored.any()
+            np.testing.assert_array_equal(outcomes.mistake[scored], outcomes.margin[scored] <= 0.0)
 
 
 def by_hand(mistakes: NDArray[Any], memory: int) -> list[int]:

@@ -180,12 +180,13 @@ def same_weights(learner: OAHU, form: OAHUNumpy, room: float) -> None:
 
 
 def anchors_margin(T: Triplets, t: int) -> float:
-    """D(x, x+) - D(x, x-) of triplet t, the mean of Euclidean distance over the root mean square, and directions'."""
+    """D(x, x+) - D(x, x-) of triplet t: the mean over root mean square lengths, directions, and lifted directions."""
     root = np.sqrt(np.mean(np.sum(T[:, : min(t + 1, math.ceil(MEASURED / 3))] ** 2, axis=2)))
     X = T[:, t]
+    lifted = np.column_stack([X, np.full(3, np.sqrt(KAPPA) * root)])
     margins = [
         np.linalg.norm(Y[0] - Y[1]) - np.linalg.norm(Y[0] - Y[2])
-        for Y in (X / root, X / np.linalg.norm(X, axis=1, keepdims=True))
+        for Y in (X / root, *(Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (X, lifted)))
     ]
     return float(np.mean(margins))
 
@@ -222,7 +223,7 @@ def test_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
-    compared(variant, dtype, 17, 10_000, 1 if dtype == "float32" else 10)
+    compared(variant, dtype, 17, 10_000, 1 if dtype == "float32" else 10, layers=5)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -477,7 +478,7 @@ def test_huge_vectors_do_no_harm(variant: str, dtype: str, size: float, path: st
             # Their neighbours in the block are learned.
             assert not np.delete(outcomes.rejected, np.s_[::7]).any()
             assert all(np.isfinite(value).all() for value in learner.state().values())
-            assert np.isfinite(np.concatenate(learner.embed(T[0, 1:7]))).all()
+            assert np.isfinite(np.concatenate(learner.embed(T[0, 1:7]), axis=1)).all()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -492,6 +493,31 @@ def test_an_overflow_on_the_way_back_is_rejected(path: str) -> None:
     before = parameters(learner)
     outcomes = learner.learn_triplets(*np.array([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]]]))
     assert outcomes.rejected[0] and parameters(learner) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "batch"), [("compiled", 1), ("compiled", 8), ("torch", 8), ("compiled", 300)]
+)
+def test_the_pull_goes_towards_the_first_weights_at_its_places_in_the_stream(path: str, batch: int) -> None:
+    T, every = triplets_of(6, 700, 5), max(256, batch)
+    pulled, free = (OAHU(dtype="float64", path=path, batch=batch, pull=pull, **SMALL) for pull in (1e-3, 0.0))
+    begin(free, 5)
+    origin = learned(free)
+    for start in (0, every):
+        stop = min(start + every, 700)
+        free.learn_triplets(*T[:, start:stop])
+        if stop - start == every:
+            state = free.state()
+            for name, first in origin.items():
+                if name != "alpha":
+                    state[name] = first + np.exp(-1e-3 * every) * (state[name] - first)  # type: ignore[operator]
+            free.restore(state)
+    begin(pulled, 5)
+    for start in range(0, min(2 * every, 700), 100):
+        pulled.learn_triplets(*T[:, start : min(start + 100, 2 * every, 700)])
+    for name, value in learned(free).items():
+        found = np.asarray(learned(pulled)[name])
+        np.testing.assert_allclose(found, np.asarray(value), rtol=0, atol=1e-9, err_msg=name)
 
 
 def test_seeds_say_where_it_begins() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,19 @@ def test_it_is_the_eigendecomposition_of_the_changed_matrix(
     np.testing.assert_allclose((E.T * values) @ E, M, rtol=0, atol=3e-14 * largest)
     np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(M), rtol=0, atol=3e-14 * largest)
     np.testing.assert_allclose(E @ E.T, np.eye(d), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("k", [1, 3, rank_one.SMALL, rank_one.SMALL + 1, 64])
+def test_changed_eigenvectors_are_the_product(k: int, dtype: str) -> None:
+    draw, d = np.random.default_rng(k), 70
+    E = draw.normal(size=(d, d)).astype(dtype)
+    space, before, places = rank_one.work(d, E.dtype), E.copy(), draw.permutation(d)[:k]
+    space[0][:k, :k], space[1][:k], space[3][:k] = draw.normal(size=(k, k)), E[places], places
+    rank_one.put(E, k, space)
+    wanted = before.astype(np.float64)
+    wanted[places] = space[0][:k, :k].astype(np.float64) @ before[places].astype(np.float64)
+    np.testing.assert_allclose(E, wanted, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
 
 
 def test_many_equal_eigenvalues_count_as_one() -> None:

@@ -11,7 +11,7 @@ from tests.learners.checks import Case
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "embedding": 5}
 #: The mean squared length follows every accepted triplet.
-LIFT_STATE = frozenset({"lift_count", "lift_sum"})
+LIFT_STATE = frozenset({"taken", "lift_count", "lift_sum"})
 #: A triplet without a direction counts too. None of these comes last in a batch, where it would go with a step.
 BATCH_STATE = frozenset({"batch_count"})
 

@@ -1,0 +1,47 @@
+"""The projection of a symmetric matrix on the positive semi-definite ones, by a whole eigendecomposition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
+from learners.kernels import lego_blocked as _  # noqa: F401
+from learners.kernels.compiled import compiled
+from learners.kernels.opml import Matrix
+
+
+@compiled
+def project(M: Matrix, pull: Matrix) -> bool:
+    """M becomes the nearest positive semi-definite matrix of M - pull, in the Frobenius norm; whether that changes it.
+
+    Parameters
+    ----------
+    M : (n, n) symmetric and finite.
+    pull : flat, of M's type; without entries for none.
+    """
+    n = len(M)
+    moved = M.copy()
+    for i in range(n if len(pull) > 0 else 0):
+        row = moved[i]
+        for j in range(n):
+            row[j] -= pull[i * n + j]
+    rest = moved.astype(np.float64)
+    values, vectors = np.linalg.eigh(rest)
+    low = np.searchsorted(values, 0.0)
+    if low > 0:
+        # Whichever part of the spectrum is smaller: what stays is added up from it, or what goes is taken away.
+        part = vectors[:, :low] * np.sqrt(-values[:low])
+        if low > n // 2:
+            part = vectors[:, low:] * np.sqrt(values[low:])
+            rest[:] = 0
+        if low < n:
+            rest += np.dot(part, part.T)
+        for i in range(n):
+            for j in range(n):
+                moved[i, j] = (rest[i, j] + rest[j, i]) / 2.0
+    changed = False
+    for i in range(n):
+        for j in range(n):
+            changed |= M[i, j] != moved[i, j]
+            M[i, j] = moved[i, j]
+    return changed

@@ -1,0 +1,297 @@
+"""Any learner as an estimator of scikit-learn: labelled rows through a builder into a learner, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, Final, Self
+from warnings import warn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from learners import registry as learners
+from learners.base import Learner, Outcomes
+from processors import registry as builders
+from processors.base import Builder, Origin
+from streams.errors import BadRecord, SettingsError
+from streams.records import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
+
+#: Name of the space, which the draws of a builder depend on.
+SPACE: Final = "estimator"
+#: Kinds of numpy's types whose labels are words.
+_WORDS: Final = "OUS"
+#: Builders that make constraints of labelled rows alone.
+CONSTRAINTS: Final = ("adjacent-pairs", "one-pass", "random-pairs", "random-triplets")
+
+
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A learned metric as a transformer, and as a classifier by a vote of the nearest rows.
+
+    The rows are streamed in the order in which they stand: a builder makes constraints of them, block by block, and the
+    learner learns from those. The same rows in an empty topic end in the same bits.
+
+    Parameters
+    ----------
+    learner : kind of the learner, of `learners.registry.names()`. One of several modalities has these features as its
+        only one.
+    constraints : kind of the builder, of `CONSTRAINTS`. All learners learn from triplets, not all from pairs.
+    seed : of all random choices, the builder's and the learner's.
+    n_neighbors : rows that vote in `predict`; all rows where there are fewer.
+    passes : how often `fit` streams the rows; `partial_fit` does it once.
+    learner_settings, builder_settings : hyper-parameters by name; those left out keep their defaults.
+    block_rows : rows of a block. With `constraints="one-pass"` the choice of negatives depends on it.
+    gallery : how many of the latest rows are kept to vote; None for all.
+
+    Attributes
+    ----------
+    learner_, builder_ : what `learners` and `processors` know them as, with the model and all state.
+    classes_ : (c,) labels, ascending.
+    n_features_in_, feature_names_in_ : of the rows; the names only where the first ones had some.
+    n_constraints_ : constraints that the learner has seen; without the rejected and the ignored.
+    utilisation_ : share of them that changed the model; NaN of none.
+    mistake_rate_ : share of the scored ones that the model of that moment ranked wrong; NaN of none.
+    counts_ : all counts of the constraints, a `streams.records.Counts`.
+
+    Notes
+    -----
+    Vectors are float32, as in records; features that need more digits should be scaled before. What `transform`
+    returns has the `dtype` of the learner. A learner with a vote of its own, as OAHU has, is asked in place of the
+    nearest rows.
+
+    Rows that are sorted by class make few triplets, and poor ones: shuffle them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import train_test_split
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from learners.sklearn import MetricLearner
+    >>> x, u, y, v = train_test_split(*load_iris(return_X_y=True), random_state=0)
+    >>> model = make_pipeline(StandardScaler(), MetricLearner("opml", learner_settings={"gamma": 0.01})).fit(x, y)
+    >>> model[-1].n_constraints_, model[:-1].transform(u).shape
+    (108, (38, 4))
+    """
+
+    n_constraints_: int
+
+    def __init__(
+        self,
+        learner: str = "opml",
+        constraints: str = "one-pass",
+        *,
+        seed: int = 0,
+        n_neighbors: int = 5,
+        passes: int = 1,
+        learner_settings: Mapping[str, Any] | None = None,
+        builder_settings: Mapping[str, Any] | None = None,
+        block_rows: int = 256,
+        gallery: int | None = None,
+    ) -> None:
+        self.learner = learner
+        self.constraints = constraints
+        self.seed = seed
+        self.n_neighbors = n_neighbors
+        self.passes = passes
+        self.learner_settings = learner_settings
+        self.builder_settings = builder_settings
+        self.block_rows = block_rows
+        self.gallery = gallery
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Begin anew and learn from the rows (n, d) and their labels (n,), `passes` times in the given order.
+
+        Raises
+        ------
+        ValueError
+            Rows or labels that cannot be used, labels of one class only, or a setting that is unknown or out of range.
+
+        Warns
+        -----
+        UserWarning
+            No constraint came of the rows, such as of one row of each class: the model is as it began.
+        """
+        rows, labels = self._checked(X, y, begin=True)
+        known = unique_labels(labels)
+        if len(known) < 2:
+            raise ValueError(
+                f"a metric needs two classes at least, and y has one class: {known.tolist()[0]!r}"
+            )
+        self._begin()
+        self._learn(rows, labels, known, _positive("passes", self.passes))
+        if self.n_constraints_ == 0:
+            warn(f"no constraint came of {len(rows)} rows: nothing was learned", UserWarning, stacklevel=2)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Go on with further rows where the last call, of this method or of `fit`, ended.
+
+        Calls with multiples of `block_rows` rows end in the same bits as one `fit` with `passes=1` of all of them.
+        Another learner, builder, or setting of theirs, given since the first call, waits for the next `fit`.
+
+        Parameters
+        ----------
+        classes : all labels that will ever come, in the first call. Without it `classes_` are those that have come.
+
+        Raises
+        ------
+        ValueError
+            As `fit`, but rows of one class are welcome; or a label or `classes` that do not fit the first call's.
+        """
+        begin = not hasattr(self, "n_constraints_")
+        rows, labels = self._checked(X, y, begin=begin)
+        given = None if classes is None else unique_labels(classes)
+        if begin:
+            self._begin()
+            self._fixed = given is not None
+        elif given is not None and not np.array_equal(given, self.classes_):
+            raise ValueError("classes are not those of the first call")
+        known = unique_labels(labels) if given is None else given
+        if not begin:
+            if (known.dtype.kind in _WORDS) != (self.classes_.dtype.kind in _WORDS):
+                raise ValueError(
+                    f"labels of type {known.dtype}, and those before were of type {self.classes_.dtype}"
+                )
+            known = self.classes_ if self._fixed else np.unique(np.concatenate([self.classes_, known]))
+        strangers = np.setdiff1d(labels, known)
+        if len(strangers):
+            raise ValueError(f"y has labels that are not in classes: {strangers[:5].tolist()}")
+        self._learn(rows, labels, known, 1)
+        return self
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
+        """Rows (n, d) in the learned space (n, k), where squared Euclidean distance is the learned one."""
+        check_is_fitted(self, "n_constraints_")
+        return self._mapped(self._rows(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The label (n,) that the nearest rows of those learned from give each row, or the learner's own vote."""
+        check_is_fitted(self, "n_constraints_")
+        rows = self._rows(X)
+        near, labels = self._voters()
+        wanted = min(_positive("n_neighbors", self.n_neighbors), len(near))
+        model: Any = self.learner_
+        if hasattr(model, "classify") and model.dimension is not None:
+            return np.asarray(self.classes_[model.classify(near, labels, rows, wanted)])
+        vote = KNeighborsClassifier(wanted, algorithm="brute").fit(self._mapped(near), labels)
+        return np.asarray(self.classes_[vote.predict(self._mapped(rows))])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # What comes out has the type of the learner.
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._mapped(np.zeros((1, self.n_features_in_), np.float32)).shape[1])
+
+    def _rows(self, X: ArrayLike) -> Vectors:
+        return np.asarray(validate_data(self, X, dtype=np.float32, order="C", reset=False))
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, *, begin: bool) -> tuple[Vectors, NDArray[Any]]:
+        rows, labels = validate_data(self, X, y, dtype=np.float32, order="C", reset=begin)
+        check_classification_targets(labels)
+        return rows, np.asarray(labels)
+
+    def _mapped(self, rows: Vectors) -> NDArray[np.floating[Any]]:
+        return np.asarray(self.learner_.transform(rows))
+
+    def _begin(self) -> None:
+        """A fresh builder and learner, and nothing learned or kept."""
+        if hasattr(self, "n_constraints_"):
+            del self.n_constraints_
+        self.learner_, self.builder_ = self._made()
+        self.counts_ = Counts()
+        self._blocks = 0
+        self._fixed = False
+        #: Labels to their number by first appearance, which is what the builder knows them as.
+        self._numbers: dict[Any, int] = {}
+        self._kept: list[tuple[Vectors, NDArray[np.int64]]] = []
+
+    def _made(self) -> tuple[Learner, Builder]:
+        own, built = dict(self.learner_settings or {}), dict(self.builder_settings or {})
+        try:
+            if learners.has(self.learner, "seed"):
+                own.setdefault("seed", self.seed)
+            learner = learners.create(self.learner, **own)
+            built.setdefault("seed", self.seed)
+            if self.constraints not in CONSTRAINTS:
+                names = ", ".join(CONSTRAINTS)
+                raise SettingsError(f"constraints must be one of {names}, not {self.constraints!r}")
+            builder = builders.create(self.constraints, **built)
+        except SettingsError as error:
+            raise ValueError(str(error)) from error
+        if not builder.emits & {learner.form, Kind.TRIPLET}:
+            raise ValueError(
+                f"{self.learner} learns from {learner.form}s, and {self.constraints} makes "
+                f"{' and '.join(f'{kind}s' for kind in sorted(builder.emits))}"
+            )
+        return learner, builder
+
+    def _learn(self, rows: Vectors, labels: NDArray[Any], classes: NDArray[Any], passes: int) -> None:
+        size = _positive("block_rows", self.block_rows)
+        most = None if self.gallery is None else _positive("gallery", self.gallery)
+        numbers = self._numbered(labels)
+        self.classes_ = classes
+        for _ in range(passes):
+            for start in range(0, len(rows), size):
+                part = slice(start, start + size)
+                self.counts_ += self._block(rows[part], numbers[part])
+        # The latest rows, to vote: pieces of which the oldest goes when the others suffice.
+        self._kept.append((rows.copy(), numbers))
+        while most is not None and sum(len(piece) for piece, _ in self._kept[1:]) >= most:
+            del self._kept[0]
+        self.utilisation_ = _share(self.counts_.utilised, self.counts_.seen)
+        self.mistake_rate_ = _share(self.counts_.mistakes, self.counts_.scored)
+        # Last: it says that the model is fitted.
+        self.n_constraints_ = self.counts_.seen
+
+    def _block(self, rows: Vectors, numbers: NDArray[np.int64]) -> Counts:
+        """One block of samples, as the two agents would take it."""
+        samples = SampleBlock(SPACE, (Table(DEFAULT_MODALITY, rows),), numbers, time_ms=0)
+        counts = Counts()
+        try:
+            made = self.builder_.process(samples, Origin(offset=self._blocks))
+            for refused in made.refused:
+                raise refused
+            self._blocks += 1
+            for block in made.blocks:
+                if block.kind in self.learner_.accepts:
+                    counts += self.learner_.learn(block).counts()
+                else:
+                    ignored = Outcomes.blank(len(block))
+                    ignored.ignored[:] = True
+                    counts += ignored.counts()
+        except BadRecord as error:
+            raise ValueError(error.detail) from error
+        return counts
+
+    def _numbered(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        found, first, place = np.unique(labels, return_index=True, return_inverse=True)
+        names = found.tolist()
+        for at in np.argsort(first):
+            self._numbers.setdefault(names[at], len(self._numbers))
+        return np.array([self._numbers[name] for name in names], np.int64)[place]
+
+    def _voters(self) -> tuple[Vectors, NDArray[np.int64]]:
+        """The kept rows, and for each the place of its label in `classes_`."""
+        latest = slice(None if self.gallery is None else -_positive("gallery", self.gallery), None)
+        places = np.searchsorted(self.classes_, np.array(list(self._numbers), self.classes_.dtype))
+        rows = np.concatenate([piece for piece, _ in self._kept])[latest]
+        return rows, places[np.concatenate([numbers for _, numbers in self._kept])[latest]]
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")

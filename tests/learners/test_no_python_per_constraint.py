@@ -1,0 +1,133 @@
+"""What `learn` does for a constraint is compiled: four times as many of them take no more steps in Python."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from learners.base import Learner
+from learners.fusion import HOWS, Fusion
+from learners.kernels import rank_one
+from learners.multi_modal import MultiModal
+from learners.registry import create, has, names
+from streams.records import ConstraintBlock, Kind
+from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
+from tests.learners.multi import multi_blocks
+
+FEW, MANY = 512, 2048
+#: Constraints that a blocked way takes at once, at least; and fewer, which it takes at once too.
+CHUNK, SHORT = 32, 16
+#: Those that work in chunks of so many, whichever way they take.
+IN_CHUNKS = {"oahu"}
+#: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
+SLACK = 4
+
+
+def steps(learner: Learner, message: ConstraintBlock) -> int:
+    """Lines of Python that run while the learner learns, and calls of functions in Python."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event in ("call", "line")
+        return counted
+
+    before = sys.gettrace()
+    # What others have called at a collection is no step of the learner.
+    gc.disable()
+    sys.settrace(counted)
+    try:
+        learner.learn(message)
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return count
+
+
+def settings_of(kind: str) -> dict[str, Any]:
+    """A fit of a batch algorithm is no part of a constraint."""
+    return {"refit_every": 10**9} if has(kind, "refit_every") else {}
+
+
+def takes_no_steps(learner: Learner, messages: Sequence[ConstraintBlock], in_chunks: bool) -> None:
+    """Once it is warm and compiled. Of what works in chunks, constraints of one take none, and each takes as many."""
+    warming, few, many = messages
+    for message in (warming, few, rows_of(few, slice(0, CHUNK))):
+        learner.learn(message)
+    growth = steps(learner, many) - steps(learner, few)
+    if not in_chunks:
+        assert abs(growth) <= SLACK
+        return
+    of_chunk = steps(learner, rows_of(few, slice(0, CHUNK)))
+    assert of_chunk - steps(learner, rows_of(few, slice(0, SHORT))) < CHUNK - SHORT
+    assert growth <= (MANY - FEW) // CHUNK * of_chunk
+
+
+def drawn(make: Callable[[int, int], ConstraintBlock]) -> list[ConstraintBlock]:
+    return [make(seed, m) for seed, m in enumerate((MANY, FEW, MANY))]
+
+
+def pairs(seed: int, m: int) -> ConstraintBlock:
+    return pair_blocks(seed, 8, 1, m)[0]
+
+
+def triplets(seed: int, m: int) -> ConstraintBlock:
+    return triplet_blocks(seed, 8, 1, m)[0]
+
+
+def of_two(seed: int, m: int) -> ConstraintBlock:
+    return multi_blocks(seed, (8, 6), 1, m)[0]
+
+
+def kernels(kind: str) -> tuple[str | None, ...]:
+    return ("sequential", "blocked") if getattr(create(kind), "kernel", None) == "auto" else (None,)
+
+
+ALONE = [
+    pytest.param(kind, form, kernel, id=f"{kind}-{form}s-{kernel or 'only'}")
+    for kind in names()
+    if kind != "fusion"
+    for form in sorted(create(kind).accepts)
+    for kernel in kernels(kind)
+]
+BASES = [kind for kind in names() if not isinstance(create(kind), (MultiModal, Fusion))]
+
+
+@pytest.mark.parametrize(("kind", "form", "kernel"), ALONE)
+def test_constraints_take_no_steps(kind: str, form: Kind, kernel: str | None) -> None:
+    learner = create(kind, **settings_of(kind), **({} if kernel is None else {"kernel": kernel}))
+    several = isinstance(learner, MultiModal)
+    make = pairs if form is Kind.PAIR else of_two if several else triplets
+    takes_no_steps(learner, drawn(make), kernel == "blocked" or kind in IN_CHUNKS)
+
+
+def test_products_and_eigendecompositions_take_no_steps() -> None:
+    wide = drawn(lambda seed, m: pair_blocks(seed, rank_one.SMALL + 8, 1, m)[0])
+    takes_no_steps(create("mdml"), wide, False)
+    takes_no_steps(create("omdml", psd_every=3, margin=1.0), drawn(of_two), False)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("base", BASES)
+def test_constraints_of_several_modalities_take_no_steps(base: str, how: str) -> None:
+    takes_no_steps(Fusion(base, how, settings=settings_of(base)), drawn(of_two), base in IN_CHUNKS)
+
+
+def test_a_step_for_each_constraint_is_seen() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self._fast = create("opml")
+
+        def learn(self, block: ConstraintBlock) -> None:
+            for t in range(len(block)):
+                self._fast.learn(rows_of(block, slice(t, t + 1)))
+
+    for in_chunks in (False, True):
+        with pytest.raises(AssertionError):
+            slow: Any = Slow()
+            takes_no_steps(slow, drawn(triplets), in_chunks)
