@@ -130,6 +130,7 @@ _MAP: Final = {21: 10.0, 64: 10.0, 310: 5.0, 784: 5.0}
 _PSD: Final = dict.fromkeys(DIMENSIONS, 3.0)
 CASES: Final[dict[str, Case]] = {
     "opml": Case(None, dtypes=BOTH),
+    "copml": Case(None),
     "lego": Case(_lego, {"eta": 0.1, "loss": "squared", "targets": "block"}, _MAP, dtypes=BOTH),
     "itml-online": Case(_itml_online, {"eta": 0.1, "loss": "squared", "targets": "block"}, _MAP, dtypes=BOTH),
     "oasis": Case(_bilinear(forms.oasis, np.eye, C=0.01), {"aggressiveness": 0.01}, _MAP, dtypes=BOTH),
@@ -168,6 +169,16 @@ CASES: Final[dict[str, Case]] = {
         same=True,
         state=lambda d: d * d,
     ),
+    # Vectors of a d-dimensional space need d points; pairs behind the budget would be scored only.
+    "kernel-lego": Case(
+        None,
+        {"eta": 0.1, "loss": "squared", "targets": "block", "kernel": "linear", "budget": 1_024},
+        state=lambda d: d * d,
+    ),
+    "euclidean": Case(None),
+    # Their fits, after every thousand constraints, are in it.
+    "mahalanobis": Case(None),
+    "rca": Case(None),
 }
 
 

@@ -32,6 +32,13 @@ OMDML: Final = 3.0
 LOMDML: Final = (10.0, 5.0)
 NARROW: Final = 64
 
+#: Learners that no plain loop stands beside.
+OTHERS: Final[dict[str, dict[str, Any]]] = {
+    "omks": {"warm_up": 64},
+    "omdl-lr-like": {"warm_up": 64},
+    "fusion": {"base": "opml", "how": "uniform"},
+}
+
 Parts = dict[str, NDArray[np.float32]]
 Loop = Callable[[list[NDArray[Any]], list[NDArray[Any]], list[NDArray[Any]]], int]
 
@@ -139,4 +146,19 @@ def figures(quick: bool) -> list[Figure]:
             lambda maps, a, b: forms.lomdml(maps, a, b, BETA, ETA, GATE, own=False),
             LOMDML[0 if narrow else 1],
         )
+    for kind, chosen in OTHERS.items():
+        seconds = alone(kind, chosen, parts, 100 if quick else 1_000)
+        label = f"{kind}{', ' + chosen['how'] if 'how' in chosen else ''}, mfeat's six: a constraint"
+        found.append(Figure("learners", label, 1e6 * seconds, "microseconds"))
     return found
+
+
+def alone(kind: str, settings: dict[str, Any], parts: Parts, m: int) -> float:
+    """Seconds a triplet of a learner that has seen as many before."""
+    draw = np.random.default_rng(1)
+    index = np.array([draw.choice(2_000, 3, replace=False) for _ in range(2 * m)], np.int32)
+    learner = create(kind, **settings)
+    learner.learn(as_block(parts, index[:m]))
+    begun = time.thread_time()
+    learner.learn(as_block(parts, index[m:]))
+    return (time.thread_time() - begun) / m

@@ -11,7 +11,7 @@ from streams.errors import SettingsError
 
 #: Kind -> "module:class".
 _KINDS: Final = {
-    "adasors": "learners.sors:AdaSORS",
+    "adasors": "learners.adasors:AdaSORS",
     "copml": "learners.opml:COPML",
     "euclidean": "learners.euclidean:Euclidean",
     "fusion": "learners.fusion:Fusion",
@@ -32,8 +32,8 @@ _KINDS: Final = {
     "pola": "learners.pola:POLA",
     "rca": "learners.rca:RCA",
     "rdml": "learners.rdml:RDML",
-    "soml-da": "learners.soml:SOMLDA",
-    "soml-tg": "learners.soml:SOMLTG",
+    "soml-da": "learners.soml_da:SOMLDA",
+    "soml-tg": "learners.soml_tg:SOMLTG",
     "sors": "learners.sors:SORS",
 }
 

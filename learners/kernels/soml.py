@@ -190,7 +190,7 @@ def dual_averaging(
     u : (d,) sum of the subgradients, changed in place.
     rounds : triplets so far.
     centre : entry of the point that the quadratic term pulls to.
-    kappa, sparsity : see `learners.soml.SOMLDA`.
+    kappa, sparsity : see `learners.soml_da.SOMLDA`.
     limit, X, index, usable, report : as for `truncated`.
 
     Returns

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.soml import SOMLDA, SOMLTG
+from learners.soml_da import SOMLDA
+from learners.soml_tg import SOMLTG
 from streams.errors import BadRecord, SettingsError
 from streams.records import Kind
 from tests.learners.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks

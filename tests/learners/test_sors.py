@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from learners.adasors import AdaSORS
 from learners.base import State
 from learners.kernels import sors
 from learners.oasis import OASIS
-from learners.sors import SORS, AdaSORS
+from learners.sors import SORS
 from streams.errors import BadRecord, SettingsError
 from streams.records import ConstraintBlock
 from tests.learners.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
