@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from learners.registry import names
 from tests.learners.cases import all_cases
-from tests.learners.checks import CHECKS, Case, ends_the_same_in_another_process
+from tests.learners.checks import CHECKS, Case, digest, ends_elsewhere, run
 
 CASES = all_cases()
 #: Those that also run in other processes: the blocked ways, and what depends on the input's statistics.
@@ -22,9 +21,15 @@ def test_check(case: Case, check: Callable[[Case], None]) -> None:
     check(case)
 
 
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    return ends_elsewhere(ELSEWHERE, tmp_path_factory.mktemp("elsewhere"))
+
+
 @pytest.mark.parametrize("case", ELSEWHERE, ids=lambda case: case.name)
-def test_another_process_ends_in_the_same_state(case: Case, tmp_path: Path) -> None:
-    ends_the_same_in_another_process(case, tmp_path)
+def test_other_processes_end_in_the_same_state(case: Case, elsewhere: list[dict[str, str]]) -> None:
+    here = digest(run(case).state())
+    assert [found[case.name] for found in elsewhere] == [here] * len(elsewhere)
 
 
 def test_every_learner_has_a_case() -> None:

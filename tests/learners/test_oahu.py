@@ -483,7 +483,7 @@ def test_what_is_not_finite_changes_no_bit(variant: str, value: float) -> None:
 @pytest.mark.parametrize(("path", "batch"), [("compiled", 1), ("compiled", 3), ("torch", 1), ("torch", 3)])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("size", [1e12, 1e19, 1e30, 1e38, 1e160, 1e300])
+@pytest.mark.parametrize("size", [1e12, 1e30, 1e160])
 def test_huge_vectors_do_no_harm(variant: str, dtype: str, size: float, path: str, batch: int) -> None:
     learner = OAHU(variant, dtype=dtype, path=path, batch=batch, **SMALL)
     for _ in range(2):

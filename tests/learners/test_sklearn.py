@@ -84,9 +84,8 @@ def test_the_checks_of_scikit_learn(estimator: MetricLearner, check: Any) -> Non
 SLOW = ("itml", "lmnn")
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.long] * (kind in SLOW)) for kind in registry.names()]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", registry.names())
 @pytest.mark.filterwarnings("ignore")
 def test_every_learner_passes_the_checks_of_scikit_learn(kind: str) -> None:
     results = check_estimator(model(kind), expected_failed_checks=EXCEPTIONS, on_skip=None)
