@@ -16,7 +16,8 @@ SCATTER: Final = 8
 
 @compiled
 def total(a: Matrix, b: Matrix, work: NDArray[np.float64]) -> float:
-    """a.b in float64. The quarters are added up entry by entry first, for one long sum cannot use vector instructions.
+    """a.b in float64. The quarters are added up entry by entry first, for one long sum cannot use vector instructions,
+    and so are their quarters if they are long.
 
     `work` holds at least a quarter as many entries.
     """
@@ -27,7 +28,15 @@ def total(a: Matrix, b: Matrix, work: NDArray[np.float64]) -> float:
             float(a[j + 2 * h]) * float(b[j + 2 * h]) + float(a[j + 3 * h]) * float(b[j + 3 * h])
         )
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-    whole = h - h % 4
+    if h >= 64:
+        q = h // 4
+        for j in range(4 * q, h):
+            s2 += work[j]
+        for j in range(q):
+            work[j] = (work[j] + work[j + q]) + (work[j + 2 * q] + work[j + 3 * q])
+        whole, h = q - q % 4, q
+    else:
+        whole = h - h % 4
     for j in range(0, whole, 4):
         s0 += work[j]
         s1 += work[j + 1]
@@ -35,7 +44,7 @@ def total(a: Matrix, b: Matrix, work: NDArray[np.float64]) -> float:
         s3 += work[j + 3]
     for j in range(whole, h):
         s0 += work[j]
-    for j in range(4 * h, n):
+    for j in range(n - n % 4, n):
         s1 += float(a[j]) * float(b[j])
     return (s0 + s1) + (s2 + s3)
 

@@ -19,13 +19,13 @@ _LEAST: Final = TINY**0.5
 
 @compiled
 def _reach(X: Matrix, tops: Matrix) -> float:
-    """At least the length of every row that is finite, from the largest entry of each column; `tops` (d,) is work."""
+    """At least the length of every row, from the largest entry of each column, infinite if one is; `tops` is work."""
     tops[:] = 0
     for i in range(len(X)):
         x = X[i]
         for j in range(len(tops)):
             size = abs(x[j])
-            tops[j] = size if (size > tops[j]) & (size < np.inf) else tops[j]
+            tops[j] = size if size > tops[j] else tops[j]
     squares = 0.0
     for top in tops:
         squares += float(top) * float(top)
