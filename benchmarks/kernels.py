@@ -16,10 +16,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
 from learners.kernels.threads import one_blas_thread
 from learners.opml import OPML
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
+from streams.records import DEFAULT_MODALITY, ConstraintBlock
 
 DIMENSIONS = (21, 64, 100, 130, 310, 784)
 GAMMA = 1e-3
@@ -63,19 +64,7 @@ def stream(d: int, m: int, dtype: str) -> tuple[NDArray[Any], NDArray[np.int32]]
 
 def as_block(X: NDArray[Any], index: NDArray[np.int32]) -> ConstraintBlock:
     """The triplets as they come from the stream: float32 vectors, each of them once."""
-    m = len(index)
-    return ConstraintBlock(
-        space="benchmark",
-        kind=Kind.TRIPLET,
-        tables=(Table(DEFAULT_MODALITY, np.ascontiguousarray(X, np.float32)),),
-        index=index,
-        signs=np.zeros(m, np.int8),
-        rules=("one-pass",),
-        rule=np.zeros(m, np.uint8),
-        derived=np.zeros(m, np.bool_),
-        weights=np.ones(m, np.float32),
-        time_ms=0,
-    )
+    return constraint_block({DEFAULT_MODALITY: X}, index)
 
 
 def seconds_per_constraint(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from benchmarks import fits, multi_modal
 from benchmarks import numpy_forms as forms
 from benchmarks.bandwidth import LARGE, bandwidth
+from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
 from learners.base import Outcomes
@@ -194,20 +195,10 @@ def stream(d: int, m: int) -> Stream:
 
 def as_block(source: Stream, m: int, kind: Kind) -> ConstraintBlock:
     """The first m constraints as they come from the log."""
-    pair = kind is Kind.PAIR
-    return ConstraintBlock(
-        space="benchmark",
-        kind=kind,
-        tables=(Table(DEFAULT_MODALITY, source.X[: m + 2]),),
-        index=np.ascontiguousarray(source.index[:m, : 2 if pair else 3]),
-        signs=source.signs[:m] if pair else np.zeros(m, np.int8),
-        rules=("benchmark",),
-        rule=np.zeros(m, np.uint8),
-        derived=np.zeros(m, np.bool_),
-        weights=np.ones(m, np.float32),
-        time_ms=0,
-        targets=source.targets[:m].astype(np.float32) if pair else None,
-    )
+    tables, index = {DEFAULT_MODALITY: source.X[: m + 2]}, source.index[:m]
+    if kind is Kind.TRIPLET:
+        return constraint_block(tables, index)
+    return constraint_block(tables, index[:, :2], source.signs[:m], source.targets[:m])
 
 
 def compiled(kind: str, arguments: dict[str, Any], blocks: list[ConstraintBlock]) -> tuple[float, int]:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import numpy_forms as forms
+from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
 from learners.lomdml import orthogonal
 from learners.registry import create
-from streams.records import ConstraintBlock, Kind, Table
 
 #: mfeat's modalities and their features.
 MODALITIES: Final = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}
@@ -55,23 +55,6 @@ def modalities() -> Parts:
     return parts
 
 
-def as_block(parts: Parts, index: NDArray[np.int32]) -> ConstraintBlock:
-    """The triplets as they come from the log."""
-    m = len(index)
-    return ConstraintBlock(
-        space="benchmark",
-        kind=Kind.TRIPLET,
-        tables=tuple(Table(name, X) for name, X in parts.items()),
-        index=index,
-        signs=np.zeros(m, np.int8),
-        rules=("benchmark",),
-        rule=np.zeros(m, np.uint8),
-        derived=np.zeros(m, np.bool_),
-        weights=np.ones(m, np.float32),
-        time_ms=0,
-    )
-
-
 def measure(
     kind: str, settings: dict[str, Any], parts: Parts, m: int, tries: int, loop: Loop
 ) -> tuple[float, float, float]:
@@ -79,12 +62,12 @@ def measure(
     draw = np.random.default_rng(0)
     index = np.array([draw.choice(2_000, 3, replace=False) for _ in range(m)], np.int32)
     used, at = np.unique(index, return_inverse=True)
-    block = as_block({name: X[used] for name, X in parts.items()}, at.reshape(m, 3).astype(np.int32))
+    block = constraint_block({name: X[used] for name, X in parts.items()}, at.reshape(m, 3).astype(np.int32))
     compiled, plain, active = np.inf, np.inf, 0
     for _ in range(tries):
         learner = create(kind, **settings)
         # Its first maps are made, and its code is compiled, by a triplet that cannot be learned from.
-        learner.learn(as_block(parts, np.zeros((1, 3), np.int32)))
+        learner.learn(constraint_block(parts, np.zeros((1, 3), np.int32)))
         begun = time.thread_time()
         active = learner.learn(block).counts().utilised
         compiled = min(compiled, time.thread_time() - begun)
@@ -158,7 +141,7 @@ def alone(kind: str, settings: dict[str, Any], parts: Parts, m: int) -> float:
     draw = np.random.default_rng(1)
     index = np.array([draw.choice(2_000, 3, replace=False) for _ in range(2 * m)], np.int32)
     learner = create(kind, **settings)
-    learner.learn(as_block(parts, index[:m]))
+    learner.learn(constraint_block(parts, index[:m]))
     begun = time.thread_time()
-    learner.learn(as_block(parts, index[m:]))
+    learner.learn(constraint_block(parts, index[m:]))
     return (time.thread_time() - begun) / m

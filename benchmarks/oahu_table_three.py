@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
+from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.shared_sets import scaled
 from learners.oahu import OAHU
@@ -38,7 +39,6 @@ from streams.records import (
     DEFAULT_MODALITY,
     ConstraintBlock,
     ItemBlock,
-    Kind,
     RelationBlock,
     SampleBlock,
     Table,
@@ -156,39 +156,12 @@ def thinned(blocks: Sequence[ConstraintBlock], m: int, draw: np.random.Generator
     kept[draw.choice(n, min(m, n), replace=False)] = True
     ends = np.cumsum([len(rows) for rows in usable])[:-1]
     parts = zip(blocks, usable, np.split(kept, ends), strict=True)
-    return [_taken(block, rows[keep]) for block, rows, keep in parts if keep.any()]
+    return [block.take(rows[keep]) for block, rows, keep in parts if keep.any()]
 
 
-def _taken(block: ConstraintBlock, rows: Index) -> ConstraintBlock:
-    return ConstraintBlock(
-        space=block.space,
-        kind=block.kind,
-        tables=block.tables,
-        index=np.ascontiguousarray(block.index[rows]),
-        signs=block.signs[rows],
-        rules=block.rules,
-        rule=block.rule[rows],
-        derived=block.derived[rows],
-        weights=block.weights[rows],
-        time_ms=block.time_ms,
-    )
-
-
-def _block(X: Rows, index: Index, kind: Kind, signs: NDArray[np.int8]) -> ConstraintBlock:
+def _block(X: Rows, index: Index, signs: NDArray[np.int8] | None) -> ConstraintBlock:
     names, places = np.unique(index, return_inverse=True)
-    m = len(index)
-    return ConstraintBlock(
-        space="paper",
-        kind=kind,
-        tables=(Table(DEFAULT_MODALITY, X[names]),),
-        index=places.reshape(index.shape).astype(np.int32),
-        signs=signs,
-        rules=("seed",),
-        rule=np.zeros(m, np.uint8),
-        derived=np.zeros(m, np.bool_),
-        weights=np.ones(m, np.float32),
-        time_ms=0,
-    )
+    return constraint_block({DEFAULT_MODALITY: X[names]}, places.reshape(index.shape), signs)
 
 
 def feeds(X: Rows, y: Labels, seed: int) -> dict[str, list[ConstraintBlock]]:
@@ -206,11 +179,11 @@ def feeds(X: Rows, y: Labels, seed: int) -> dict[str, list[ConstraintBlock]]:
     from_pairs = closed(X, pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0, "pairs")
     found = {
         "triplets": [
-            *_cut(X, triplets, Kind.TRIPLET, np.zeros(SEEDS, np.int8)),
+            *_cut(X, triplets),
             *thinned(from_triplets, CLOSED, draw),
         ],
         "pairs": [
-            *_cut(X, pairs[:, :2], Kind.PAIR, pairs[:, 2].astype(np.int8)),
+            *_cut(X, pairs[:, :2], pairs[:, 2].astype(np.int8)),
             *thinned(from_pairs, CLOSED, draw),
         ],
         "one-pass": [],
@@ -223,8 +196,9 @@ def feeds(X: Rows, y: Labels, seed: int) -> dict[str, list[ConstraintBlock]]:
     return found
 
 
-def _cut(X: Rows, index: Index, kind: Kind, signs: NDArray[np.int8]) -> list[ConstraintBlock]:
-    return [_block(X, index[at : at + 250], kind, signs[at : at + 250]) for at in range(0, len(index), 250)]
+def _cut(X: Rows, index: Index, signs: NDArray[np.int8] | None = None) -> list[ConstraintBlock]:
+    parts = [slice(start, start + 250) for start in range(0, len(index), 250)]
+    return [_block(X, index[part], None if signs is None else signs[part]) for part in parts]
 
 
 def predicted(learner: Any, X: Rows, y: Labels, queries: Rows) -> Labels:

@@ -227,8 +227,7 @@ class LearnerMachine(Machine):
 def count(block: ConstraintBlock, outcomes: Outcomes | None) -> tuple[Counts, dict[str, Counts]]:
     """Sum the outcomes of a block, whole and by rule (spec 1.3). None: the learner does not take that kind."""
     if outcomes is None:
-        outcomes = Outcomes.blank(len(block))
-        outcomes.ignored[:] = True
+        outcomes = Outcomes.blank(len(block), ignored=True)
     total = outcomes.counts()
     if len(block.rules) == 1:
         return total, {block.rules[0]: total}

@@ -59,15 +59,15 @@ class Outcomes:
     margin: NDArray[np.float64]
 
     @classmethod
-    def blank(cls, m: int) -> Self:
-        """Outcomes of m constraints with nothing reported yet."""
+    def blank(cls, m: int, *, ignored: bool = False) -> Self:
+        """Outcomes of m constraints with nothing reported yet, or of which all were ignored."""
         return cls(
             mistake=np.full(m, UNDEFINED, np.int8),
             utilised=np.zeros(m, np.bool_),
             clipped=np.zeros(m, np.bool_),
             rejected=np.zeros(m, np.bool_),
             degenerate=np.zeros(m, np.bool_),
-            ignored=np.zeros(m, np.bool_),
+            ignored=np.full(m, ignored),
             loss=np.zeros(m, np.float64),
             margin=np.full(m, np.nan),
         )

@@ -21,8 +21,6 @@ from streams.errors import BadRecord, Reason, SettingsError
 from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
 HOWS: Final = ("concatenate", "uniform", "best")
-#: Columns of a block that belong to its constraints.
-_COLUMNS: Final = ("index", "signs", "rule", "derived", "weights")
 
 
 class Fusion:
@@ -187,9 +185,7 @@ class Fusion:
             self._modalities = modalities
             self._learners = [self._new() for _ in parts]
             self._wrong, self._seen = np.zeros(len(parts)), np.zeros(len(parts))
-        kept = replace(block, **{name: getattr(block, name)[use] for name in _COLUMNS})
-        if block.targets is not None:
-            kept = replace(kept, targets=block.targets[use])
+        kept = block.take(use)
         found = self._fused(
             [one.learn(_over(kept, part)) for one, part in zip(self._learners, parts, strict=True)]
         )

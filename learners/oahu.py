@@ -134,6 +134,10 @@ class OAHU(SingleModal):
     True
     """
 
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
+    algorithm: ClassVar[str] = "oahu/1"
+
     def __init__(
         self,
         variant: str = "anchored",
@@ -205,14 +209,13 @@ class OAHU(SingleModal):
         )
         self._lift = Lift(not_negative("lift", usual["lift"] if lift is None else lift))
         self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
-        self._network, self._sums = self._zeros(0), self._zeros(0)
+        self._network = self._zeros(0)
+        #: Gradients of a batch; empty in the compiled way of one triplet a step, which needs none.
+        self._sums = self._zeros(0)
         self._batches = Batches(self.batch, self._alpha)
-        self._bound, self._taken = -1.0, 0
+        #: The first weights, to be pulled to; empty without a pull.
         self._origin = self._zeros(0)
-
-    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
-    form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "oahu/1"
+        self._bound, self._taken = -1.0, 0
 
     @property
     def alpha(self) -> NDArray[np.float64]:
@@ -238,8 +241,11 @@ class OAHU(SingleModal):
             Before the first block, or X is not (n, d).
         """
         if self._dimension is None:
-            raise ValueError("the network has no dimension yet: learn from a block first")
-        return self._embedded(self.scale(X))
+            raise ValueError(
+                f"{self.algorithm} has learned nothing yet, there is no metric: learn from a block first"
+            )
+        with np.errstate(all="ignore"):
+            return self._embedded(self.scale(X))
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
         left, right = self.transform(X), self.transform(Y)
@@ -265,17 +271,17 @@ class OAHU(SingleModal):
             Shapes that do not fit, an empty gallery, k below 1, features that are no finite numbers, or nothing was
             learned yet.
         """
-        return votes.classify(self._voices, self._voters(gallery), labels, self._voters(queries), k)
+        return votes.classify(self._voices, self.embed(gallery), labels, self.embed(queries), k)
 
     def class_scores(
         self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Classes (c,) in ascending order, and the sum of the votes (q, c) for each; see `classify`."""
-        return votes.class_scores(self._voices, self._voters(gallery), labels, self._voters(queries), k)
+        return votes.class_scores(self._voices, self.embed(gallery), labels, self.embed(queries), k)
 
     def verify(self, X: Rows, Y: Rows, threshold: float) -> NDArray[np.bool_]:
         """Whether rows (n, d) of X and Y are similar: half of the weight finds D / 2 < threshold, in (0, 1)."""
-        return votes.verify(self._voices, self._voters(X), self._voters(Y), threshold)
+        return votes.verify(self._voices, self.embed(X), self.embed(Y), threshold)
 
     def verification_score(self, X: Rows, Y: Rows) -> NDArray[np.float64]:
         """Similarity (n,) of rows (n, d), from -1 to 0: minus the weighted median of D / 2.
@@ -283,7 +289,7 @@ class OAHU(SingleModal):
         It is above -threshold where `verify` says similar. The distance of "euclidean" has no bound and counts as 2
         from there on, where unrelated vectors are about 1.4 apart.
         """
-        return votes.verification_score(self._voices, self._voters(X), self._voters(Y))
+        return votes.verification_score(self._voices, self.embed(X), self.embed(Y))
 
     def retrieve(
         self, gallery: Rows, queries: Rows, top: int, k: int | None = None, repeated: str = "best"
@@ -298,17 +304,11 @@ class OAHU(SingleModal):
         k : rows that each metric puts forward; `top` where it is left out.
         repeated : "best" where a row that several metrics put forward keeps its best vote, "sum" where they add up.
         """
-        return votes.retrieve(self._voices, self._voters(gallery), self._voters(queries), top, k, repeated)
+        return votes.retrieve(self._voices, self.embed(gallery), self.embed(queries), top, k, repeated)
 
     @property
     def _voices(self) -> list[float]:
         return list(self.weights.values())
-
-    def _voters(self, X: Rows) -> list[Rows]:
-        if self._dimension is None:
-            raise ValueError(f"{self.algorithm} has learned nothing yet, there is no metric to vote")
-        with np.errstate(all="ignore"):
-            return self.embed(X)
 
     def _embedded(self, Z: Rows) -> list[Rows]:
         mean = self._lift.mean
@@ -328,11 +328,21 @@ class OAHU(SingleModal):
             inputs, self.layers, self.hidden, self.embedding, self.biases, isometric, self.seed, self.dtype
         )
 
+    @property
+    def _alone(self) -> bool:
+        """Whether the compiled loop takes a step for each triplet."""
+        return self.path == "compiled" and self.batch == 1
+
     def _begin(self, d: int) -> None:
         inputs = d + (self._lift.kappa > 0.0)
-        self._network, self._origin, self._taken = self._random(inputs), self._random(inputs), 0
-        self._sums = self._zeros(len(self._network.first))
-        self._bound = -1.0
+        self._network = self._random(inputs)
+        self._beside(inputs)
+        self._bound, self._taken = -1.0, 0
+
+    def _beside(self, inputs: int) -> None:
+        """What lies beside a network of so many inputs."""
+        self._sums = self._zeros(0 if self._alone else inputs)
+        self._origin = self._random(inputs) if self.pull > 0.0 else self._zeros(0)
 
     def _model(self) -> State:
         state = {"alpha": self.alpha} | self._network.state() | self._lift.state()
@@ -344,7 +354,7 @@ class OAHU(SingleModal):
 
     def _restore_model(self, state: State) -> int:
         inputs = len(np.asarray(state["Theta0"]))
-        network, sums = self._zeros(inputs), self._zeros(inputs)
+        network, sums = self._zeros(inputs), self._zeros(0 if self._alone else inputs)
         begun = {name.removeprefix("sum_"): value for name, value in state.items() if name.startswith("sum_")}
         alpha = np.array(state["alpha"], np.float64)
         try:
@@ -361,8 +371,9 @@ class OAHU(SingleModal):
                 sums.restore(begun)
         except ValueError as error:
             raise SettingsError(f"the state to restore is of another network: {error}") from None
+        self._beside(inputs)
         self._network, self._sums, self._alpha, self._bound = network, sums, alpha, -1.0
-        self._origin, self._taken = self._random(inputs), int(state["taken"])
+        self._taken = int(state["taken"])
         self._batches = Batches(self.batch, alpha)
         if begun:
             self._batches.restore(state)
@@ -374,9 +385,7 @@ class OAHU(SingleModal):
             # Products of two inputs, and the sum of squares behind the lift, have to be numbers too.
             short = np.einsum("ij,ij->i", batch.X, batch.X) < limit(np.dtype(self.dtype)) / (2.0 * MEASURED)
         batch = replace(batch, usable=batch.usable & short[batch.index].all(axis=1))
-        start = 0
-        if not self._lift.frozen:
-            start = self._measured(batch, outcomes)
+        start = self._measured(batch, outcomes) if self._lift.missing else 0
         if start < len(batch):
             rows = slice(start, None)
             means = np.full(len(batch) - start, self._lift.mean)
@@ -390,7 +399,7 @@ class OAHU(SingleModal):
         with np.errstate(all="ignore"):
             wide = batch.X.astype(np.float64)
             squares = np.einsum("ij,ij->i", wide, wide)
-        missing = -(-(MEASURED - self._lift.state()["lift_count"]) // 3)  # type: ignore[operator]
+        missing = -(-self._lift.missing // 3)
         used = good[:missing]
         count = len(batch) if len(used) < missing else int(used[-1]) + 1
         means = np.ones(count)
@@ -437,7 +446,7 @@ class OAHU(SingleModal):
         given: NDArray[np.float64],
         outcomes: Outcomes,
     ) -> None:
-        if self.path == "compiled" and self.batch == 1:
+        if self._alone:
             self._bound = oahu_compiled.learn(
                 self._network, self._alpha, self._rule, X, index, usable, given, self._bound, outcomes
             )

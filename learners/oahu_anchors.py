@@ -37,9 +37,9 @@ class Lift:
         self._sum = 0.0
 
     @property
-    def frozen(self) -> bool:
-        """Whether the mean changes no more."""
-        return self._count >= MEASURED
+    def missing(self) -> int:
+        """Vectors until the mean changes no more."""
+        return max(MEASURED - self._count, 0)
 
     @property
     def mean(self) -> float:

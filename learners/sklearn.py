@@ -262,12 +262,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
                 raise refused
             self._blocks += 1
             for block in made.blocks:
-                if block.kind in self.learner_.accepts:
-                    counts += self.learner_.learn(block).counts()
-                else:
-                    ignored = Outcomes.blank(len(block))
-                    ignored.ignored[:] = True
-                    counts += ignored.counts()
+                taken = block.kind in self.learner_.accepts
+                outcomes = self.learner_.learn(block) if taken else Outcomes.blank(len(block), ignored=True)
+                counts += outcomes.counts()
         except BadRecord as error:
             raise ValueError(error.detail) from error
         return counts

@@ -5,7 +5,7 @@ A message carries a block of 1..N rows. Vectors are float32, one table per modal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -268,6 +268,18 @@ class ConstraintBlock:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def take(self, rows: slice | NDArray[np.bool_] | NDArray[np.integer]) -> ConstraintBlock:
+        """Some of the constraints, over the same tables."""
+        return replace(
+            self,
+            index=self.index[rows],
+            signs=self.signs[rows],
+            rule=self.rule[rows],
+            derived=self.derived[rows],
+            weights=self.weights[rows],
+            targets=None if self.targets is None else self.targets[rows],
+        )
 
 
 # ---- kinstream.outcomes -----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,8 +98,7 @@ def prefix_blocks(
 
 def rows_of(whole: ConstraintBlock, rows: slice) -> ConstraintBlock:
     """Some constraints of a block, as a block."""
-    names = ["index", "signs", "rule", "derived", "weights"] + ["targets"] * (whole.targets is not None)
-    return replace(whole, **{name: getattr(whole, name)[rows] for name in names})
+    return whole.take(rows)
 
 
 def singles(whole: ConstraintBlock) -> list[ConstraintBlock]:

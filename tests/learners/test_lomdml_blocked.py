@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from learners.kernels import lomdml_blocked
 from learners.lomdml import LOMDML
-from streams.records import ConstraintBlock, Kind, Table
+from streams.records import ConstraintBlock
+from tests.learners.multi import tables
 
 #: Allowed difference of results, of the largest entry.
 ROOM = {"float64": 1e-9, "float32": 2e-4}
@@ -19,20 +20,8 @@ ROOM = {"float64": 1e-9, "float32": 2e-4}
 
 def block(draw: np.random.Generator, sizes: list[int], m: int, scale: float = 1.0) -> ConstraintBlock:
     """Triplets of which each shares vectors with others."""
-    tables = [(scale * draw.normal(size=(m + 3, d)) / np.sqrt(d)).astype(np.float32) for d in sizes]
-    index = np.array([draw.choice(m + 3, 3, replace=False) for _ in range(m)], np.int32)
-    return ConstraintBlock(
-        space="test",
-        kind=Kind.TRIPLET,
-        tables=tuple(Table(f"m{i}", X) for i, X in enumerate(tables)),
-        index=index,
-        signs=np.zeros(m, np.int8),
-        rules=("one-pass",),
-        rule=np.zeros(m, np.uint8),
-        derived=np.zeros(m, np.bool_),
-        weights=np.ones(m, np.float32),
-        time_ms=0,
-    )
+    parts = [scale * draw.normal(size=(m + 3, d)) / np.sqrt(d) for d in sizes]
+    return tables(parts, np.array([draw.choice(m + 3, 3, replace=False) for _ in range(m)], np.int32))
 
 
 def both(
