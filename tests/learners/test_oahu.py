@@ -219,13 +219,6 @@ def test_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
         compared(variant, dtype, 3, 100, 5, layers=layers, hidden=7, embedding=4, biases=layers == 1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
-    compared(variant, dtype, 17, 10_000, 1 if dtype == "float32" else 10, layers=5)
-
-
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_batch_takes_one_step_with_the_mean_gradient(variant: str, path: str) -> None:
