@@ -16,6 +16,7 @@ from benchmarks import (
     clicks,
     closure,
     drain,
+    evaluation,
     kernels,
     latency,
     learners,
@@ -23,6 +24,7 @@ from benchmarks import (
     oahu,
     oahu_applications,
     recovery,
+    table_two,
 )
 from benchmarks.figures import Figure, machine, table
 
@@ -32,6 +34,8 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "learners": learners.figures,
     "oahu": oahu.figures,
     "oahu-applications": oahu_applications.figures,
+    "evaluation": evaluation.figures,
+    "table-two": table_two.figures,
     "closure": closure.run,
     "clicks": clicks.figures,
     "drain": drain.run,

@@ -26,10 +26,10 @@ from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, tripl
 from learners.kernels.threads import one_blas_thread
 from learners.oahu import OAHU, VARIANTS
 from learners.votes import classify
+from replay.evaluation.statistics import holm
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]
-Values = NDArray[np.float64]
 
 RESULTS: Final = Path(__file__).parent / "results"
 K: Final = 5
@@ -147,15 +147,6 @@ def trials(
         yield Trial(data.name, seed, inner, length, euclidean, cosine, found, utilised)
 
 
-def holm(p: Values) -> Values:
-    """p-values after Holm's correction for how many they are."""
-    order = np.argsort(p)
-    adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    found = np.empty(len(p))
-    found[order] = np.minimum(adjusted, 1.0)
-    return found
-
-
 def cells(done: Sequence[Trial]) -> list[Cell]:
     """Trials by set and number of triplets."""
     groups: dict[tuple[str, int], list[Trial]] = {}
@@ -225,6 +216,14 @@ def _verdict(exceptions: list[str]) -> str:
     return "does not hold: " + ", ".join(exceptions) if exceptions else "holds"
 
 
+def trials_file(folder: Path, settings: dict[str, Any]) -> Path:
+    """Where the finished trials of these settings are kept."""
+    # Defaults belong to the key: when they change, nothing of an earlier run counts.
+    defaults = f"{VARIANTS} {inspect.signature(OAHU)}"
+    key = hashlib.sha256((json.dumps(settings, sort_keys=True) + defaults).encode()).hexdigest()[:8]
+    return folder / f"never-worse-{key}.jsonl"
+
+
 def saved(path: Path) -> list[Trial]:
     """Trials that an earlier run has finished."""
     if not path.exists():
@@ -236,10 +235,7 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     """Every trial that was asked for, those of earlier runs included."""
     settings: dict[str, Any] = json.loads(arguments.settings)
     lengths = sorted(set(arguments.triplets))
-    # Defaults belong to the key: when they change, nothing of an earlier run counts.
-    defaults = f"{VARIANTS} {inspect.signature(OAHU)}"
-    key = hashlib.sha256((json.dumps(settings, sort_keys=True) + defaults).encode()).hexdigest()[:8]
-    path = arguments.output or RESULTS / f"never-worse-{key}.jsonl"
+    path = arguments.output or trials_file(RESULTS, settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     asked = [
         (name, arguments.first_seed + i, m)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from importlib import import_module
 from typing import Any, Final
 
@@ -16,12 +17,16 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "worker": ("cli.worker:worker", "Run one builder, learner or metrics agent."),
     "topics": ("cli.topics:topics", "Create, list or check the topics."),
     "spaces": ("cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
-    "models": ("cli.models:models", "List, show or export learned metrics."),
+    "models": ("cli.models:models", "List, show, export or promote learned metrics."),
     "closure": ("cli.closure:closure", "Ask why two items are held similar or dissimilar."),
     "dead-letters": ("cli.dead_letters:dead_letters", "List, show or redrive what could not be used."),
     "replay": (
         "cli.replay:replay",
         "Run builder and learner over a log or a file, without touching the system.",
+    ),
+    "evaluate": (
+        "cli.evaluate:evaluate",
+        "Compare learners on your own data or log, and with doing nothing.",
     ),
     "skip": ("cli.decisions:skip", "Let a consumer leave out one record."),
     "accept-gap": ("cli.decisions:accept_gap", "Let a consumer go on although the log has lost records."),
@@ -62,9 +67,12 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
     Example: kinstream --set checkpoints.url=/var/lib/kinstream worker learner opml
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    from streams.secrets import HidingFormatter
+
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=log_level.upper(), handlers=[lines])
+    # At DEBUG aiokafka would log what it sends to log in.
     for noisy in ("faust", "aiokafka", "mode"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log_level.upper() != "DEBUG" else logging.INFO)
     ctx.obj = {"config": config, "overrides": overrides}
@@ -73,12 +81,17 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 def main() -> None:
     """Entry point: errors of our own are told in one line, without a traceback."""
     from streams.errors import KinstreamError
+    from streams.secrets import hide
 
     try:
         cli()
     except KinstreamError as error:
-        click.echo(f"kinstream: {error}", err=True)
+        click.echo(hide(f"kinstream: {error}"), err=True)
         sys.exit(error.exit_status)
+    except Exception:
+        # A fault of ours: the whole story, in which another library may quote what it was given.
+        click.echo(hide(traceback.format_exc()), err=True, nl=False)
+        sys.exit(1)
 
 
 def global_arguments(ctx: click.Context) -> list[str]:

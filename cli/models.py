@@ -1,4 +1,4 @@
-"""`kinstream models list|show|export`: the newest model of each space and learner."""
+"""`kinstream models list|show|export|promote`: the newest model of each space and learner."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from cli.context import settings_of
 
 if TYPE_CHECKING:
+    from replay.promote import Beginning, Plan
     from streams.models_view import Models
     from streams.records import ModelVersion
     from streams.settings import Settings
@@ -24,7 +25,7 @@ _CHECKPOINTS = click.option(
 
 @click.group()
 def models() -> None:
-    """List, show or export learned metrics. Example: kinstream models export digits -o digits.npz"""
+    """List, show, export or promote learned metrics. Example: kinstream models export digits -o digits.npz"""
 
 
 @models.command("list")
@@ -122,6 +123,127 @@ def export(
     scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
     dtype = next(iter(maps.values())).dtype
     click.echo(f"{output}: {told} {dtype}{scaler}, step {version.step}")
+
+
+@models.command()
+@click.argument("folder")
+@click.option(
+    "--learner",
+    metavar="NAME",
+    help="Whose next generation it is to be; by default the one that was replayed.",
+)
+@click.option(
+    "--allow-missing-spaces",
+    is_flag=True,
+    help="Spaces that the state lacks begin with what was declared, and nothing learned.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would be written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def promote(
+    ctx: click.Context,
+    folder: str,
+    learner: str | None,
+    allow_missing_spaces: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Begin a learner's next generation with the state of a what-if.
+
+    FOLDER is what `kinstream replay --save` has written, a path or a URL. The settings must say what was replayed, and
+    the learner's workers must be stopped; the next one that starts goes on at the state's offsets. Nothing is written
+    unless everything fits, and a promotion that was killed is completed by the same command.
+
+    Example: kinstream models promote what-if --learner opml
+    """
+    import json
+
+    from replay.promote import plan
+    from replay.what_if_state import StateFolder
+    from streams.cluster import Cluster
+
+    settings = settings_of(ctx)
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        made = plan(
+            StateFolder(folder), learner, settings, cluster, allow_missing_spaces=allow_missing_spaces
+        )
+        if not dry_run:
+            made.carry_out()
+    finally:
+        cluster.close()
+    if as_json:
+        click.echo(json.dumps(_planned(made, dry_run), indent=2))
+    else:
+        _show_plan(made, dry_run)
+
+
+def _planned(made: Plan, dry_run: bool) -> dict[str, Any]:
+    return {
+        "learner": made.learner,
+        "generation": made.number,
+        "before": made.before,
+        "written": not dry_run and not made.done,
+        "done_before": made.done,
+        "resumed": made.resumed,
+        "taken_over": list(made.taken_over),
+        "versions_differ": list(made.foreign),
+        "partitions": [
+            {
+                "partition": begun.partition,
+                "offset": begun.offset,
+                "spaces": begun.spaces,
+                "before_ended": begun.ended,
+                "before_ended_cleanly": begun.clean,
+                "counted_again": begun.again,
+                "never_counted": begun.never,
+            }
+            for begun in made.beginnings
+        ],
+    }
+
+
+def _show_plan(made: Plan, dry_run: bool) -> None:
+    from cli.tables import echo_table
+
+    if made.done:
+        click.echo(
+            f"learner-{made.learner}: generation {made.number} has begun with this state; nothing is to be done"
+        )
+        return
+    rows = [(b.partition, b.offset, b.spaces, "-" if b.ended is None else b.ended) for b in made.beginnings]
+    echo_table(("PARTITION", "GOES ON AT", "SPACES", f"GENERATION {made.before or '-'} ENDED AT"), rows)
+    for line in _counted_otherwise(made.before, made.beginnings):
+        click.echo(line)
+    if made.taken_over:
+        click.echo(f"nothing learned yet in {', '.join(made.taken_over)}")
+    for text in made.foreign:
+        click.echo(f"warning: the state was computed with {text}; from here on it is so to rounding")
+    verb = "would begin" if dry_run else "begins"
+    click.echo(f"learner-{made.learner}: generation {made.number} {verb}")
+    if not dry_run:
+        click.echo(f"Start its workers: kinstream worker learner {made.learner}")
+
+
+def _counted_otherwise(before: int | None, beginnings: tuple[Beginning, ...]) -> list[str]:
+    """What consumers of outcomes will not count exactly once."""
+    lines = []
+    again = sum(b.again for b in beginnings)
+    least = "" if all(b.clean for b in beginnings) else "at least "
+    if again or least:
+        lines.append(
+            f"warning: {least}{again:,} records were learned by generation {before} and will be by the new one: "
+            "consumers of outcomes, the metrics agent too, count them twice. To avoid it, stop the workers, replay "
+            "with --until-checkpoint --save, and promote that"
+        )
+    never = sum(b.never for b in beginnings)
+    if never:
+        lines.append(
+            f"warning: {never:,} records are in the state and were not reached by generation {before}: no outcomes of "
+            "them are ever written"
+        )
+    return lines
 
 
 def rebuilt(version: ModelVersion, settings: Settings) -> Any:

@@ -1,4 +1,7 @@
-"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system."""
+"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system.
+
+With a changed setting it is a what-if: production constraints once more, beside what the running learners recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streams.errors import SettingsError
 if TYPE_CHECKING:
     from replay.held_out import HeldOut
     from replay.run import Request, Result
+    from replay.what_if import WhatIfRequest, WhatIfResult
     from streams.settings import Settings
 
 
@@ -55,6 +59,45 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes a what-if of a replay of constraints."""
+    for option in reversed(
+        (
+            click.option(
+                "--set",
+                "changes",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="What-if: change a setting of the learner; null leaves it out, another kind starts afresh.",
+            ),
+            click.option(
+                "--settings",
+                "others",
+                type=click.Path(dir_okay=False),
+                help="What-if: read the learner's section in this file.",
+            ),
+            click.option(
+                "--section",
+                metavar="NAME",
+                help="What-if: play the learner with the settings of [learners.NAME].",
+            ),
+            click.option(
+                "--against",
+                multiple=True,
+                metavar="NAME",
+                help="What-if: running learners to compare with; by default the learner itself.",
+            ),
+            click.option(
+                "--save",
+                metavar="FOLDER|URL",
+                help="What-if: keep the state, for kinstream models promote.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.option(
     "--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all of them by default."
@@ -62,7 +105,8 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--from",
     "source",
-    required=True,
+    default="constraints",
+    show_default=True,
     metavar="events|constraints|file:PATH|sklearn:NAME",
     help="What to replay. constraints: the learners alone.",
 )
@@ -81,6 +125,7 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--compare", is_flag=True, help="Compare with the agents' newest checkpoints; status 1 if they differ."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_what_if_options
 @_data_options
 @click.pass_context
 def replay(
@@ -96,11 +141,21 @@ def replay(
     until_checkpoint: bool,
     compare: bool,
     as_json: bool,
+    changes: tuple[str, ...],
+    others: str | None,
+    section: str | None,
+    against: tuple[str, ...],
+    save: str | None,
     **data: Any,
 ) -> None:
     """Run builders and learners over a log or a file, in this process and without a consumer group.
 
+    With --set, --settings, --section, --against or --save it is a what-if: one learner with other settings over the
+    constraints that the running ones have learned from, compared with their recorded outcomes.
+
     Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
+
+    Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit --save what-if
     """
     from cli.replay_view import agrees, as_dict, show
     from replay.claims import Origin
@@ -108,6 +163,27 @@ def replay(
     from replay.sources import parse_point
 
     settings = settings_of(ctx)
+    if changes or others or section or against or save:
+        points = [None if text is None else parse_point(text) for text in (start, end)]
+        if compare:
+            raise SettingsError(
+                "--compare holds states against checkpoints of the same settings; a what-if is compared with recorded "
+                "outcomes, without it"
+            )
+        if source != Origin.CONSTRAINTS:
+            raise SettingsError(
+                "a what-if is matched with recorded outcomes by the place in constraints: --from constraints, not "
+                f"{source}"
+            )
+        if len(learners) != 1:
+            raise SettingsError("a what-if plays one learner: --learner NAME, once")
+        from replay.what_if import WhatIfRequest
+
+        tried = WhatIfRequest(
+            learners[0], against, points[0], points[1], space, partitions, until_checkpoint, save
+        )
+        _show_what_if(_what_if(tried, settings, changes, others, section), as_json)
+        return
     names = learners or tuple(settings.learners)
     if not names:
         raise SettingsError("there is no learner to replay: write a [learners.NAME] section, or use --set")
@@ -132,6 +208,47 @@ def replay(
         show(result, graded, compare=compare)
     if compare and not agrees(result):
         ctx.exit(1)
+
+
+def _what_if(
+    request: WhatIfRequest,
+    settings: Settings,
+    changes: tuple[str, ...],
+    others: str | None,
+    section: str | None,
+) -> WhatIfResult:
+    from cli.context import parse_overrides
+    from replay.what_if import WhatIf
+    from replay.what_if_settings import what_if_settings
+    from streams.cluster import Cluster
+    from streams.settings import load
+
+    prefix = f"learners.{request.learner}."
+    named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
+    if beyond := [name for name in named if "." in name]:
+        raise SettingsError(
+            f"--set {beyond[0]}: behind `replay` it changes the learner's own section, such as gamma=0.01; for other "
+            "settings write it before: kinstream --set NAME=VALUE replay ..."
+        )
+    elsewhere = None if others is None else load(others)
+    changed = what_if_settings(settings, request.learner, named, others=elsewhere, section=section)
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        opened = WhatIf(request, settings, changed, cluster)
+        with _bar(opened.size) as progress:
+            return opened.run(progress)
+    finally:
+        cluster.close()
+
+
+def _show_what_if(result: WhatIfResult, as_json: bool) -> None:
+    from cli.what_if_view import as_dict, show
+
+    if as_json:
+        click.echo(json.dumps(as_dict(result), indent=2))
+    else:
+        show(result)
 
 
 def _of_topic(request: Request, settings: Settings) -> Result:

@@ -67,19 +67,42 @@ class Agent:
         """For an input that is no topic: an operator's decisions name offsets of the topic, so they do not apply."""
         return replace(self.place(partition), skipped=frozenset(), accepted_gaps=frozenset())
 
-    def begin(self, machine: Machine) -> None:
+    def begin(self, machine: Machine, *, afresh: bool = False) -> None:
         """Give a fresh machine what its generation goes on from, where that began at another one's end.
+
+        Parameters
+        ----------
+        afresh : what was declared alone, also where the generation goes on with what was learned.
 
         Raises
         ------
         CheckpointError : the checkpoints of the generation before cannot be read.
         """
-        for store in () if self.generation is None else self.generation.inherited(machine.place.partition):
+        if self.generation is None:
+            return
+        partition = machine.place.partition
+        if self.generation.birth.repartition is not None and not afresh:
+            store = self.generation.store(partition)
+            begun = store.at(self.generation.birth_offset(partition))
+            spaces, segments = begun.manifest.spaces, begun.manifest.segments
+            machine.go_on(
+                begun.partition,
+                {name: store.load_space(file) for name, file in spaces.items()},
+                lambda space, name: store.load_space(segments[space][name]),
+            )
+            return
+        for store in self.generation.inherited(partition):
             inherit(machine, store)
 
     def birth_offset(self, partition: int) -> int | None:
-        """Where the agent began, or None where nobody knows."""
-        return None if self.generation is None else self.generation.birth_offset(partition)
+        """Where the agent began to learn, or None where nobody knows; of a promoted state, where its replay began."""
+        return None if self.generation is None else self.generation.origin_offset(partition)
+
+    def silent_until(self) -> dict[int, int]:
+        """By partition, the offset before which a promoted state was learned, by a replay that emitted nothing."""
+        if self.generation is None or self.generation.birth.promotion is None:
+            return {}
+        return dict(self.generation.birth.start_offsets)
 
 
 def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
@@ -130,10 +153,15 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
     if other is not None:
         why = f"{spec.application} generation {birth.generation} began on another log ({other})"
         return Agent(spec, settings, None, partitions, unconfirmed=why)
-    differences: tuple[str, ...] = ()
+    differences = []
     if settings_digest(spec.shaping) != birth.settings_digest:
-        differences = (f"the settings of {spec.application} are not those of generation {birth.generation}",)
-    return Agent(spec, settings, Generation(spec, settings, birth), partitions, differences)
+        differences.append(
+            f"the settings of {spec.application} are not those of generation {birth.generation}"
+        )
+    if birth.promotion is not None and birth.promotion.taken_over:
+        told = ", ".join(birth.promotion.taken_over[:5])
+        differences.append(f"{spec.application} generation {birth.generation} took spaces over ({told})")
+    return Agent(spec, settings, Generation(spec, settings, birth), partitions, tuple(differences))
 
 
 def other_log(birth: Birth, view: ClusterView) -> str | None:

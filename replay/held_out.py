@@ -115,7 +115,7 @@ def grade(
     metrics: list[Row] = []
     for name, learner in learned.items():
         counted: Counted = (counts or {}).get(name, (None, {}))
-        if learner is None or not _begun(learner):
+        if learner is None or not begun(learner):
             metrics.append(Row(name, None, *counted))
             continue
         # Features as the learner takes them: a table, or tables by name.
@@ -151,7 +151,7 @@ def _tables(batch: Batch) -> dict[str, NDArray[np.floating[Any]]]:
     return {table.name: table.vectors for table in batch.tables}
 
 
-def _begun(learner: Learner) -> bool:
+def begun(learner: Learner) -> bool:
     """Whether it has seen a vector."""
     if isinstance(learner, SingleModal):
         return learner.dimension is not None

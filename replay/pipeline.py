@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -80,6 +80,16 @@ class VirtualLog:
         )
 
 
+def silence(machine: Machine, outputs: Iterable[Output]) -> None:
+    """Forget that these were emitted: a chain begins with the first output that somebody can read."""
+    for output in outputs:
+        space = (
+            machine.find((output.key or b"").decode()) if output.topic == machine.place.output_topic else None
+        )
+        if space is not None:
+            space.emitted = None
+
+
 class AgentReplay:
     """One agent over some partitions of its input.
 
@@ -90,6 +100,7 @@ class AgentReplay:
     begin : given each fresh machine, for what it goes on from.
     space : only the messages with this key.
     watch : see `Watch`.
+    silent_until : by partition, the offset before which the agent emitted nothing: its chains begin there.
     """
 
     def __init__(
@@ -101,6 +112,7 @@ class AgentReplay:
         begin: Callable[[Machine], None] = lambda machine: None,
         space: str | None = None,
         watch: Watch | None = None,
+        silent_until: Mapping[int, int] | None = None,
     ) -> None:
         self.spec = spec
         self.machines: dict[int, Machine] = {}
@@ -109,6 +121,7 @@ class AgentReplay:
         self._begin = begin
         self._key = None if space is None else space.encode()
         self._watch = watch
+        self._silent_until = silent_until or {}
 
     @property
     def name(self) -> str:
@@ -142,6 +155,9 @@ class AgentReplay:
         if self._watch is not None and not self._watch.before(message, machine):
             return []
         outputs = machine.step(message)
+        if message.offset < self._silent_until.get(message.partition, 0):
+            silence(machine, outputs)
+            outputs = []
         if self._watch is not None:
             self._watch.after(message, machine)
         return outputs
@@ -182,15 +198,21 @@ class Pipeline:
     builders : none where the messages are constraints already. Several are asked in this order for each event; only
         the `constraints` topic itself knows how they were interleaved.
     constraints : name of the virtual log.
+    tap : given every output of the learners.
     """
 
     def __init__(
-        self, builders: Sequence[AgentReplay], learners: Sequence[AgentReplay], constraints: str
+        self,
+        builders: Sequence[AgentReplay],
+        learners: Sequence[AgentReplay],
+        constraints: str,
+        tap: Callable[[Output], None] = lambda output: None,
     ) -> None:
         self.builders = tuple(builders)
         self.learners = tuple(learners)
         self.outcomes: dict[tuple[str, str], Counts] = {}
         self._log = VirtualLog(constraints)
+        self._tap = tap
 
     def feed(self, message: Message) -> None:
         """Apply a message of `events`, or of `constraints` if there are no builders.
@@ -209,6 +231,7 @@ class Pipeline:
     def _learn(self, message: Message) -> None:
         for learner in self.learners:
             for output in learner.feed(message):
+                self._tap(output)
                 self._count(learner.machine(message.partition).place, output)
 
     def _count(self, place: Place, output: Output) -> None:

@@ -14,7 +14,7 @@ from replay.sources import Point, TopicRange, messages_of, topic_range
 from streams.checkpoint import versions
 from streams.cluster import Cluster
 from streams.errors import GenerationMismatch, SettingsError
-from streams.log import Message
+from streams.log import Message, Output
 from streams.machine import Machine
 from streams.records import Counts, SampleBlock
 from streams.settings import Settings
@@ -33,6 +33,8 @@ class Request:
     space : this one alone; its partition is read.
     until_checkpoint : stop where the newest checkpoints of the running system stand.
     compare : compare with them.
+    aloud : a promoted generation is replayed as if it had emitted what its state was made from, and one whose states
+        were moved to other partitions as if it had begun there with nothing learned.
     """
 
     learners: tuple[str, ...]
@@ -43,6 +45,7 @@ class Request:
     partitions: tuple[int, ...] = ()
     until_checkpoint: bool = False
     compare: bool = False
+    aloud: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,17 @@ class Replay:
         self._settings = settings
         self._cluster = cluster
         names = followed(settings, request.learners)
-        self._learners = [open_learner(settings, name, cluster) for name in request.learners]
+        self.learners = [open_learner(settings, name, cluster) for name in request.learners]
         self._builders: list[Agent] = []
         if request.origin is Origin.EVENTS:
             self._builders = [open_builder(settings, name, cluster) for name in names]
-        self._sources = self._builders or self._learners
-        self._unconfirmed = [a.unconfirmed for a in (*self._builders, *self._learners) if a.unconfirmed]
-        self._against = [text for agent in (*self._builders, *self._learners) for text in agent.differences]
+        self._sources = self._builders or self.learners
+        self._unconfirmed = [a.unconfirmed for a in (*self._builders, *self.learners) if a.unconfirmed]
+        self._against = [text for agent in (*self._builders, *self.learners) for text in agent.differences]
         self._goals: dict[str, dict[int, Goal]] = {}
         self._chains: dict[str, ChainWatch] = {}
+        #: Set by `run`.
+        self.pipeline: Pipeline | None = None
         if request.compare or request.until_checkpoint:
             self._read_checkpoints()
         self.range = self._choose_range()
@@ -103,7 +108,7 @@ class Replay:
     # ---- preparing ----------------------------------------------------------------------------------------------
 
     def _read_checkpoints(self) -> None:
-        for agent in (*self._builders, *self._learners):
+        for agent in (*self._builders, *self.learners):
             if agent.generation is None:
                 raise GenerationMismatch(
                     f"there are no checkpoints to stop at or to compare with: {agent.unconfirmed}. "
@@ -113,7 +118,7 @@ class Replay:
             if agent in self._sources:
                 partitions = [p for p in partitions if self._reads(p)]
             self._goals[agent.name] = newest_checkpoints(agent.generation, partitions)
-        for agent in self._learners if self._builders else ():
+        for agent in self.learners if self._builders else ():
             if len(self._settings.learners[agent.spec.name].follows) == 1:
                 goals = self._goals[agent.name].values()
                 chain = ChainWatch(
@@ -195,8 +200,8 @@ class Replay:
             if places:
                 more = f" and {len(places) - 3} more" if len(places) > 3 else ""
                 self._against.append(f"{agent.name} did not begin here ({', '.join(places[:3])}{more})")
-        for agent in (*self._builders, *self._learners) if self._builders else ():
-            if agent.number > 1:
+        for agent in (*self._builders, *self.learners) if self._builders else ():
+            if agent.number > 1 or agent.silent_until():
                 self._against.append(
                     f"{agent.name} is in generation {agent.number}; where one ends and the next begins is known to the "
                     "constraints topic alone"
@@ -204,12 +209,15 @@ class Replay:
 
     # ---- running ------------------------------------------------------------------------------------------------
 
-    def run(self, progress: Progress = lambda done: None) -> Result:
+    def run(
+        self, progress: Progress = lambda done: None, tap: Callable[[Output], None] = lambda output: None
+    ) -> Result:
         """Read the range and apply it.
 
         Parameters
         ----------
         progress : told how many offsets have been passed.
+        tap : given every output of the learners.
 
         Raises
         ------
@@ -224,7 +232,7 @@ class Replay:
                 until = self._request.until_checkpoint and not self._builders
                 space = self._request.space
                 watches[agent.name] = OffsetWatch(agent.name, goals, starts, until=until, space=space)
-        pipeline = self._pipeline(watches)
+        pipeline = self.pipeline = self._pipeline(watches, tap)
         messages = _run(pipeline, self._counted(progress))
         found: list[Comparison] = []
         if self._request.compare:
@@ -234,32 +242,47 @@ class Replay:
                 elif replayed.name in self._chains:
                     found += self._chains[replayed.name].finish()
         goals_read = [goal for some in self._goals.values() for goal in some.values()]
-        follows = {a.spec.name: self._settings.learners[a.spec.name].follows for a in self._learners}
+        follows = {a.spec.name: self._settings.learners[a.spec.name].follows for a in self.learners}
         foreign = foreign_versions(goals_read) if goals_read else None
         said = claim(self._request.origin, follows, self._against, self._unconfirmed, foreign)
         return _result(pipeline, said, messages, self.range.ranges, found)
 
-    def _pipeline(self, watches: Mapping[str, OffsetWatch]) -> Pipeline:
+    def begins_at_birth(self, agent: Agent, partition: int) -> bool:
+        """Whether the replay of that partition begins where and as the running agent began to learn."""
+        return partition in self.range.ranges and self._start_of(agent, partition) == agent.birth_offset(
+            partition
+        )
+
+    def _pipeline(self, watches: Mapping[str, OffsetWatch], tap: Callable[[Output], None]) -> Pipeline:
         def source(agent: Agent) -> AgentReplay:
             starts = {p: self._start_of(agent, p) for p in self.range.ranges}
             # A builder's limit on spaces depends on all spaces, so only learners may leave some out.
             space = None if self._builders else self._request.space
 
             def begin(machine: Machine) -> None:
-                partition = machine.place.partition
-                if starts.get(partition) == agent.birth_offset(partition):
-                    agent.begin(machine)
+                if self.begins_at_birth(agent, machine.place.partition):
+                    agent.begin(machine, afresh=self._request.aloud)
 
             watch = watches.get(agent.name)
-            return AgentReplay(agent.spec, agent.place, starts=starts, begin=begin, space=space, watch=watch)
+            silent = {} if self._request.aloud else agent.silent_until()
+            silent = {p: until for p, until in silent.items() if self.begins_at_birth(agent, p)}
+            return AgentReplay(
+                agent.spec,
+                agent.place,
+                starts=starts,
+                begin=begin,
+                space=space,
+                watch=watch,
+                silent_until=silent,
+            )
 
         def behind(agent: Agent) -> AgentReplay:
             watch = self._chains.get(agent.name)
             return AgentReplay(agent.spec, agent.virtual_place, space=self._request.space, watch=watch)
 
         builders = [source(agent) for agent in self._builders]
-        learners = [behind(agent) if builders else source(agent) for agent in self._learners]
-        return Pipeline(builders, learners, self._settings.topic("constraints"))
+        learners = [behind(agent) if builders else source(agent) for agent in self.learners]
+        return Pipeline(builders, learners, self._settings.topic("constraints"), tap)
 
     def _counted(self, progress: Progress) -> Iterator[Message]:
         reached = self.range.starts

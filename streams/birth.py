@@ -16,7 +16,8 @@ from streams.checkpoint_files import file_name, open_files, seal, unseal
 from streams.errors import CheckpointError, GenerationMismatch
 from streams.files import Damaged, Files
 
-FORMAT: Final = 1
+#: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
+FORMAT: Final = 3
 _NAME: Final = "birth.json"
 
 
@@ -25,6 +26,38 @@ class TopicIdentity:
     """A topic as the cluster knows it. `topic_id` is None where the brokers have none."""
 
     topic_id: str | None
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Where the starting checkpoints of a generation come from that began with a replayed state.
+
+    Parameters
+    ----------
+    state : digest of the record of that state.
+    learned_from : per partition, the input offset at which the replay began, with nothing learned.
+    inherited : partitions on which it began there with what `Birth.inherits` names.
+    taken_over : spaces that the replay did not have: declared as in the generation before, nothing learned.
+    """
+
+    state: str
+    learned_from: Mapping[int, int]
+    inherited: tuple[int, ...] = ()
+    taken_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """The generation whose last states, chains and refusals were moved to more partitions.
+
+    Parameters
+    ----------
+    generation : its number.
+    partitions : that its input had.
+    """
+
+    generation: int
     partitions: int
 
 
@@ -40,6 +73,9 @@ class Birth:
     output_topics : by name.
     inherits : the generation whose last checkpoints say what was declared, read and refused before; None after a
         first start and after `--from-start`.
+    promotion : None for a generation that began with nothing learned. One that has it began with a checkpoint of every
+        partition, at its start offset.
+    repartition : the same of a generation that goes on with what another one had learned, on more partitions.
     """
 
     application: str
@@ -54,6 +90,13 @@ class Birth:
     output_topics: Mapping[str, TopicIdentity]
     created_ms: int
     inherits: int | None = None
+    promotion: Promotion | None = None
+    repartition: Repartition | None = None
+
+    @property
+    def begins_with_checkpoints(self) -> bool:
+        """Whether there was a checkpoint of every partition before any worker opened it."""
+        return self.promotion is not None or self.repartition is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +125,28 @@ def write_birth(root: str, birth: Birth) -> bool:
     ------
     CheckpointError : the store refuses, or the settings are not plain JSON.
     """
+    content = as_content(birth)
+    return _files(root, birth.application, birth.generation).create(_NAME, seal(content, indent=2))
+
+
+def as_content(birth: Birth) -> dict[str, Any]:
+    """A birth record as plain JSON.
+
+    Raises
+    ------
+    CheckpointError : the settings are not plain JSON.
+    """
+    content = asdict(birth)
+    for name in ("promotion", "repartition"):
+        if content[name] is None:
+            del content[name]
     try:
-        content = json.loads(json.dumps({"format": FORMAT, **asdict(birth)}))
+        format_ = FORMAT if birth.repartition else 2 if birth.promotion else 1
+        return dict(json.loads(json.dumps({"format": format_, **content})))
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"birth record of {birth.application}: settings are no JSON: {error}"
         ) from error
-    return _files(root, birth.application, birth.generation).create(_NAME, seal(content, indent=2))
 
 
 def read_birth(root: str, application: str, generation: int) -> Birth | None:
@@ -101,8 +159,10 @@ def read_birth(root: str, application: str, generation: int) -> Birth | None:
     files = _files(root, application, generation)
     place = f"{files.url}/{_NAME}"
     try:
-        content = unseal(files.read(_NAME), place)
-        return _birth(content, place, application, generation)
+        birth = from_content(unseal(files.read(_NAME), place), place)
+        if (birth.application, birth.generation) != (application, generation):
+            raise Damaged(f"{place}: belongs to {birth.application} generation {birth.generation}")
+        return birth
     except FileNotFoundError:
         return None
     except Damaged as error:
@@ -123,8 +183,8 @@ def compare(birth: Birth, found: ClusterView, command: str = "kinstream worker l
     ------
     GenerationMismatch : names every difference, and the commands that resolve it.
     """
-    cluster = list(_cluster_differences(birth, found))
-    settings = list(_settings_differences(birth, found))
+    cluster = list(cluster_differences(birth, found))
+    settings = list(settings_differences(birth, found))
     if not cluster and not settings:
         return
     advice = []
@@ -151,7 +211,15 @@ def _files(root: str, application: str, generation: int) -> Files:
     return open_files(root, file_name(application), str(generation))
 
 
-def _birth(content: dict[str, Any], place: str, application: str, generation: int) -> Birth:
+def from_content(content: Mapping[str, Any], place: str) -> Birth:
+    """The inverse of `as_content`; `place` begins every message.
+
+    Raises
+    ------
+    Damaged : it is no birth record.
+    CheckpointError : of a later format than this version knows.
+    """
+    content = dict(content)
     try:
         found = int(content.pop("format"))
         if found > FORMAT:
@@ -160,15 +228,27 @@ def _birth(content: dict[str, Any], place: str, application: str, generation: in
         content["output_topics"] = {
             name: TopicIdentity(**topic) for name, topic in content["output_topics"].items()
         }
-        birth = Birth(**content)
+        promotion, repartition = content.pop("promotion", None), content.pop("repartition", None)
+        return Birth(
+            **content,
+            promotion=None if promotion is None else _promotion(promotion),
+            repartition=None if repartition is None else Repartition(**repartition),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{place}: not a birth record: {error!r}") from error
-    if (birth.application, birth.generation) != (application, generation):
-        raise Damaged(f"{place}: belongs to {birth.application} generation {birth.generation}")
-    return birth
 
 
-def _cluster_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+def _promotion(content: Mapping[str, Any]) -> Promotion:
+    return Promotion(
+        state=str(content["state"]),
+        learned_from={int(key): int(value) for key, value in content["learned_from"].items()},
+        inherited=tuple(content["inherited"]),
+        taken_over=tuple(content["taken_over"]),
+    )
+
+
+def cluster_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+    """In what the cluster is not the one of the record, as clauses."""
     if found.cluster_id != birth.cluster_id:
         yield f"another cluster: it began on {birth.cluster_id}, this is {found.cluster_id}"
     if found.input_topic != birth.input_topic:
@@ -195,7 +275,8 @@ def _topic_differences(role: str, name: str, began: TopicIdentity, now: TopicIde
         yield f"{role} topic {name} had {began.partitions} partitions and has {now.partitions}"
 
 
-def _settings_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+def settings_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+    """Which settings are not those of the record, as clauses."""
     if found.settings_digest == birth.settings_digest:
         return
     before, now = dict(_leaves(birth.settings)), dict(_leaves(_as_json(found.settings)))

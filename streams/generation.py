@@ -7,21 +7,32 @@ between the record and what is found means that the outputs would no longer be a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from streams.agent import AgentSpec
-from streams.birth import Birth, ClusterView, TopicIdentity, compare, read_birth, settings_digest, write_birth
+from streams.birth import (
+    Birth,
+    ClusterView,
+    Promotion,
+    Repartition,
+    TopicIdentity,
+    compare,
+    read_birth,
+    settings_digest,
+    write_birth,
+)
 from streams.checkpoint import CheckpointStore, Manifest
 from streams.checkpoint_files import file_name, open_files
-from streams.cluster import Cluster
+from streams.cluster import Cluster, TopicView
 from streams.emitter import Sink
 from streams.errors import CheckpointError, GenerationMismatch, PartitionParked
-from streams.files import Files
+from streams.files import Files, without_secret
 from streams.machine import Machine, Place
 from streams.parking import Parking
 from streams.partition import PartitionRunner
 from streams.reader import read_range
+from streams.repartition_record import old_ends
 from streams.settings import Settings
 from streams.state import State
 
@@ -47,13 +58,22 @@ class Generation:
         """Where a partition without a checkpoint begins."""
         return self.birth.start_offsets[partition]
 
+    def origin_offset(self, partition: int) -> int:
+        """Where the records begin that the state is a function of: the birth offset, unless the state was promoted."""
+        promotion = self.birth.promotion
+        return self.birth_offset(partition) if promotion is None else promotion.learned_from[partition]
+
     def store(self, partition: int) -> CheckpointStore:
         """The checkpoints of one partition."""
         return self._store_of(self.number, partition)
 
     def inherited(self, partition: int) -> list[CheckpointStore]:
-        """The last checkpoints of the generation before: of this partition first, then of those it got spaces from."""
-        if self.birth.inherits is None:
+        """What a fresh machine at the origin offset goes on from: the last checkpoints of the generation before.
+
+        Of this partition first, then of those it got spaces from.
+        """
+        promotion = self.birth.promotion
+        if self.birth.inherits is None or (promotion is not None and partition not in promotion.inherited):
             return []
         old = _birth(self.settings, self.spec, self.birth.inherits)
         moved = old.input_partitions != self.birth.input_partitions
@@ -63,8 +83,16 @@ class Generation:
 
     def _store_of(self, number: int, partition: int) -> CheckpointStore:
         c = self.settings.checkpoints
+        # What nobody can compute again from this log: a replay begins with it.
+        moved = number == self.number and self.birth.repartition is not None
         return CheckpointStore(
-            c.url, self.spec.application, number, self.birth.input_topic, partition, keep=c.keep
+            c.url,
+            self.spec.application,
+            number,
+            self.birth.input_topic,
+            partition,
+            keep=c.keep,
+            pinned=self.birth_offset(partition) if moved else None,
         )
 
     def place(self, partition: int) -> Place:
@@ -104,13 +132,17 @@ class Generation:
             return self.spec.make_machine(place, load_space)
 
         store = self.store(partition)
+        whole = self.birth.begins_with_checkpoints
+        # Once there is a checkpoint, the generation before may have been deleted.
+        inherited = () if whole or store.offsets() else self.inherited(partition)
         return PartitionRunner(
             make,
             store,
             sink,
             announce=self.spec.announce(store),
             topic_id=self.birth.input_topic_id,
-            inherited=self.inherited(partition),
+            inherited=inherited,
+            begun=whole,
             deadline_seconds=self.settings.worker.delivery_deadline_seconds,
             max_resident_bytes=self.settings.worker.max_resident_bytes,
         )
@@ -176,12 +208,23 @@ def newest_generation(settings: Settings, application: str) -> int | None:
     try:
         return int(_beside(settings, application).read(_NEWEST))
     except FileNotFoundError:
-        # A worker that died right after writing the first birth record.
-        return 1 if read_birth(settings.checkpoints.url, application, 1) is not None else None
+        # A worker that died right after writing the first birth record. A promotion writes its checkpoints after it.
+        first = read_birth(settings.checkpoints.url, application, 1)
+        return 1 if first is not None and first.promotion is None else None
     except ValueError as error:
         raise CheckpointError(
             f"{settings.checkpoints.url}: {application}/{_NEWEST} holds no number"
         ) from error
+
+
+def make_newest(settings: Settings, application: str, number: int) -> None:
+    """Have every start from now on open that generation.
+
+    Raises
+    ------
+    CheckpointError : the store refuses.
+    """
+    _beside(settings, application).write([(_NEWEST, str(number).encode())])
 
 
 def _beside(settings: Settings, application: str) -> Files:
@@ -213,7 +256,7 @@ def open_generation(
     newest = newest_generation(settings, spec.application)
     url = settings.checkpoints.url
     if newest is None:
-        lost = _generations_that_ran(spec, settings, cluster)
+        lost = generations_that_ran(spec, settings, cluster)
         if lost and not (new and from_start):
             raise GenerationMismatch(
                 f"{spec.application} has no birth record under {url}, and its group {spec.group(lost)} has read "
@@ -227,8 +270,11 @@ def open_generation(
             )
         newest = lost + 1
         _begin(spec, settings, cluster, newest, _log_starts(spec, settings, cluster))
+    elif (next_one := read_birth(url, spec.application, newest + 1)) and next_one.repartition:
+        # The log may have more partitions by now; whoever went on here would be left behind.
+        raise unfinished(next_one, url)
     elif new:
-        _refuse_members(spec, newest, cluster)
+        refuse_members(spec, newest, cluster)
         if from_start:
             starts = _log_starts(spec, settings, cluster)
         else:
@@ -237,8 +283,26 @@ def open_generation(
         newest += 1
     number = newest if new or spec.pinned is None else spec.pinned
     generation = Generation(spec, settings, _birth(settings, spec, number))
-    compare(generation.birth, _view(spec, settings, cluster), spec.command)
+    if generation.birth.begins_with_checkpoints and number > newest:
+        raise unfinished(generation.birth, url)
+    compare(generation.birth, view_of(spec, settings, cluster), spec.command)
     return generation
+
+
+def unfinished(birth: Birth, url: str) -> GenerationMismatch:
+    """The refusal to touch a generation whose promotion or repartition was broken off."""
+    folder = f"{file_name(birth.application)}/{birth.generation} under {without_secret(url)}"
+    if birth.repartition is not None:
+        return GenerationMismatch(
+            f"{birth.application}: a repartition to {birth.input_partitions} partitions was begun and did not end. "
+            f"Complete it: kinstream topics repartition --partitions {birth.input_partitions}. Or, as long as the "
+            f"topics have their old partitions, leave it: delete the folder {folder}, and those of the other agents"
+        )
+    return GenerationMismatch(
+        f"{birth.application}: a promotion to generation {birth.generation} was begun and did not end. Complete it: "
+        f"kinstream models promote FOLDER --learner {birth.application.removeprefix('learner-')}, with the same "
+        f"folder. Or leave it: delete the folder {folder}"
+    )
 
 
 def _birth(settings: Settings, spec: AgentSpec, number: int) -> Birth:
@@ -252,7 +316,14 @@ def _birth(settings: Settings, spec: AgentSpec, number: int) -> Birth:
     return birth
 
 
-def _view(spec: AgentSpec, settings: Settings, cluster: Cluster) -> ClusterView:
+def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> ClusterView:
+    """What an agent finds now: its settings, and its topics as the cluster has them.
+
+    Raises
+    ------
+    GenerationMismatch : a topic does not exist.
+    BrokerUnavailable : the brokers do not answer.
+    """
     wanted = settings.topic(spec.input_role)
     outputs = [] if spec.output_role is None else [settings.topic(spec.output_role)]
     found = cluster.view([wanted, *outputs])
@@ -278,8 +349,27 @@ def _begin(
     starts: dict[int, int],
     inherits: int | None = None,
 ) -> None:
-    view = _view(spec, settings, cluster)
-    birth = Birth(
+    view = view_of(spec, settings, cluster)
+    url = settings.checkpoints.url
+    if not write_birth(url, birth_at(spec, view, number, starts, inherits)):
+        # Another start was first, or one that died before the next line. A promotion must be completed by itself.
+        found = read_birth(url, spec.application, number)
+        if found is not None and found.begins_with_checkpoints:
+            raise unfinished(found, url)
+    make_newest(settings, spec.application, number)
+
+
+def birth_at(
+    spec: AgentSpec,
+    view: ClusterView,
+    number: int,
+    starts: Mapping[int, int],
+    inherits: int | None = None,
+    promotion: Promotion | None = None,
+    repartition: Repartition | None = None,
+) -> Birth:
+    """The birth record of a generation that begins now, at `starts`."""
+    return Birth(
         spec.application,
         number,
         view.settings_digest,
@@ -292,14 +382,14 @@ def _begin(
         view.output_topics,
         int(time.time() * 1000),
         inherits,
+        promotion,
+        repartition,
     )
-    write_birth(settings.checkpoints.url, birth)
-    _beside(settings, spec.application).write([(_NEWEST, str(number).encode())])
 
 
-def _generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster) -> int:
+def generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster) -> int:
     """The highest generation whose group has committed offsets: what the brokers know of a store that is lost."""
-    view = _view(spec, settings, cluster)
+    view = view_of(spec, settings, cluster)
     for number in range(1, MAX_GENERATIONS):
         if not cluster.committed(spec.group(number), view.input_topic, view.input_partitions):
             return number - 1
@@ -307,8 +397,12 @@ def _generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster)
 
 
 def _log_starts(spec: AgentSpec, settings: Settings, cluster: Cluster) -> dict[int, int]:
-    view = _view(spec, settings, cluster)
-    return {p: cluster.bounds(view.input_topic, p)[0] for p in range(view.input_partitions)}
+    """Where the log can be read from: what is older than its partitions lies in another order than what follows."""
+    view = view_of(spec, settings, cluster)
+    topic = TopicView(view.input_topic, view.input_topic_id, view.input_partitions)
+    old = old_ends(settings.checkpoints.url, view.cluster_id, topic)
+    starts = {p: cluster.bounds(view.input_topic, p)[0] for p in range(view.input_partitions)}
+    return {p: max(start, old.get(p, 0)) for p, start in starts.items()}
 
 
 def _ends(old: Generation, cluster: Cluster) -> dict[int, int]:
@@ -335,7 +429,13 @@ def _ends(old: Generation, cluster: Cluster) -> dict[int, int]:
     return ends
 
 
-def _refuse_members(spec: AgentSpec, number: int, cluster: Cluster) -> None:
+def refuse_members(spec: AgentSpec, number: int, cluster: Cluster) -> None:
+    """Refuse while workers of a generation run.
+
+    Raises
+    ------
+    GenerationMismatch : its group has members.
+    """
     members = cluster.group_members(spec.group(number))
     if members:
         raise GenerationMismatch(

@@ -43,6 +43,7 @@ class PartitionRunner:
     sink : where outputs go.
     deadline_seconds : for confirming outputs before a checkpoint.
     inherited : checkpoints of the generation that this one goes on from.
+    begun : the generation began with a checkpoint, so that without one there is no beginning.
     max_resident_bytes : spaces unchanged since the last checkpoint are left to their files beyond this.
     """
 
@@ -55,6 +56,7 @@ class PartitionRunner:
         announce: Announce = announce_nothing,
         topic_id: str | None = None,
         inherited: Sequence[CheckpointStore] = (),
+        begun: bool = False,
         deadline_seconds: float = 120.0,
         max_resident_bytes: int = 1_500_000_000,
         clock: Callable[[], float] = time.monotonic,
@@ -65,6 +67,7 @@ class PartitionRunner:
         self._announce = announce
         self._topic_id = topic_id
         self._inherited = inherited
+        self._begun = begun
         self._deadline_seconds = deadline_seconds
         self._max_resident_bytes = max_resident_bytes
         self._clock = clock
@@ -93,7 +96,8 @@ class PartitionRunner:
         Raises
         ------
         LogGap : the log no longer holds the offset that the checkpoint wants.
-        GenerationMismatch : the log ends before that offset: it is another log.
+        GenerationMismatch : the log ends before that offset: it is another log; or a generation that began with
+            checkpoints has lost them.
         CheckpointError : checkpoints exist and none can be read.
         """
         notes: list[str] = []
@@ -107,6 +111,12 @@ class PartitionRunner:
             mark = None if last is None else (last.offset, last.crc32)
             wanted = restored.manifest.offset
             self.machine.restore(wanted, mark, restored.partition, self._files)
+        elif self._begun:
+            raise GenerationMismatch(
+                f"{self.store.url}: this generation began with checkpoints, and there is none here: the store is not "
+                "shared between workers, or is lost. Bring it back, or begin anew: kinstream worker ... "
+                "--new-generation --from-start"
+            )
         for store in self._inherited if restored is None else ():
             notes.extend(inherit(self.machine, store))
         place = self.machine.place

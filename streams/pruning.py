@@ -12,7 +12,7 @@ from streams.files import Damaged
 ORPHAN_SECONDS: Final = 24 * 3600
 
 
-def prune(folder: CheckpointFolder, keep: int, now: float) -> None:
+def prune(folder: CheckpointFolder, keep: int, now: float, pinned: int | None = None) -> None:
     """Keep the newest `keep` complete checkpoints and what is newer, with every file that they name.
 
     A data file goes with the last manifest naming it, or when no manifest has named it for a day. Manifests
@@ -21,6 +21,7 @@ def prune(folder: CheckpointFolder, keep: int, now: float) -> None:
     Parameters
     ----------
     now : seconds since the epoch.
+    pinned : offset of a checkpoint that stays, however old it is.
 
     Raises
     ------
@@ -34,7 +35,7 @@ def prune(folder: CheckpointFolder, keep: int, now: float) -> None:
     complete = 0
     for offset in reversed(offsets):
         named = _named(folder, offset)
-        if complete < keep:
+        if complete < keep or offset == pinned:
             kept.update(named)
             complete += bool(named) and all(present.get(path) == size for path, size in named.items())
         else:

@@ -37,6 +37,8 @@ class System:
         self.settings = settings(checkpoints={"url": str(root)}, topics={"partitions": 2}, **changes)
         self.log = MemoryLog(partitions=2)
         self.root = root
+        #: Consumers in each group, for what asks the cluster.
+        self.members: dict[str, int] = {}
         self.builders = {n: self._agent(builder_spec(self.settings, n)) for n in self.settings.builders}
         self.learners = {n: self._agent(learner_spec(self.settings, n)) for n in self.settings.learners}
 
@@ -81,6 +83,11 @@ class System:
         for agent in (*self.builders.values(), *self.learners.values()):
             agent.run()
 
+    def run_builders(self) -> None:
+        """Let the builders alone apply all that waits."""
+        for agent in self.builders.values():
+            agent.run()
+
     def replay(self, origin: Origin, *learners: str, **request: Any) -> Result:
         """Replay from a topic of this system."""
         names = learners or tuple(self.settings.learners)
@@ -89,10 +96,10 @@ class System:
     @property
     def cluster(self) -> Cluster:
         """What replay asks about the log."""
-        return cast(Cluster, MemoryCluster(self.log))
+        return cast(Cluster, MemoryCluster(self.log, self.members))
 
     def read_range(
-        self, kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]
+        self, kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
     ) -> Iterator[Message]:
         """In place of `streams.reader.read_range`."""
         for partition, (start, stop) in ranges.items():
@@ -106,11 +113,25 @@ class System:
 class MemoryCluster:
     """What replay asks a cluster. The time of a record is its offset."""
 
-    def __init__(self, log: MemoryLog) -> None:
+    #: What a test changes to have another cluster.
+    id = "memory"
+    topic_ids: Mapping[str, str] = {}
+
+    def __init__(self, log: MemoryLog, members: Mapping[str, int] | None = None) -> None:
         self._log = log
+        self._members = members or {}
 
     def view(self, topics: list[str]) -> ClusterView:
-        return ClusterView("memory", 1, {n: TopicView(n, "id", self._log.partitions) for n in topics})
+        ids = self.topic_ids
+        return ClusterView(
+            self.id, 1, {n: TopicView(n, ids.get(n, "id"), self._log.partitions) for n in topics}
+        )
+
+    def group_members(self, group: str) -> int:
+        return self._members.get(group, 0)
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        return {}
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         held = self._log.entries[topic, partition]

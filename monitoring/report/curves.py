@@ -1,0 +1,147 @@
+"""Curves of several splits as one: the mean, and how far the splits are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Line = Mapping[str, Any]
+
+#: Points of a mean curve, at most.
+POINTS: Final = 200
+_ROC_POINTS: Final = 101
+#: Streams whose lengths differ by no more than this factor are drawn to one length.
+_ALIKE: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A mean curve.
+
+    Parameters
+    ----------
+    x : (m,) ascending.
+    mean : (m,) over the splits that go so far.
+    std : (m,) with n - 1; NaN where only one split goes so far.
+    """
+
+    x: Values
+    mean: Values
+    std: Values
+
+    @property
+    def last(self) -> float:
+        """Where it ends."""
+        return float(self.mean[-1])
+
+
+def share(cells: Sequence[Line], part: str, whole: str) -> Curve | None:
+    """A cumulative share over constraints, such as mistakes of what was scored; None where nothing is known.
+
+    Counts between two points of a curve are interpolated, and it is the shares that are averaged. Where the streams of
+    all splits are of nearly one length, as halves of a data set make them, each is stretched to their mean length, so
+    that no end belongs to single splits.
+    """
+    curves = [
+        tuple(np.asarray(cell["curve"][name], np.float64) for name in ("constraints", part, whole))
+        for cell in cells
+        if cell.get("curve") and len(cell["curve"]["constraints"])
+    ]
+    if not curves:
+        return None
+    places = _aligned([at for at, _, _ in curves])
+    x = _thinned(np.unique(np.concatenate(places)))
+    rows = []
+    for at, (_, some, all_) in zip(places, curves, strict=True):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.interp(x, at, some) / np.interp(x, at, all_)
+        rows.append(np.where((x >= at[0]) & (x <= at[-1]) & np.isfinite(ratio), ratio, np.nan))
+    return _mean(x, np.array(rows))
+
+
+def weights(cells: Sequence[Line]) -> dict[str, Curve]:
+    """Weights over constraints, by the name of the expert or modality. One that a split does not name has 0 there."""
+    known = [cell["weights"] for cell in cells if cell.get("weights") and len(cell["weights"]["constraints"])]
+    names = list(dict.fromkeys(name for one in known for name in one["names"]))
+    if not known or not names:
+        return {}
+    at = _aligned([np.asarray(one["constraints"], np.float64) for one in known])
+    x = _thinned(np.unique(np.concatenate(at)))
+    found = {}
+    for name in names:
+        rows = []
+        for one, where in zip(known, at, strict=True):
+            values = np.asarray(one["values"], np.float64)
+            own = values[:, one["names"].index(name)] if name in one["names"] else np.zeros(len(where))
+            rows.append(np.where((x >= where[0]) & (x <= where[-1]), np.interp(x, where, own), np.nan))
+        curve = _mean(x, np.array(rows))
+        if curve is not None:
+            found[name] = curve
+    return found
+
+
+def roc(cells: Sequence[Line]) -> Curve | None:
+    """Mean true positive rate at each false positive rate; the curve itself where there is one split."""
+    known = [cell["roc"] for cell in cells if cell.get("roc") and len(cell["roc"]["fpr"])]
+    if not known:
+        return None
+    curves = [tuple(np.asarray(one[name], np.float64) for name in ("fpr", "tpr")) for one in known]
+    if len(curves) == 1:
+        fpr, tpr = curves[0]
+        return Curve(fpr, tpr, np.full(len(fpr), np.nan))
+    x = np.linspace(0.0, 1.0, _ROC_POINTS)
+    rows = np.array([np.interp(x, fpr, tpr) for fpr, tpr in curves])
+    found = _mean(x, rows)
+    if found is None:
+        return None
+    # All of them begin at the origin, which a first step straight up hides.
+    return Curve(np.append(0.0, found.x), np.append(0.0, found.mean), np.append(0.0, found.std))
+
+
+def recall(cells: Sequence[Line]) -> Curve | None:
+    """Mean Recall@K over K."""
+    known = [
+        dict(zip(cell["recall"]["k"], cell["recall"]["value"], strict=True))
+        for cell in cells
+        if cell.get("recall")
+    ]
+    ks = sorted({k for one in known for k in one})
+    if not ks:
+        return None
+    rows = [[one.get(k, np.nan) for k in ks] for one in known]
+    return _mean(np.array(ks, np.float64), np.array(rows, np.float64))
+
+
+def _mean(x: Values, rows: Values) -> Curve | None:
+    """Mean and deviation of the rows (s, m) that are known at each point; points where none is are dropped."""
+    known = np.isfinite(rows)
+    count = known.sum(axis=0)
+    some = count > 0
+    if not some.any():
+        return None
+    x, rows, known, count = x[some], rows[:, some], known[:, some], count[some]
+    mean = np.where(known, rows, 0.0).sum(axis=0) / count
+    square = np.where(known, rows - mean, 0.0) ** 2
+    std = np.sqrt(square.sum(axis=0) / np.where(count > 1, count - 1, np.nan))
+    return Curve(x, mean, std)
+
+
+def _aligned(places: Sequence[Values]) -> list[Values]:
+    """Places along streams, on a common scale where the streams are of nearly one length."""
+    ends = np.array([at[-1] for at in places])
+    if ends.min() <= 0.0 or ends.max() > _ALIKE * ends.min():
+        return list(places)
+    # Rounded, so that ends that are equal are equal in their last bit.
+    return [np.round(at * (ends.mean() / at[-1]), 6) for at in places]
+
+
+def _thinned(x: Values) -> Values:
+    if len(x) <= POINTS:
+        return x
+    kept: Values = x[np.unique(np.linspace(0, len(x) - 1, POINTS).round().astype(np.int64))]
+    return kept

@@ -1,0 +1,164 @@
+"""Whether the difference between two metrics is more than chance: Student's t-test, Holm's correction (spec 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr
+
+#: p-values below it are significant.
+LEVEL: Final = 0.05
+#: Differences, relative to what is subtracted, that rounding alone can make.
+_ROUNDING: Final = 8.0 * float(np.finfo(np.float64).eps)
+
+Values = NDArray[np.float64]
+
+
+class Verdict(StrEnum):
+    """How the first of two metrics stands to the second."""
+
+    WIN = "win"
+    TIE = "tie"
+    LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class TTest:
+    """A two-sided test that two means are equal.
+
+    Parameters
+    ----------
+    difference : mean of the first less mean of the second.
+    t : the statistic; infinite where the means differ and nothing varies, None where there is no test.
+    p : 0 where `t` is infinite; None where there are too few values to test.
+    n : values of each, pairs in the paired test.
+    """
+
+    difference: float
+    t: float | None
+    p: float | None
+    n: int
+
+
+def paired(first: ArrayLike, second: ArrayLike) -> TTest:
+    """Student's t-test of the differences over n equal splits.
+
+    Parameters
+    ----------
+    first, second : (n,) what both metrics reach on the same splits, n at least 1.
+
+    Notes
+    -----
+    t = mean / (s / sqrt(n)) with n - 1 degrees of freedom, s the standard deviation of the differences with n - 1.
+    Where all differences are the same the limit is taken: p is 1 if they are 0, and 0 if not. What rounding can make
+    counts as 0.
+
+    Raises
+    ------
+    ValueError : not two vectors of one length of at least 1.
+    """
+    a, b = _vectors(first, second)
+    if len(a) != len(b):
+        raise ValueError(f"a paired test takes equal numbers of values, not {len(a)} and {len(b)}")
+    gaps = a - b
+    noise = _ROUNDING * np.maximum(np.abs(a), np.abs(b))
+    gaps[np.abs(gaps) <= noise] = 0.0
+    mean = float(gaps.mean())
+    # Values are subtracted from the first one: where they are all alike, nothing is left of their rounding.
+    shifted = gaps - gaps[0]
+    shifted[np.abs(shifted) <= noise + noise[0]] = 0.0
+    spread = _deviation(shifted) / np.sqrt(len(gaps))
+    return TTest(mean, *_tested(mean, spread, len(gaps) - 1), len(gaps))
+
+
+def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
+    """Student's t-test with one pooled variance, as the papers of the learners use it; not Welch's.
+
+    Parameters
+    ----------
+    first, second : (n,) and (m,) what both metrics reach; `n` of the result is the smaller of both.
+
+    Notes
+    -----
+    t = (mean - mean') / (s sqrt(1/n + 1/m)) with n + m - 2 degrees of freedom, s^2 the pooled variance.
+
+    Raises
+    ------
+    ValueError : not two vectors with a value each.
+    """
+    a, b = _vectors(first, second)
+    n, m = len(a), len(b)
+    noise = _ROUNDING * float(max(np.abs(a).max(), np.abs(b).max()))
+    difference = float(a.mean() - b.mean())
+    if abs(difference) <= noise:
+        difference = 0.0
+    left = n + m - 2
+    pooled = ((n - 1) * _deviation(a) ** 2 + (m - 1) * _deviation(b) ** 2) / left if left else 0.0
+    spread = float(np.sqrt(pooled * (1.0 / n + 1.0 / m)))
+    return TTest(difference, *_tested(difference, spread if spread > noise else 0.0, left), min(n, m))
+
+
+def holm(p: Values) -> Values:
+    """p-values after Holm's correction for how many they are.
+
+    Parameters
+    ----------
+    p : (m,) the p-values of one family of tests.
+
+    Returns
+    -------
+    adjusted : (m,) the least level at which each is still significant when the chance of one or more false ones
+        among all m stays below that level (Holm 1979).
+    """
+    order = np.argsort(p, kind="stable")
+    adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    found = np.empty(len(p))
+    found[order] = np.minimum(adjusted, 1.0)
+    return found
+
+
+def holm_known(p: Sequence[float | None]) -> list[float | None]:
+    """`holm` of those that are known; the others stay None and do not count."""
+    known = [i for i, value in enumerate(p) if value is not None]
+    adjusted = holm(np.array([p[i] for i in known], np.float64))
+    found: list[float | None] = [None] * len(p)
+    for i, value in zip(known, adjusted, strict=True):
+        found[i] = float(value)
+    return found
+
+
+def verdict(test: TTest, *, smaller_is_better: bool, level: float = LEVEL) -> Verdict:
+    """Win where the first is better and p is below `level`, loss where it is worse, else tie."""
+    if test.p is None or test.p >= level or test.difference == 0.0:
+        return Verdict.TIE
+    return Verdict.WIN if (test.difference < 0.0) == smaller_is_better else Verdict.LOSS
+
+
+def _vectors(first: ArrayLike, second: ArrayLike) -> tuple[Values, Values]:
+    a, b = (np.array(values, np.float64, ndmin=1) for values in (first, second))
+    for values in (a, b):
+        if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+            raise ValueError("a test takes vectors of at least one finite value")
+    return a, b
+
+
+def _deviation(values: NDArray[Any]) -> float:
+    """Standard deviation with n - 1; 0 of one value, and of values that are all alike."""
+    if len(values) < 2 or bool((values == values[0]).all()):
+        return 0.0
+    return float(values.std(ddof=1))
+
+
+def _tested(difference: float, spread: float, freedom: int) -> tuple[float | None, float | None]:
+    """Statistic and p of a difference with this standard error."""
+    if freedom < 1:
+        return None, None
+    if spread == 0.0:
+        return (0.0, 1.0) if difference == 0.0 else (float(np.copysign(np.inf, difference)), 0.0)
+    t = difference / spread
+    return t, float(2.0 * stdtr(freedom, -abs(t)))

@@ -1,0 +1,95 @@
+"""The settings of a what-if: one learner's section, taken from elsewhere or changed on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from streams.errors import SettingsError
+from streams.settings import LearnerSettings, Settings, describe
+
+#: Which of the running generations is compared with: no part of what the learner does.
+_PINNED: Final = "generation"
+
+
+def what_if_settings(
+    settings: Settings,
+    learner: str,
+    changes: Mapping[str, Any],
+    *,
+    others: Settings | None = None,
+    section: str | None = None,
+) -> Settings:
+    """The running settings with another section for one learner.
+
+    Parameters
+    ----------
+    learner : whose part the replay plays; it may be a new one where `others` or `section` bring its settings.
+    changes : by name within the section; None leaves a setting out. With another `kind` the rest of the section is
+        left out too, as its numbers mean something else there, but for what the learner follows.
+    others : where the section is read, in place of `settings`.
+    section : its name, in place of the learner's.
+
+    Raises
+    ------
+    SettingsError : no such section, a change that no section can have, or it follows a builder that does not run here.
+
+    Examples
+    --------
+    >>> running = Settings(builders={"b": {"kind": "one-pass"}}, learners={"l": {"kind": "opml", "from": ["b"]}})
+    >>> what_if_settings(running, "l", {"gamma": 0.5}).learners["l"].arguments()
+    {'gamma': 0.5}
+    """
+    wanted = section or learner
+    source = others or settings
+    found = source.learners.get(wanted)
+    if found is None:
+        known = ", ".join(source.learners) or "none"
+        raise SettingsError(f"no [learners.{wanted}] in the settings; there are: {known}")
+    content = section_of(found)
+    if changes.get("kind", content["kind"]) != content["kind"]:
+        content = {"from": content["from"]}
+    content = {name: value for name, value in {**content, **changes}.items() if value is not None}
+    own = settings.learners.get(learner)
+    content[_PINNED] = None if own is None else own.generation
+    try:
+        changed = LearnerSettings(**content)
+    except (ValidationError, TypeError) as error:
+        told = describe(error) if isinstance(error, ValidationError) else str(error)
+        raise SettingsError(f"[learners.{wanted}] as changed: {told}") from None
+    if strangers := [name for name in changed.follows if name not in settings.builders]:
+        known = ", ".join(sorted(settings.builders)) or "none"
+        raise SettingsError(
+            f"[learners.{wanted}] follows {', '.join(map(repr, strangers))}, whose constraints nobody makes here "
+            f"(known builders: {known})"
+        )
+    return settings.model_copy(update={"learners": {**settings.learners, learner: changed}})
+
+
+def section_of(section: LearnerSettings) -> dict[str, Any]:
+    """A section as the settings file has it, without the generation that it may pin."""
+    return {"kind": section.kind, "from": list(section.follows), **section.arguments()}
+
+
+def as_toml(learner: str, section: Mapping[str, Any]) -> str:
+    """A section as text that can be pasted into the settings file."""
+    ordered = {name: section[name] for name in ("kind", "from") if name in section} | dict(section)
+    lines = [f"{_toml_key(name)} = {_toml(value)}" for name, value in ordered.items()]
+    return "\n".join([f"[learners.{learner}]", *lines])
+
+
+def _toml_key(name: str) -> str:
+    return name if name.replace("-", "").replace("_", "").isalnum() else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_key(name)} = {_toml(v)}" for name, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)  # inf and nan are TOML's words too
+    return json.dumps(value)

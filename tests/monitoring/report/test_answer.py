@@ -1,0 +1,140 @@
+"""The sentence that answers which learner to run: it says no more than the tests do."""
+
+from __future__ import annotations
+
+from monitoring.report.answer import Answer, answer
+from monitoring.report.results import Results
+from tests.monitoring.report.made import IRIS, WINE, Errors, made
+
+
+def told(errors: Errors) -> Answer:
+    return answer(Results(made(errors)))
+
+
+def only(errors: Errors, *names: str) -> Errors:
+    return {
+        data: {name: values for name, values in metrics.items() if name in names}
+        for data, metrics in errors.items()
+    }
+
+
+def test_a_learner_that_is_better_is_named() -> None:
+    found = told({"wine": WINE})
+    assert found.title == "Run opml: it is better than doing nothing."
+    first, second = found.sentences
+    assert (
+        "opml has 0.110 ± 0.010, significantly better than euclidean, the best un-learned metric, with 0.212"
+        in first
+    )
+    assert "paired t-test over 5 splits, p < 0.001; after Holm's correction for 6 tests, p < 0.001" in first
+    assert second == "Each of the other learners is significantly worse than opml."
+    assert found.by_data == ()
+
+
+def test_learners_that_are_not_told_apart_are_named_with_it() -> None:
+    errors = {"wine": WINE | {"copml": [0.10, 0.12, 0.11, 0.12, 0.10]}}
+    assert "opml is not significantly better than copml, so by these figures that one would do as well." in (
+        told(errors).sentences
+    )
+
+
+def test_no_learner_is_better() -> None:
+    found = told(only({"wine": WINE}, "euclidean°", "oasis", "oahu"))
+    assert found.title == "No learner is better than doing nothing here."
+    assert "no learner is significantly better than euclidean" in found.sentences[0]
+    assert "the best one, oahu, has 0.210" in found.sentences[0]
+    # A better mean alone wins nothing.
+    errors = {"wine": {"euclidean°": [0.2, 0.3, 0.25, 0.22], "opml": [0.19, 0.31, 0.24, 0.215]}}
+    assert told(errors).title == "No learner is better than doing nothing here."
+
+
+def test_every_learner_is_worse() -> None:
+    found = told(only({"wine": WINE}, "euclidean°", "oasis"))
+    assert found.title == "No learner is better than doing nothing here."
+    assert "every learner is significantly worse than euclidean" in found.sentences[0]
+
+
+def test_what_the_correction_takes_away_is_said() -> None:
+    # p = 0.02 of the paired test, over six tests.
+    gaps = [0.01, 0.03, 0.02, 0.005, 0.03]
+    base = WINE["euclidean°"]
+    others = {f"learner {i}": [b + 0.01 * (-1) ** s for s, b in enumerate(base)] for i in range(5)}
+    errors = {
+        "wine": {"euclidean°": base, "opml": [b - gap for b, gap in zip(base, gaps, strict=True)], **others}
+    }
+    found = told(errors)
+    assert found.title == "opml may be better than doing nothing, but the evidence is weak."
+    assert "that does not stand after the correction, so take it as a hint" in found.sentences[0]
+
+
+def test_over_several_data_sets_wins_are_counted() -> None:
+    found = told({"wine": WINE, "iris": IRIS})
+    assert found.title == "Run opml: it is better than doing nothing on 1 of 2 data sets."
+    assert found.sentences[0] == (
+        "Judged by k-NN error (smaller is better), opml is significantly better than the best un-learned metric on "
+        "wine (1 of 2; after Holm's correction all of these); not told apart from it on iris; "
+        "significantly worse on none."
+    )
+    assert [(one.data, one.run) for one in found.by_data] == [("wine", "opml"), ("iris", "cosine")]
+    # The best learner of iris has the same mean as the best metric that learns nothing.
+    iris = found.by_data[1]
+    assert iris.learner is not None and iris.reference is not None
+    assert (iris.learner.metric, iris.reference.metric) == ("opml", "cosine")
+
+
+def test_a_learner_that_loses_as_often_as_it_wins_is_not_advised() -> None:
+    worse = IRIS | {"opml": [0.5, 0.52, 0.51, 0.53, 0.5]}
+    found = told(only({"wine": WINE, "iris": worse}, "euclidean°", "opml"))
+    assert found.title == "On balance, no learner is better than doing nothing here."
+    assert "significantly worse on iris" in found.sentences[0]
+    # Where it does win, it is still what to run.
+    assert [one.run for one in found.by_data] == ["opml", "euclidean"]
+
+
+def test_the_learner_with_the_better_balance_comes_first() -> None:
+    other = {"wine": WINE, "iris": IRIS, "glass": IRIS}
+    best = {"wine": WINE["opml"], "iris": [0.01, 0.01, 0.0, 0.01, 0.02], "glass": IRIS["opml"]}
+    errors = {data: metrics | {"copml": best[data]} for data, metrics in other.items()}
+    found = told(errors)
+    assert found.title == "Run copml: it is better than doing nothing on 2 of 3 data sets."
+    assert found.sentences[1] == "Next comes opml: better on 1, not told apart on 2, worse on 0."
+
+
+def test_one_split_answers_nothing() -> None:
+    found = told({"wine": {name: values[:1] for name, values in WINE.items()}})
+    assert found.title == "One split is no evidence: whether learning helps here is not known."
+    assert (
+        "the best learner, opml, has 0.100, and the best un-learned metric, euclidean, 0.200"
+        in found.sentences[0]
+    )
+    several = told({data: {name: values[:1] for name, values in WINE.items()} for data in ("a", "b")})
+    assert [one.run for one in several.by_data] == [None, None]
+
+
+def test_without_unlearned_metrics_nothing_is_known_of_learning() -> None:
+    found = told(only({"wine": WINE}, "opml", "oasis"))
+    assert found.title.startswith("Nothing un-learned was measured")
+    assert found.sentences[-1] == "The other learner is significantly worse than opml."
+
+
+def test_without_learners_or_measures_there_is_no_choice() -> None:
+    assert (
+        told(only({"wine": WINE}, "euclidean°")).title
+        == "No learner was measured, so there is nothing to choose."
+    )
+    assert told({}).title == "Nothing was measured that could be better or worse."
+
+
+def test_splits_that_do_not_meet_are_no_test() -> None:
+    found = told({"wine": {"euclidean°": [0.1, 0.2, None, None], "opml": [None, None, 0.3, 0.4]}})
+    assert found.title.startswith("Learners and un-learned metrics have no splits in common")
+
+
+def test_cautions_say_what_the_figures_hide() -> None:
+    many = " ".join(told({"wine": WINE}).cautions)
+    assert "Picked by the test rows are the best of 3 learners and the best of 2 un-learned metrics" in many
+    assert "Splits of one data set share rows" in many
+    assert "only large differences" not in many
+    few = told({"wine": {name: WINE[name][:3] for name in ("euclidean°", "opml")}}).cautions
+    assert few[-1] == "With 3 splits only large differences can be seen."
+    assert not any("Picked" in caution for caution in few)

@@ -1,0 +1,182 @@
+"""`kinstream evaluate`: over files, logs and processes, interrupted and gone on with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cli.main import cli
+from replay.evaluation.run import RESULT
+from replay.evaluation.store import CELLS
+from streams.errors import SettingsError
+from tests.replay.conftest import MakeSystem
+from tests.replay.system import MemoryCluster
+
+CONFIG = """
+[topics]
+partitions = 2
+[builders.one-pass]
+kind = "one-pass"
+seed = 3
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+gamma = 0.01
+"""
+QUICK = ("--no-report", "--jobs", "1", "--json")
+
+
+def evaluate(*arguments: str) -> Any:
+    """The result that is printed."""
+    found = CliRunner().invoke(cli, ["evaluate", *arguments, *QUICK])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "evaluate", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    draw = np.random.default_rng(1)
+    labels = draw.integers(0, 3, 120)
+    path = tmp_path / "table.npz"
+    np.savez(path, x=draw.normal(size=(120, 5)) + labels[:, None], y=labels)
+    return f"file:{path}"
+
+
+def test_files_and_bundled_sets_stand_beside_each_other(table: str, tmp_path: Path) -> None:
+    found = evaluate(
+        *("--from", "sklearn:wine", "--from", table, "--learner", "opml", "--splits", "2"),
+        *("--grid", "opml.gamma=1e-3,1e-2", "--output", str(tmp_path / "out")),
+    )
+    assert [data["name"] for data in found["data"]] == ["wine", "table"]
+    assert [metric["name"] for metric in found["metrics"]] == ["euclidean", "cosine", "opml"]
+    assert len(found["cells"]) == 2 * 2 * 3
+    assert found["plan"]["scaling"] == {"kind": "zscore", "fitted": "train"}
+    assert json.loads((tmp_path / "out" / RESULT).read_text()) == found
+
+
+def test_two_processes_and_an_interruption_end_in_the_bytes_of_one(tmp_path: Path) -> None:
+    """Ctrl-C in the middle: what is finished is kept, said, and not repeated."""
+    words = (
+        "--from",
+        "sklearn:wine",
+        "--learner",
+        "opml",
+        "--learner",
+        "lego",
+        "--splits",
+        "10",
+        "--delay",
+        "5",
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    process = started(*words, "--no-report", "--jobs", "2", "--output", str(two))
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(two.glob(f"{CELLS}/*.json"))) < 3:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "no cell was finished"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    kept = {path.name: path.stat().st_mtime_ns for path in two.glob(f"{CELLS}/*.json")}
+    assert process.returncode == 130, said
+    assert "are finished and kept in" in said
+    assert not (two / RESULT).exists()
+    assert 3 <= len(kept) < 40
+    process = started(*words, "--no-report", "--jobs", "2", "--output", str(two))
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    after = {path.name: path.stat().st_mtime_ns for path in two.glob(f"{CELLS}/*.json")}
+    assert {name: after[name] for name in kept} == kept
+    evaluate(*words, "--output", str(one))
+    assert (one / RESULT).read_bytes() == (two / RESULT).read_bytes()
+
+
+@pytest.fixture
+def running(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system in memory that has learned, and its settings in the working folder."""
+    system = make_system()
+    system.load()
+    system.run()
+
+    class Connected(MemoryCluster):
+        def __init__(self, kafka: object) -> None:
+            super().__init__(system.log)
+
+        def wait(self, seconds: float) -> None:
+            """It is there."""
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("streams.cluster.Cluster", Connected)
+    monkeypatch.chdir(tmp_path)
+    Path("kinstream.toml").write_text(CONFIG)
+
+
+def test_a_log_of_samples_is_split_by_rows(running: None) -> None:
+    found = evaluate("--from", "events", "--space", "d", "--splits", "2", "--in-order")
+    assert found["data"] == [{"name": "d", "rows": 96, "features": 4, "classes": 3}]
+    assert found["plan"]["splitter"]["name"] == "in-order"
+    assert "error" in found["cells"][-1]["measures"]
+    assert Path("evaluation/d/result.json").exists()
+
+
+def test_a_range_of_a_log_is_evaluated_alone(running: None) -> None:
+    """Partition 1 holds the 12 blocks of 8 rows of this space alone."""
+    found = evaluate("--from", "events", "--space", "d", "--start", "2", "--end", "9", "--splits", "1")
+    assert found["data"][0]["rows"] == 7 * 8
+
+
+def test_constraints_of_a_log_are_taken_as_they_are(running: None) -> None:
+    found = evaluate("--from", "constraints", "--space", "a", "--hold-out", "0.2", "--splits", "2")
+    assert [metric["builder"] for metric in found["metrics"]] == ["one-pass"] * 3
+    assert "held_out_mistakes" in found["cells"][0]["measures"]
+    assert found["cells"][-1]["settings"] == {"gamma": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--from is missing"),
+        (("--from", "wine.csv"), "write file:PATH or sklearn:NAME"),
+        (("--from", "sklearn:wine", "--space", "a"), "--space: only for --from events"),
+        (("--from", "events"), "needs --space"),
+        (("--from", "events", "--from", "sklearn:wine", "--space", "a"), "stands alone"),
+        (("--from", "events", "--space", "nobody"), "no labelled samples of space 'nobody'"),
+        (("--from", "sklearn:wine", "--measure", "speed"), "measures are"),
+        (("--from", "sklearn:wine", "--learner", "nobody"), "there is no learner 'nobody'"),
+        (
+            ("--from", "sklearn:wine", "--learner", "opml", "--builder", "random-pairs"),
+            "learns from triplets",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_in_one_line(
+    running: None, arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        evaluate(*arguments)

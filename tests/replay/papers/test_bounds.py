@@ -1,0 +1,40 @@
+"""Table II of the OPML paper: no learner errs more than the published mean and two deviations. Being better passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.papers.data_folder import DataFolder
+from replay.papers.opml_table_2 import BOUNDED
+from replay.papers.protocol import run
+from replay.papers.registry import protocol
+
+pytestmark = pytest.mark.long
+
+#: Halves of each set; waveform, the large one, varies little.
+HALVES = {"iris": 20, "wine": 20, "glass": 20, "balance": 10, "breast": 10, "pima": 10, "waveform": 3}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_no_error_is_above_table_ii(name: str, data_folder: Path, tmp_path: Path) -> None:
+    found = run(
+        protocol("opml-table-2"),
+        DataFolder(data_folder),
+        tmp_path,
+        quick=name != "waveform",
+        splits=HALVES[name],
+        only=(name,),
+    )
+    assert {line.metric for line in found.held} == set(BOUNDED)
+    assert not found.exceptions
+
+
+def test_a_cold_start_is_overcome(data_folder: Path, tmp_path: Path) -> None:
+    """Table IV's order: OPML errs less than Euclidean distance, and COPML no more than OPML but by chance."""
+    found = run(protocol("opml-table-4"), DataFolder(data_folder), tmp_path, quick=True)
+    means = {(line.data, line.metric): line.mean for line in found.lines}
+    for data in {line.data for line in found.lines}:
+        assert means[data, "opml"] < means[data, "euclidean"] - 0.05
+        assert means[data, "copml"] <= means[data, "opml"] + 0.005
