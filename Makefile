@@ -28,6 +28,7 @@ help:
 	@echo "make test-long  the long crash runs"
 	@echo "make bench      figures: speed, memory, delays"
 	@echo "make lint       ruff, mypy and the import contracts alone"
+	@echo "make audit      known vulnerabilities of what is installed; needs a network"
 	@echo "make clean      remove everything that make has made"
 
 # pip comes last when an environment is made, so one that was interrupted is made anew.
@@ -40,7 +41,7 @@ $(BIN)/pip:
 
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
 	@$(call install,.)
-	@$(BIN)/kinstream warm-up opml copml
+	@$(BIN)/kinstream warm-up portfolio opml copml
 
 $(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
 	@$(call install,.[$(TEST_EXTRAS)])
@@ -60,16 +61,22 @@ lint: python
 kafka-jars: python
 	@$(BIN)/python -m tests.kafka.jars
 
-test: lint kafka-jars
+go-tools: python
+	@$(BIN)/python -m tests.deploy.go_tools
+
+test: lint kafka-jars go-tools
 	$(BIN)/python -m tests.halves $(ARGS)
 
-test-long: kafka-jars
+test-long: kafka-jars go-tools
 	$(PYTEST) -m long --timeout=1800 $(ARGS)
 
 bench: kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)
 
+audit: python
+	@$(BIN)/python -m tests.security.audit
+
 clean:
 	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
 
-.PHONY: help run python lint kafka-jars test test-long bench clean
+.PHONY: help run python lint kafka-jars go-tools test test-long bench audit clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import click
@@ -22,7 +23,8 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise SettingsError(f"--set {pair!r}: write NAME=VALUE")
+            # Without the rest: it may be a secret with another sign before it.
+            raise SettingsError(f"--set {re.split(r'[^A-Za-z0-9_.-]', name)[0]}: write NAME=VALUE")
         try:
             found[name] = json.loads(value)
         except ValueError:

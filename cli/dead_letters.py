@@ -12,7 +12,7 @@ import click
 from cli.context import settings_of
 
 if TYPE_CHECKING:
-    from streams.dead_letters import Choice, Found, Plan
+    from streams.dead_letters import Choice, Found, Plan, Standing
     from streams.log import Message
     from streams.settings import Settings
 
@@ -172,6 +172,8 @@ def redrive(
 
     Example: kinstream dead-letters redrive --reason space-paused --yes
     """
+    from streams.access import check_role
+    from streams.cluster import Cluster
     from streams.dead_letters import Choice, Standing, plan
     from streams.errors import SettingsError
 
@@ -180,6 +182,8 @@ def redrive(
         raise SettingsError("say which: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space")
     settings = settings_of(ctx)
     chosen = frozenset(_place(place) for place in places) or None
+    if not dry_run:
+        check_role(Cluster(settings.kafka), settings, "redrive")
     found = _read(settings, Choice(reason, consumer, space, _since(since), chosen))
     standing = Standing(settings)
     planned = plan(found.letters, standing.topics, standing.holds)
@@ -194,13 +198,13 @@ def redrive(
         return
     if not yes:
         click.confirm(f"Send {len(planned.send)} records back to their consumers?", abort=True)
-    sent = _send(settings, planned)
+    sent = _send(settings, planned, standing)
     click.echo(f"sent {sent}; the consumers count what they take as redriven, the rest as redrives ignored")
     if sent < len(planned.send):
         raise SettingsError(f"{len(planned.send) - sent} letters went past their retention meanwhile")
 
 
-def _send(settings: Settings, planned: Plan) -> int:
+def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
     from streams.clients import confluent_producer
     from streams.dead_letters import ranges, redrives
     from streams.emitter import Emitter
@@ -211,7 +215,9 @@ def _send(settings: Settings, planned: Plan) -> int:
     sent = 0
     try:
         messages = read_range(settings.kafka, topic, ranges(planned.send))
-        for output in _progress(redrives(messages, planned.send), len(planned.send), "redriving"):
+        for output in _progress(
+            redrives(messages, planned.send, standing.place), len(planned.send), "redriving"
+        ):
             emitter.send(output.topic, output.key, output.value, output.headers, output.partition)
             sent += 1
         emitter.confirm(settings.worker.delivery_deadline_seconds)

@@ -71,6 +71,13 @@ def digits(rate: float = 400.0, repeat: int = 3) -> Demo:
 [builders.one-pass]
 kind = "one-pass"
 
+# Several learners and un-learned metrics, and one metric that follows the best of them.
+[learners.portfolio]
+kind = "portfolio"
+from = ["one-pass"]
+scaler = "zscore"
+
+# Single learners beside it.
 [learners.opml]
 kind = "opml"
 from = ["one-pass"]
@@ -100,7 +107,7 @@ scaler = "zscore"
                 "--max-backlog": 64,
             },
         ),
-        learner="opml",
+        learner="portfolio",
         caption="'euclidean, zscore': the scaler of the learned metrics, nothing learned",
     )
 

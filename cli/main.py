@@ -75,7 +75,7 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
     # At DEBUG aiokafka would log what it sends to log in.
     for noisy in ("faust", "aiokafka", "mode"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log_level.upper() != "DEBUG" else logging.INFO)
-    ctx.obj = {"config": config, "overrides": overrides}
+    ctx.obj = {"config": config, "overrides": overrides, "log_level": log_level}
 
 
 def main() -> None:
@@ -97,7 +97,8 @@ def main() -> None:
 def global_arguments(ctx: click.Context) -> list[str]:
     """The options before the command, for a process that runs another command with the same settings."""
     found: dict[str, Any] = ctx.find_root().obj
-    arguments = ["--config", found["config"]] if found["config"] else []
+    arguments = ["--log-level", found["log_level"]]
+    arguments += ["--config", found["config"]] if found["config"] else []
     for override in found["overrides"]:
         arguments += ["--set", override]
     return arguments

@@ -13,8 +13,9 @@ from replay.papers.protocol import Prepared, Protocol
 
 #: Beside a figure that is worse than the published mean by more than two deviations.
 ABOVE: Final = "(!)"
-#: Beside a figure of other data, which decides nothing.
+#: Beside a figure of other data, and one of the same rows that bounds nothing all the same.
 OTHER: Final = "other data"
+UNBOUNDED: Final = "no limit"
 
 
 def tell_missing(protocol: Protocol, ready: Prepared, quick: bool) -> None:
@@ -46,7 +47,7 @@ def show(found: Comparison) -> None:
 def verdict(found: Comparison) -> str:
     """Whether every figure that has a limit keeps to it."""
     if not found.held:
-        return "No figure has a limit here: the data are others, or the paper prints no deviations."
+        return "No error has a limit here: the paper prints none for these data."
     if not found.exceptions:
         return f"All {len(found.held)} errors with a limit are at most the published mean and two deviations."
     named = ", ".join(f"{line.metric} on {line.data}" for line in found.exceptions)
@@ -63,8 +64,8 @@ def as_markdown(found: Comparison) -> str:
         rows = ["| " + " | ".join([measure, *metrics]) + " |", "|---" * (len(metrics) + 1) + "|"]
         for data in dict.fromkeys(line.data for line in lines):
             own = {line.metric: line for line in lines if line.data == data}
-            beside = {line.published_data for line in own.values() if line.published and not line.same_data}
-            name = f"{data} ({OTHER}: {', '.join(sorted(beside))})" if beside else data
+            notes = sorted({note for line in own.values() if (note := _note(line))})
+            name = f"{data} ({', '.join(notes)})" if notes else data
             cells = [_short(own[metric]) if metric in own else "" for metric in metrics]
             rows.append("| " + " | ".join([name, *cells]) + " |")
         parts.append("\n".join(rows))
@@ -78,10 +79,15 @@ def as_markdown(found: Comparison) -> str:
 def _cells(line: Line) -> Sequence[str]:
     ours = f"{line.mean:.3f}" + ("" if line.std is None else f" ± {line.std:.3f}")
     difference = "" if line.difference is None else f"{line.difference:+.3f}"
-    note = ABOVE if line.above else ""
-    if line.published is not None and not line.same_data:
-        note = f"{OTHER}: {line.published_data}"
+    note = ABOVE if line.above else _note(line)
     return line.data, line.metric, ours, str(line.published or ""), difference, note
+
+
+def _note(line: Line) -> str:
+    """Why a published figure decides nothing; empty where it does, and where there is none."""
+    if line.published is None or line.same_data:
+        return ""
+    return UNBOUNDED if line.published_data == line.data else f"{OTHER}: {line.published_data}"
 
 
 def _short(line: Line) -> str:

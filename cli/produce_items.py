@@ -20,6 +20,9 @@ from cli.sending import (
     times_option,
 )
 
+#: Of a file that lists items.
+_MAX_LIST_BYTES = 256 * 2**20
+
 if TYPE_CHECKING:
     from producers.categories import Category
     from producers.items import ItemColumns
@@ -132,6 +135,10 @@ def _listed(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_LIST_BYTES + 1)
+        if len(data) > _MAX_LIST_BYTES:
+            raise SourceError(f"{path}: larger than {_MAX_LIST_BYTES} bytes; send it in parts")
+        return [line for line in data.decode().splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: {error}") from error

@@ -11,6 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.local_system import Process
 
+#: Of a page: more than any number of spaces on one machine makes it.
+_MAX_PAGE_BYTES = 64 * 2**20
+
 
 @dataclass(slots=True)
 class LearnerNumbers:
@@ -51,7 +54,7 @@ def look(agents: Iterable[Process]) -> Numbers:
     for agent in agents:
         try:
             with urllib.request.urlopen(f"{agent.url}/metrics", timeout=2.0) as answer:
-                page = answer.read().decode()
+                page = answer.read(_MAX_PAGE_BYTES).decode()
         except OSError:
             numbers.applied[agent.name] = numbers.lag[agent.name] = None
             continue

@@ -154,6 +154,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     from cli.context import settings_of
     from producers.pacing import Rate
     from producers.sending import produce
+    from streams.access import check_role
     from streams.clients import confluent_producer
     from streams.cluster import Cluster
     from streams.emitter import Emitter
@@ -165,6 +166,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     try:
         load = make()
         cluster.wait(settings.worker.startup_seconds)
+        check_role(cluster, settings, "producer")
         emitter = Emitter(
             confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
         )
@@ -205,10 +207,13 @@ def backlog(cluster: Cluster, settings: Settings, limit: int | None) -> Pacing |
     if limit is None:
         return None
     from producers.pacing import Backpressure
+    from streams.access import check_role
     from streams.backlog import Backlog
 
     stall = settings.worker.stall_seconds
-    return Backpressure(Backlog(cluster, agent_groups(settings)).records, limit, deadline_seconds=stall)
+    groups = agent_groups(settings)
+    check_role(cluster, settings, "pacing", groups=[group for group, _ in groups])
+    return Backpressure(Backlog(cluster, groups).records, limit, deadline_seconds=stall)
 
 
 def agent_groups(settings: Settings) -> list[tuple[str, str]]:

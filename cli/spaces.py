@@ -186,6 +186,7 @@ def _control(
     settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
 ) -> int:
     """Write a control record, say where it stands, and return its offset."""
+    from streams.access import check_role
     from streams.clients import confluent_producer
     from streams.cluster import Cluster
     from streams.codec import encode
@@ -203,9 +204,11 @@ def _control(
     if not force:
         check_possible(action, name, read_spaces(settings))
     topic = settings.topic("events")
-    found = Cluster(settings.kafka).view([topic]).topics.get(topic)
+    cluster = Cluster(settings.kafka)
+    found = cluster.view([topic]).topics.get(topic)
     if found is None:
         raise SettingsError(f"topic {topic} does not exist: kinstream topics create")
+    check_role(cluster, settings, "producer")
     places: list[int] = []
     emitter = Emitter(
         confluent_producer(settings.kafka), on_delivery=lambda t, p, offset: places.append(offset)
@@ -223,6 +226,7 @@ def _control(
 
 def what_remains(settings: Settings) -> list[str]:
     """What still holds the data of a deleted space, and for how long."""
+    from streams.secrets import without_secret
     from streams.topics import CATALOGUE, DAY_MS
 
     kept = [
@@ -234,6 +238,7 @@ def what_remains(settings: Settings) -> list[str]:
         "Its data goes with the workers' next checkpoints. Copies remain for a while:",
         f"  - in the topics until their retention, as recommended: {', '.join(kept)}",
         f"  - in the last {settings.checkpoints.keep} checkpoints of each worker under "
-        f"{settings.checkpoints.url}, until newer ones replace them, and for good in those of older generations",
+        f"{without_secret(settings.checkpoints.url)}, until newer ones replace them, and for good in those of older "
+        "generations",
         "  - wherever models were exported to",
     ]

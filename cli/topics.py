@@ -1,4 +1,4 @@
-"""`kinstream topics create|list|check`: the catalogue of `streams.topics` against a cluster."""
+"""`kinstream topics create|list|check|repartition|acls`: the catalogue of `streams.topics` against a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cli.context import settings_of
 
 @click.group()
 def topics() -> None:
-    """Create, list or check the topics. Example: kinstream topics create"""
+    """Create, list, check or repartition the topics, or tell who needs which. Example: kinstream topics create"""
 
 
 @topics.command()
@@ -66,3 +66,93 @@ def check(ctx: click.Context) -> None:
     if found:
         ctx.exit(1)
     click.echo("the topics are as the catalogue says")
+
+
+@topics.command()
+@click.option(
+    "--partitions",
+    type=click.IntRange(2, 100_000),
+    required=True,
+    help="That events, constraints and outcomes are to have: more than now.",
+)
+@click.option(
+    "--leave",
+    multiple=True,
+    metavar="APPLICATION",
+    help="An agent that is not in the settings any more, such as learner-old: its states stay behind.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def repartition(
+    ctx: click.Context, partitions: int, leave: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Add partitions to the topics, and move every agent's states and chains to where their spaces belong then.
+
+    Offline: stop the producers, let every agent read to the end, stop the workers with SIGTERM. Nothing is written
+    unless everything fits; one that was killed is completed by the same command. Then set topics.partitions.
+
+    Example: kinstream topics repartition --partitions 12 --dry-run
+    """
+    import json
+
+    from cli.repartition_view import as_plain, show
+    from cli.worker import agent_spec
+    from streams.cluster import Cluster
+    from streams.repartition_checks import plan
+
+    settings = settings_of(ctx)
+    specs = [agent_spec(settings, "builder", name) for name in settings.builders]
+    specs += [agent_spec(settings, "learner", name) for name in settings.learners]
+    specs.append(agent_spec(settings, "metrics", None))
+    cluster = Cluster(settings.kafka)
+    notes: list[str] = []
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        made = plan(specs, settings, cluster, partitions, leave=leave)
+        if not dry_run:
+            notes = made.carry_out(cluster)
+    finally:
+        cluster.close()
+    if as_json:
+        click.echo(json.dumps(as_plain(made, dry_run, notes), indent=2))
+    else:
+        show(made, dry_run, notes)
+
+
+@topics.command()
+@click.argument("role")
+@click.argument("name", required=False)
+@click.option("--principal", required=True, metavar="TYPE:NAME", help="Whom to allow, such as User:learner.")
+@click.option(
+    "--command-config",
+    default="admin.properties",
+    show_default=True,
+    metavar="FILE",
+    help="With what kafka-acls.sh logs in.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As spec.authorization.acls of Strimzi's KafkaUser.")
+@click.pass_context
+def acls(
+    ctx: click.Context, role: str, name: str | None, principal: str, command_config: str, as_json: bool
+) -> None:
+    """Print the commands that allow a principal what its role needs, and nothing else.
+
+    ROLE is topics, producer, pacing, builder, learner, metrics, replay, promotion, models, dead-letters or redrive;
+    NAME that of one builder or learner. Nothing is sent: run the commands where kafka-acls.sh is.
+
+    Example: kinstream topics acls learner opml --principal User:learner
+    """
+    from streams.acls import check_principal, commands, json_text
+    from streams.acls import role as role_named
+    from streams.secrets import hide
+
+    settings = settings_of(ctx)
+    allowed = role_named(role).grants(settings.topics.prefix, name)
+    who = check_principal(principal)
+    if as_json:
+        click.echo(hide(json_text(allowed)))
+        return
+    brokers = settings.kafka.bootstrap_servers or "localhost:9092"
+    for line in commands(allowed, who, brokers, command_config):
+        click.echo(line)

@@ -115,17 +115,28 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 
     cluster = Cluster(settings.kafka)
     cluster.wait(settings.worker.startup_seconds)
-    opened = open_generation(
-        agent_spec(settings, role, name), settings, cluster, new=True, from_start=from_start
-    )
+    spec = agent_spec(settings, role, name)
+    _check_access(cluster, settings, spec, role, name)
+    opened = open_generation(spec, settings, cluster, new=True, from_start=from_start)
     click.echo(f"{opened.spec.application}: generation {opened.number} begins", err=True)
     cluster.close()
+
+
+def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
+    """Refuse to begin where the brokers do not allow the agent what it needs, in its newest generation and the next."""
+    from streams.access import check_role
+    from streams.generation import newest_generation
+
+    newest = newest_generation(settings, spec.application) or 0
+    numbers = {spec.pinned or newest or 1, newest + 1}
+    check_role(cluster, settings, role, name, [spec.group(number) for number in sorted(numbers)])
 
 
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
     from streams.cluster import Cluster
     from streams.errors import BrokerUnavailable, KinstreamError
     from streams.generation import open_generation
+    from streams.secrets import hide
     from streams.supervisor import REFUSED, RESTART
     from streams.worker import Worker
 
@@ -134,13 +145,14 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         spec.warm_up()
         cluster = Cluster(settings.kafka)
         cluster.wait(settings.worker.startup_seconds)
+        _check_access(cluster, settings, spec, role, name)
         generation = open_generation(spec, settings, cluster, create=create, new=new, from_start=from_start)
         cluster.close()
     except BrokerUnavailable as error:
-        click.echo(f"kinstream: {error}", err=True)
+        click.echo(hide(f"kinstream: {error}"), err=True)
         return RESTART
     except KinstreamError as error:
-        click.echo(f"kinstream: {error}", err=True)
+        click.echo(hide(f"kinstream: {error}"), err=True)
         return REFUSED
 
     async def run() -> int:

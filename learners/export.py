@@ -17,6 +17,7 @@ from learners.base import Learner
 from learners.bilinear import Bilinear
 from learners.fusion import Fusion
 from learners.multi_modal import MultiModal
+from learners.portfolio import Portfolio
 from learners.registry import create
 from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
@@ -27,6 +28,9 @@ from streams.state import from_bytes
 FORMATS: Final = ("npz", "safetensors")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
 ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
+
+PARTS: Final = "z = (x - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
+PARTS_UNIT: Final = "z = (x / |x| - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
 
 RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
 RANKED_UNIT: Final = "(q / |q|) @ similarity @ (x / |x|), largest first"
@@ -48,6 +52,7 @@ class Export:
         A learner of a similarity has, besides, `similarity` W (d, d), which need not be symmetric, with `shift` and
         `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; it orders otherwise
         than the distance, which belongs to the positive semi-definite part of W only.
+        A portfolio has no single map, but the parts that metadata lists under `parts`.
     metadata : texts by name.
     """
 
@@ -148,7 +153,13 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
     ------
     SettingsError, CheckpointError : as `linear_map` and `linear_maps`.
     """
-    if isinstance(learner, MultiModal | Fusion):
+    more = {}
+    if isinstance(learner, Portfolio):
+        arrays, parts = learner.exported()
+        scaler = _left_over(learner.scaler)
+        use = PARTS if scaler == "none" else PARTS_UNIT
+        more["parts"] = json.dumps(parts)
+    elif isinstance(learner, MultiModal | Fusion):
         maps, use, scaler = linear_maps(learner)
         arrays = {f"map.{name}": matrix for name, (matrix, _) in maps.items()}
         arrays |= {f"offset.{name}": offset for name, (_, offset) in maps.items()}
@@ -158,13 +169,12 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         matrix, offset, scaler = linear_map(learner)
         arrays = {"map": matrix, "offset": offset}
         use = "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset"
-    rank = {}
     if isinstance(learner, Bilinear):
         W = learner.W
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
         arrays |= {"similarity": W, "shift": shift, "factor": factor}
-        rank["rank"] = RANKED if scaler == "none" else RANKED_UNIT
-    metadata = rank | {
+        more["rank"] = RANKED if scaler == "none" else RANKED_UNIT
+    metadata = more | {
         "space": version.space,
         "learner": version.learner,
         "algorithm": version.algorithm,

@@ -30,6 +30,7 @@ _KINDS: Final = {
     "omks": "learners.omks:OMKS",
     "opml": "learners.opml:OPML",
     "pola": "learners.pola:POLA",
+    "portfolio": "learners.portfolio:Portfolio",
     "rca": "learners.rca:RCA",
     "rdml": "learners.rdml:RDML",
     "soml-da": "learners.soml_da:SOMLDA",

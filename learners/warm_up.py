@@ -22,18 +22,31 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     ----------
     kind, arguments : as `learners.registry.create` takes them.
     """
-    settings = dict(arguments or {})
+    settings = _own_targets(dict(arguments or {}))
     if has(kind, "refit_every"):
         settings["refit_every"] = _NEVER  # a fit of a batch learner is no kernel, and takes seconds
     learner = create(kind, **settings)
     base = getattr(learner, "base", None)
     if base is not None:
         warm_up(base, learner.settings)  # type: ignore[attr-defined]
+    for member in getattr(learner, "members", {}).values():
+        warm_up(member["kind"], {name: value for name, value in member.items() if name != "kind"})
     if getattr(learner, "kernel", None) != "auto":
         _run(kind, settings)
         return
     for kernel in ("sequential", "blocked"):
         _run(kind, settings | {"kernel": kernel})
+
+
+def _own_targets(settings: dict[str, Any]) -> dict[str, Any]:
+    """The constraints of a warm-up have no targets; kernels are the same with a learner's own."""
+    if settings.get("targets") == "block":
+        settings["targets"] = "own"
+    if isinstance(settings.get("settings"), dict):
+        settings["settings"] = _own_targets(dict(settings["settings"]))
+    if isinstance(settings.get("members"), dict):
+        settings["members"] = {name: _own_targets(dict(own)) for name, own in settings["members"].items()}
+    return settings
 
 
 def _run(kind: str, arguments: dict[str, Any]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from monitoring.exposition import OwnedTallies, TallyCollector
+from monitoring.roster import Roster
 from monitoring.tallies import Tallies
 from streams.agent import AgentSpec
 from streams.codec import CODEC_VERSION, decode_outcome
@@ -17,6 +18,7 @@ from streams.refusals import Rows
 from streams.settings import Settings
 from streams.space import Core, Space
 from streams.state import State
+from streams.topics import partition_of
 
 _TALLIES = "tallies."
 
@@ -73,9 +75,13 @@ class MetricsMachine(Machine):
 
     def restore_partition(self, state: State) -> None:
         super().restore_partition({n: v for n, v in state.items() if not n.startswith(_TALLIES)})
-        self.tallies.restore(
-            {n.removeprefix(_TALLIES): v for n, v in state.items() if n.startswith(_TALLIES)}
-        )
+        self.tallies.restore(_tallies_of(state))
+
+    def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
+        super().gather(parts, homes)
+        old = {p: _tallies_of(state) for p, state in parts.items()}
+        partitions = self.place.input_partitions
+        self.tallies.gather(old, self.place.partition, lambda space: partition_of(space, partitions))
 
     # ---- what the page may show ---------------------------------------------------------------------------------
 
@@ -87,6 +93,10 @@ class MetricsMachine(Machine):
 
     def on_revoked(self) -> None:
         self._owned.revoke(self.place.partition)
+
+
+def _tallies_of(state: State) -> State:
+    return {n.removeprefix(_TALLIES): v for n, v in state.items() if n.startswith(_TALLIES)}
 
 
 def metrics_spec(settings: Settings) -> AgentSpec:
@@ -108,5 +118,5 @@ def metrics_spec(settings: Settings) -> AgentSpec:
         },
         make_machine=machine,
         pinned=settings.metrics.generation,
-        collectors=(TallyCollector(owned, top_spaces=settings.metrics.top_spaces),),
+        collectors=(TallyCollector(owned, top_spaces=settings.metrics.top_spaces), Roster(settings)),
     )

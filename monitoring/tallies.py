@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -342,6 +343,36 @@ class Tallies:
         self._listed = {space: sizes[space] for space in json.loads(str(state["listed"]))}
         while len(self._listed) > self.top_spaces:
             self._unlist(min(self._listed, key=self._listed.__getitem__))
+
+    def gather(self, parts: Mapping[int, State], here: int, home: Callable[[str], int]) -> None:
+        """Become the tallies of partition `here` of an input that has been given more partitions.
+
+        The tally of a space goes where the space goes, and stays listed if it was and there is room. What was counted
+        under `OTHER` stays with its partition. So sums over all partitions stay what they were.
+
+        Parameters
+        ----------
+        parts : the last state of every old partition.
+        home : the partition of a space now.
+        """
+        come: list[str] = []
+        for p, state in sorted(parts.items(), key=lambda part: (part[0] != here, part[0])):
+            old = Tallies(window=self.window, top_spaces=self.top_spaces)
+            old.restore(state)
+            if p == here:
+                self._others, self._rules = old._others, old._rules
+            mine = {space: learners for space, learners in old._spaces.items() if home(space) == here}
+            self._spaces |= mine
+            come += [space for space in old._listed if space in mine]
+        names = (rule for ls in self._spaces.values() for tally in ls.values() for rule in tally.by_rule)
+        for rule in names:
+            self._rule(rule)
+        for space in come:
+            self._admit(space)
+        for space in come:
+            if space not in self._listed:
+                for tally in self._spaces[space].values():
+                    tally.drop_windows()
 
 
 def check_counts(counts: Counts) -> None:

@@ -34,6 +34,7 @@ from streams.refusals import Rows, rows_text
 from streams.settings import Settings
 from streams.space import Space, Status
 from streams.state import State
+from streams.topics import partition_of
 from streams.validate import not_finite_rows
 
 
@@ -200,6 +201,17 @@ class BuilderMachine(Machine):
         super().inherit(state, spaces, segment)
         if state is not None:
             self._take_strays(state)
+
+    def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
+        super().gather(parts, homes)
+        self._note_fates()
+        here, partitions = self.place.partition, self.place.input_partitions
+        for _, state in sorted(parts.items()):
+            self._strays |= {
+                (space, load): sequence
+                for space, load, sequence in json.loads(str(state["strays"]))
+                if partition_of(space, partitions) == here
+            }
 
     def _take_strays(self, state: State) -> None:
         strays = json.loads(str(state["strays"]))

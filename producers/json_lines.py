@@ -15,6 +15,9 @@ from producers.sources import CsvFormat
 from producers.tables import ending, existing, open_table
 from streams.errors import SourceError
 
+#: Longest line, unpacked, and most fields of all objects together.
+MAX_LINE_BYTES: Final = 16 * 2**20
+MAX_FIELDS: Final = 100_000
 JSON_ENDINGS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
@@ -42,7 +45,15 @@ class JsonLines:
         self.path: Final = existing(path)
         self.reading: Final[dict[str, Any]] = {"json lines": 1}
         #: Fields of the objects, in order of first appearance.
-        self.names: Final = list(dict.fromkeys(name for _, body in self.objects(0) for name in body))
+        self.names: Final = list(self._fields())
+
+    def _fields(self) -> dict[str, None]:
+        found: dict[str, None] = {}
+        for number, body in self.objects(0):
+            found.update(dict.fromkeys(body))
+            if len(found) > MAX_FIELDS:
+                raise SourceError(f"{self.path}: row {number + 1}: more than {MAX_FIELDS} fields so far")
+        return found
 
     def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         for number, body in self.objects(first):
@@ -58,12 +69,20 @@ class JsonLines:
         number = first
         try:
             with self._stream() as stream:
-                for line in islice(stream, first, None):
+                for line in islice(self._lines(stream), first, None):
                     if line.strip():
                         yield number, self._parsed(line, number)
                     number += 1
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"{self.path}: row {number + 1}: {error}") from error
+
+    def _lines(self, stream: gzip.GzipFile | BinaryIO) -> Iterator[bytes]:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise SourceError(f"{self.path}: row {number}: longer than {MAX_LINE_BYTES} bytes")
+            yield line
 
     def _stream(self) -> gzip.GzipFile | BinaryIO:
         packed = self.path.name.lower().endswith(".gz")

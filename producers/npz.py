@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from producers.table_source import file_digest
 from streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
+#: Of one array in memory. A packed file can be a thousandth of it.
+MAX_ARRAY_BYTES: Final = 4 * 2**30
 
 
 def open_npz(path: Path, selection: Selection) -> ArraySource:
@@ -119,9 +122,38 @@ def _choose(place: str, names: list[str], selection: Selection) -> Columns:
 
 def _read(file: Any, name: str, path: Path) -> NDArray[Any]:
     try:
+        _check_size(file, name, path)
         array: NDArray[Any] = file[name]
-    except ValueError as error:
+    except (ValueError, SyntaxError, MemoryError) as error:
         raise SourceError(
             f"{path}: array {name!r} cannot be read; pickled objects are refused: {error}"
         ) from error
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+
+
+def _check_size(file: Any, name: str, path: Path) -> None:
+    """Refuse an array by what its header says, before there is room for it.
+
+    Raises
+    ------
+    SourceError : it is too large.
+    ValueError : the header and the packed size disagree, or it holds Python objects.
+    """
+    member = name if name in file.zip.namelist() else f"{name}.npy"
+    with file.zip.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, kind = read(stream)
+        header = stream.tell()
+    if kind.hasobject:
+        raise ValueError("it holds Python objects")
+    size = math.prod(shape) * kind.itemsize
+    if size > MAX_ARRAY_BYTES:
+        raise SourceError(
+            f"{path}: array {name!r} takes {size / 2**30:.1f} GiB in memory; the most are "
+            f"{MAX_ARRAY_BYTES // 2**30} GiB. Write it as Parquet, which is read in parts"
+        )
+    if size != file.zip.getinfo(member).file_size - header:
+        raise ValueError(f"its header says {size} bytes, and there are others")

@@ -13,6 +13,8 @@ from producers.numbers import is_list, is_number
 from streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
+#: Of the columns that are read of one row group, by what the file says of itself.
+MAX_GROUP_BYTES: Final = 4 * 2**30
 
 
 class ParquetFile:
@@ -44,6 +46,7 @@ class ParquetFile:
         groups: list[int] = []
         skip = first
         for group in range(file.num_row_groups):
+            self._check_size(file.metadata.row_group(group), columns, group)
             rows = file.metadata.row_group(group).num_rows
             if not groups and skip >= rows:
                 skip -= rows
@@ -61,3 +64,16 @@ class ParquetFile:
             skip = max(0, skip - part.num_rows)
             if left.num_rows:
                 yield left.select(list(columns))
+
+    def _check_size(self, group: Any, columns: Sequence[str], number: int) -> None:
+        size = 0
+        for at in range(group.num_columns):
+            column = group.column(at)
+            if column.path_in_schema.split(".")[0] in columns:
+                # Repeated values take almost nothing in the file: 8 bytes each in memory.
+                size += max(column.total_uncompressed_size, 8 * column.num_values)
+        if size > MAX_GROUP_BYTES:
+            raise SourceError(
+                f"{self.path}: row group {number} takes {size / 2**30:.1f} GiB in memory; the most are "
+                f"{MAX_GROUP_BYTES // 2**30} GiB. Write the file with smaller row groups"
+            )

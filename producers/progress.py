@@ -18,6 +18,8 @@ from streams.errors import SettingsError
 
 FOLDER: Final = Path(".kinstream/loads")
 _FORMAT: Final = 1
+#: Of a progress file; ours have a few kilobytes.
+_MAX_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,17 @@ class ProgressFolder:
 
     def _read(self, path: Path) -> Progress | None:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            with path.open("rb") as stream:
+                text = stream.read(_MAX_BYTES + 1)
+            if len(text) > _MAX_BYTES:
+                raise ValueError(f"larger than {_MAX_BYTES} bytes")
+            content = json.loads(text)
             if content.pop("format") != _FORMAT:
                 raise ValueError("another format")
             return Progress(**{**content, "position": Position(*content["position"])})
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SettingsError(
                 f"{path}: this progress file cannot be read ({error}); delete it to send the load again from "
                 "its start, of which builders leave out what they have"

@@ -85,7 +85,9 @@ class Agent:
             store = self.generation.store(partition)
             begun = store.at(self.generation.birth_offset(partition))
             spaces, segments = begun.manifest.spaces, begun.manifest.segments
+            last = begun.manifest.last_record
             machine.go_on(
+                None if last is None else (last.offset, last.crc32),
                 begun.partition,
                 {name: store.load_space(file) for name, file in spaces.items()},
                 lambda space, name: store.load_space(segments[space][name]),

@@ -51,6 +51,7 @@ class CheckpointStore:
     ----------
     root : a path, or the URL of any fsspec store.
     keep : how many complete checkpoints `prune` leaves.
+    pinned : offset of one that it leaves besides: where the generation began.
     clock : seconds since the epoch.
     """
 
@@ -63,6 +64,7 @@ class CheckpointStore:
         partition: int,
         *,
         keep: int = 3,
+        pinned: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if keep < 1:
@@ -72,6 +74,7 @@ class CheckpointStore:
             open_files(root, *folders), (application, generation, topic, partition)
         )
         self._keep = keep
+        self._pinned = pinned
         self._clock = clock
         self._written: Manifest | None = None
 
@@ -184,6 +187,22 @@ class CheckpointStore:
                 )
         raise CheckpointError(f"{self.url}: the checkpoints changed {_ATTEMPTS} times while they were read")
 
+    def at(self, offset: int) -> Restored:
+        """The checkpoint of that offset.
+
+        Raises
+        ------
+        CheckpointError : it is not there or not whole.
+        """
+        try:
+            manifest = self._folder.manifest(offset)
+            self._folder.verify(manifest)
+            return Restored(manifest, from_bytes(self._folder.content(manifest.partition_state)), ())
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{self.url}: checkpoint at offset {offset}: missing: {error}. Bring it back from a copy"
+            ) from error
+
     def load_space(self, file: DataFile) -> State:
         """Read the state of a space.
 
@@ -212,7 +231,7 @@ class CheckpointStore:
         ------
         CheckpointError : the store refuses.
         """
-        prune(self._folder, self._keep, self._clock())
+        prune(self._folder, self._keep, self._clock(), self._pinned)
 
     def _data(
         self,

@@ -16,6 +16,7 @@ from streams.errors import CheckpointError
 from streams.files import Damaged, Files, without_secret
 from streams.local_files import LocalFiles
 from streams.object_files import ObjectFiles
+from streams.secrets import hide
 
 _LONGEST_NAME: Final = 120
 
@@ -30,11 +31,16 @@ def open_files(root: str, *folders: str) -> Files:
     try:
         system, path = url_to_fs(root)
     except Exception as error:  # each store brings its own errors
-        raise CheckpointError(f"checkpoint store {without_secret(root)}: {error}") from error
+        raise CheckpointError(f"checkpoint store {without_secret(root)}: {hide(str(error))}") from error
     if isinstance(system, LocalFileSystem):
         return LocalFiles(os.path.join(os.path.abspath(path), *folders))
     url = "/".join((root.rstrip("/"), *folders))
     return ObjectFiles(system, "/".join((path.rstrip("/"), *folders)), url)
+
+
+def is_local(root: str) -> bool:
+    """Whether a store lies in a folder of this machine."""
+    return isinstance(open_files(root), LocalFiles)
 
 
 def file_name(name: str) -> str:

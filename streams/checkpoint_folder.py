@@ -76,7 +76,7 @@ class CheckpointFolder:
 
     def content(self, file: DataFile) -> bytes:
         """The bytes of a data file. Raises as `verify`."""
-        data = self.files.read(file.path)
+        data = self.files.read(file.path, file.size)
         self._compare(file, hashlib.sha256(data).hexdigest(), len(data))
         return data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Any
 
@@ -11,11 +12,13 @@ from streams.topics import PARTITIONER
 
 
 def confluent(kafka: KafkaSettings) -> dict[str, Any]:
-    """Configuration for confluent-kafka (librdkafka names)."""
-    if not kafka.bootstrap_servers:
-        raise SettingsError(
-            "no brokers: set KAFKA_BOOTSTRAP_SERVERS, or [kafka] bootstrap_servers in kinstream.toml"
-        )
+    """Configuration for confluent-kafka (librdkafka names).
+
+    Raises
+    ------
+    SettingsError : no brokers are named, or a TLS file cannot be used.
+    """
+    _brokers(kafka)
     config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "security.protocol": kafka.security_protocol,
@@ -29,6 +32,9 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
             "sasl.username": kafka.sasl_username,
             "sasl.password": kafka.sasl_password.get_secret_value(),
         }
+    if kafka.security_protocol.endswith("SSL"):
+        # librdkafka says little of a file that it cannot use, and nothing of which one it was.
+        ssl_context(kafka)
     for name, value in (
         ("ssl.ca.location", kafka.ssl_ca_file),
         ("ssl.certificate.location", kafka.ssl_certificate_file),
@@ -60,12 +66,17 @@ def confluent_producer(kafka: KafkaSettings) -> dict[str, Any]:
 
 def faust_broker(kafka: KafkaSettings) -> dict[str, Any]:
     """`broker` and `broker_credentials` for a faust app on the Kinstream transport."""
-    if not kafka.bootstrap_servers:
+    hosts = ";".join(f"kinstream://{host}" for host in _brokers(kafka))
+    return {"broker": hosts, "broker_credentials": _faust_credentials(kafka)}
+
+
+def _brokers(kafka: KafkaSettings) -> list[str]:
+    found = [host.strip() for host in kafka.bootstrap_servers.split(",") if host.strip()]
+    if not found:
         raise SettingsError(
             "no brokers: set KAFKA_BOOTSTRAP_SERVERS, or [kafka] bootstrap_servers in kinstream.toml"
         )
-    hosts = ";".join(f"kinstream://{host.strip()}" for host in kafka.bootstrap_servers.split(","))
-    return {"broker": hosts, "broker_credentials": _faust_credentials(kafka)}
+    return found
 
 
 def _faust_credentials(kafka: KafkaSettings) -> Any:
@@ -85,12 +96,35 @@ def _faust_credentials(kafka: KafkaSettings) -> Any:
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
-    """TLS for aiokafka: the same files that librdkafka is given."""
+    """TLS for aiokafka: the same files that librdkafka is given, read anew by every process.
+
+    Raises
+    ------
+    SettingsError : a file is not there, is not what it should be, or its password is wrong; names the setting.
+    """
     try:
         context = ssl.create_default_context(cafile=kafka.ssl_ca_file or None)
-        if kafka.ssl_certificate_file:
-            password = kafka.ssl_key_password.get_secret_value() or None
-            context.load_cert_chain(kafka.ssl_certificate_file, kafka.ssl_key_file or None, password)
     except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"a TLS file cannot be used: {error}") from error
+        raise SettingsError(f"KAFKA_SSL_CA_FILE {kafka.ssl_ca_file}: {_reason(error)}") from None
+    if kafka.ssl_certificate_file:
+        files = f"KAFKA_SSL_CERTIFICATE_FILE {kafka.ssl_certificate_file}"
+        if kafka.ssl_key_file:
+            files += f", KAFKA_SSL_KEY_FILE {kafka.ssl_key_file}"
+        for file in filter(None, (kafka.ssl_certificate_file, kafka.ssl_key_file)):
+            if not os.access(file, os.R_OK):
+                raise SettingsError(f"{files}: {file} is not there, or may not be read")
+        # Without a password OpenSSL would ask for one at the terminal.
+        password = kafka.ssl_key_password.get_secret_value()
+        try:
+            context.load_cert_chain(kafka.ssl_certificate_file, kafka.ssl_key_file or None, lambda: password)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(
+                f"{files}: {_reason(error)}; is the key the certificate's, and KAFKA_SSL_KEY_PASSWORD right?"
+            ) from None
     return context
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"no PEM file that can be used ({error.reason or 'unreadable'})"
+    return error.strerror or type(error).__name__

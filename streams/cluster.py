@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streams.clients import confluent
-from streams.errors import BrokerUnavailable, SettingsError
+from streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
+from streams.login import denied, diagnose, refused_login
 from streams.settings import KafkaSettings, Settings
 from streams.topics import CATALOGUE, Topic
 
@@ -23,6 +24,8 @@ log = logging.getLogger("kinstream.cluster")
 ANSWER_SECONDS: Final = 5.0
 #: Between two questions to a partition that nobody leads at the moment.
 _MOVING_SECONDS: Final = 0.2
+#: Between two closer looks at why no broker answers.
+_DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
 _COORDINATOR_LATER: Final = frozenset(
@@ -54,12 +57,17 @@ class Cluster:
     Raises
     ------
     BrokerUnavailable : from every method, when the brokers do not answer.
+    LoginRefused : they do not let this client in, or it does not trust them.
+    AccessDenied : they do not allow it the question.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        # Callbacks for errors that the answers tell as well; without them librdkafka prints.
-        self._config: dict[str, Any] = {**confluent(kafka), "log_level": 0, "error_cb": lambda error: None}
+        # A callback for errors: without one librdkafka prints.
+        self._config: dict[str, Any] = {**confluent(kafka), "log_level": 0, "error_cb": self._on_error}
+        self._kafka = kafka
         self._servers = kafka.bootstrap_servers
+        self._refused: str | None = None
+        self._diagnosed_at: float | None = None
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
 
@@ -85,16 +93,61 @@ class Cluster:
             self._consumer.close()
         self._consumer = self._admin = None
 
+    # ---- refusals -----------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: Any) -> None:
+        if error.name() == "_AUTHENTICATION":
+            self._refused = error.str()
+
+    def _failed(
+        self, error: Any, place: str, operation: str = "DESCRIBE", resource: str | None = None
+    ) -> KinstreamError:
+        """What a KafkaException means: a missing permission, a refused login, or brokers that do not answer.
+
+        Parameters
+        ----------
+        operation, resource : what was asked for; `resource` is the place unless something else is said.
+        """
+        cause = error.args[0]
+        if cause.name().endswith("_AUTHORIZATION_FAILED"):
+            return denied(self._kafka, operation, resource or place)
+        refusal = self._refusal() if cause.code() < 0 else None
+        return refusal or BrokerUnavailable(f"{place}: {cause.str()}")
+
+    def _refusal(self) -> LoginRefused | None:
+        """Why the connection fails, where it is refused."""
+        for client in (self._admin, self._consumer):
+            if client is not None:
+                # Serves the callback for errors. A record cannot come: nothing is ever assigned.
+                client.poll(0)
+        if self._refused is not None:
+            told, self._refused = self._refused, None
+            return refused_login(self._kafka, told)
+        now = time.monotonic()
+        if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
+            return None
+        self._diagnosed_at = now
+        return diagnose(self._kafka)
+
     # ---- waiting ------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Wait until a broker answers, with growing pauses, and say so once."""
+        """Wait until a broker answers, with growing pauses, and say so once.
+
+        Raises
+        ------
+        BrokerUnavailable : none answered in time.
+        LoginRefused : one does not let this client in. It would not at the next try either.
+        """
         limit = time.monotonic() + seconds
-        pause = _FIRST_WAIT
+        pause, patience = _FIRST_WAIT, _FIRST_WAIT / 2
         told = False
         while True:
+            # A refusal is known by a closer look only, so the first tries are short.
+            patience = min(patience * 2, ANSWER_SECONDS)
+            self._diagnosed_at = None
             try:
-                self._metadata(None, min(ANSWER_SECONDS, max(limit - time.monotonic(), 1.0)))
+                self._metadata(None, min(patience, max(limit - time.monotonic(), 1.0)))
             except BrokerUnavailable:
                 left = limit - time.monotonic()
                 if left <= 0:
@@ -120,18 +173,25 @@ class Cluster:
                 return self.admin.list_topics(timeout=seconds)
             return self.admin.list_topics(topic, timeout=seconds)
         except KafkaException as error:
-            raise BrokerUnavailable(f"{self._servers}: {error.args[0].str()}") from error
+            raise self._failed(error, self._servers, resource=topic and f"topic {topic}") from error
 
     # ---- describing ---------------------------------------------------------------------------------------------
 
     def view(self, topics: Iterable[str]) -> ClusterView:
-        """Cluster id, and those of the topics that exist."""
+        """Cluster id, and those of the topics that exist.
+
+        Raises
+        ------
+        AccessDenied : this principal may not see one of them.
+        """
         wanted = list(topics)
         found = self._metadata(None)
         known = {
             name: t for name, t in found.topics.items() if name in wanted and t.error is None and t.partitions
         }
         mock = _is_mock(found.cluster_id)
+        if not mock:
+            self._refuse_hidden([name for name in wanted if name not in known])
         # The embedded broker does not answer the question for ids, and the wait for it is long.
         ids = {} if mock else self._topic_ids(sorted(known))
         views = {name: TopicView(name, ids.get(name), len(t.partitions)) for name, t in known.items()}
@@ -147,8 +207,93 @@ class Cluster:
                 try:
                     ids[name] = str(future.result(timeout=ANSWER_SECONDS * 2).topic_id)
                 except KafkaException as error:
-                    raise BrokerUnavailable(f"{name}: {error.args[0].str()}") from error
+                    raise self._failed(error, f"topic {name}") from error
         return ids
+
+    def _refuse_hidden(self, names: list[str]) -> None:
+        """Of topics that are not in the list of all: which are there, or may be, for others.
+
+        Raises
+        ------
+        AccessDenied : the brokers do not say.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        if not names:
+            return
+        answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        for name, future in answers.items():
+            try:
+                future.result(timeout=ANSWER_SECONDS * 2)
+            except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "DESCRIBE", f"topic {name}") from error
+
+    def operations(self, topics: Iterable[str], groups: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        """What this principal may do: operations by `topic NAME` and `group NAME`.
+
+        Nothing where it may not even see the resource. None where the brokers do not say, or the topic does not exist.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        named_topics, named_groups = list(topics), list(groups)
+        if _is_mock(self._metadata(None).cluster_id):
+            return dict.fromkeys(
+                [f"topic {name}" for name in named_topics] + [f"group {name}" for name in named_groups]
+            )
+        asked: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": ANSWER_SECONDS}
+        found: dict[str, frozenset[str] | None] = {}
+        if named_topics:
+            answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
+            for name, future in answers.items():
+                found[f"topic {name}"] = self._allowed(future, f"topic {name}")
+        limit = time.monotonic() + ANSWER_SECONDS * 2
+        for name in named_groups:
+            while True:
+                try:
+                    answer = self.admin.describe_consumer_groups([name], **asked)[name]
+                    found[f"group {name}"] = self._allowed(answer, f"group {name}")
+                    break
+                except KafkaException as error:
+                    # On a young cluster the first question is what makes the topic of the groups.
+                    if time.monotonic() > limit:
+                        raise self._failed(error, f"group {name}") from error
+                    time.sleep(_FIRST_WAIT)
+        return found
+
+    def _allowed(self, future: Any, resource: str) -> frozenset[str] | None:
+        """What a description says of the operations that are allowed.
+
+        Raises
+        ------
+        KafkaException : the coordinator of the group is not ready.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            allowed = future.result(timeout=ANSWER_SECONDS * 2).authorized_operations
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name in _COORDINATOR_LATER:
+                raise
+            if name.endswith("_AUTHORIZATION_FAILED"):
+                return frozenset()
+            if name in ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
+                return None
+            raise self._failed(error, resource) from error
+        return None if allowed is None else frozenset(one.name for one in allowed)
+
+    def config_of(self, topic: str) -> dict[str, str | None]:
+        """The configuration of a topic, as the brokers have it."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin._config import ConfigResource
+
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        answer = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        try:
+            return {key: entry.value for key, entry in answer.result(timeout=ANSWER_SECONDS * 2).items()}
+        except KafkaException as error:
+            raise self._failed(error, f"topic {topic}", "DESCRIBE_CONFIGS") from error
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset, and last stable offset (the next one to be written, without open transactions)."""
@@ -167,9 +312,24 @@ class Cluster:
                     KafkaError.LEADER_NOT_AVAILABLE,
                 )
                 if not moving or time.monotonic() >= deadline:
-                    told = f"{topic} partition {partition}: {error.args[0].str()}"
-                    raise BrokerUnavailable(told) from error
+                    if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                        # So librdkafka puts it where it may not see the topic.
+                        self._refuse_hidden([topic])
+                    where = f"{topic} partition {partition}"
+                    raise self._failed(error, where, resource=f"topic {topic}") from error
             time.sleep(_MOVING_SECONDS)
+
+    def retention_seconds(self, topic: str) -> float | None:
+        """How long a topic keeps a record; None where it does so for ever or is compacted alone.
+
+        Raises
+        ------
+        AccessDenied : this client may not read the topic's configuration.
+        """
+        config = self.config_of(topic)
+        kept_ms = int(config["retention.ms"] or -1)
+        kept_for_ever = kept_ms < 0 or "delete" not in (config["cleanup.policy"] or "")
+        return None if kept_for_ever else kept_ms / 1000
 
     def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
         """First offset whose record is not older than `time_ms`; None when all are older."""
@@ -180,7 +340,8 @@ class Cluster:
                 [TopicPartition(topic, partition, time_ms)], ANSWER_SECONDS
             )
         except KafkaException as error:
-            raise BrokerUnavailable(f"{topic} partition {partition}: {error.args[0].str()}") from error
+            place = f"{topic} partition {partition}"
+            raise self._failed(error, place, resource=f"topic {topic}") from error
         return None if found[0].offset < 0 else int(found[0].offset)
 
     def group_members(self, group: str) -> int:
@@ -193,7 +354,18 @@ class Cluster:
         except KafkaException as error:
             if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
                 return 0
-            raise BrokerUnavailable(f"group {group}: {error.args[0].str()}") from error
+            raise self._failed(error, f"group {group}") from error
+
+    def groups(self, prefix: str) -> list[str]:
+        """The consumer groups whose names begin so, as far as this principal may see them."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = self.admin.list_consumer_groups(request_timeout=ANSWER_SECONDS)
+            found = answer.result(timeout=ANSWER_SECONDS * 2).valid
+        except KafkaException as error:
+            raise self._failed(error, "the consumer groups") from error
+        return sorted(group.group_id for group in found if group.group_id.startswith(prefix))
 
     def nobodys(self, group: str, topic: str, partitions: int) -> frozenset[int]:
         """Partitions that a settled group has assigned to none of its members; empty while it is not settled."""
@@ -203,7 +375,7 @@ class Cluster:
             answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
             found = answer.result(timeout=ANSWER_SECONDS * 2)
         except KafkaException as error:
-            raise BrokerUnavailable(f"group {group}: {error.args[0].str()}") from error
+            raise self._failed(error, f"group {group}") from error
         if found.state != ConsumerGroupState.STABLE:
             return frozenset()
         assigned = {
@@ -231,7 +403,7 @@ class Cluster:
                 except KafkaException as error:
                     # On a young cluster the first question is what makes the topic of the groups.
                     if error.args[0].name() not in _COORDINATOR_LATER or time.monotonic() > limit:
-                        raise BrokerUnavailable(f"group {group}: {error.args[0].str()}") from error
+                        raise self._failed(error, f"group {group}") from error
                     time.sleep(_FIRST_WAIT)
         finally:
             consumer.close()
@@ -246,6 +418,7 @@ class Cluster:
         Raises
         ------
         SettingsError : the brokers refuse a topic.
+        AccessDenied : this principal may not create it.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.cimpl import NewTopic
@@ -267,11 +440,42 @@ class Cluster:
             try:
                 future.result(timeout=deadline_seconds)
             except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "CREATE", f"topic {name}") from error
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise SettingsError(f"topic {name}: {error.args[0].str()}") from error
             created.append(name)
         self._wait_for(created, deadline_seconds)
         return created
+
+    def grow(self, topics: Mapping[str, int], deadline_seconds: float = 30.0) -> None:
+        """Give each topic so many partitions, and return when every one has a leader. None is ever taken away.
+
+        Raises
+        ------
+        SettingsError : the brokers refuse.
+        AccessDenied : this principal may not alter a topic.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.cimpl import NewPartitions
+
+        new = [NewPartitions(name, partitions) for name, partitions in topics.items()]
+        for name, future in (self.admin.create_partitions(new) if new else {}).items():
+            try:
+                future.result(timeout=deadline_seconds)
+            except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "ALTER", f"topic {name}") from error
+                raise SettingsError(f"topic {name}: {error.args[0].str()}") from error
+        limit = time.monotonic() + deadline_seconds
+        while True:
+            found = self._metadata(None).topics
+            led = {name: sum(p.leader >= 0 for p in found[name].partitions.values()) for name in topics}
+            if all(led[name] >= partitions for name, partitions in topics.items()):
+                return
+            if time.monotonic() > limit:
+                raise BrokerUnavailable(f"the new partitions have no leaders: {led}")
+            time.sleep(_MOVING_SECONDS)
 
     def _wait_for(self, names: list[str], seconds: float) -> None:
         limit = time.monotonic() + seconds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from streams import dead_letter
 from streams.checkpoint_view import INPUT_ROLES, Agent, agents, birth_of, folder_of, newest
 from streams.errors import BadRecord, Reason
 from streams.log import Message, Output
-from streams.refusals import Refusals, Rows, parse_rows, rows_text
+from streams.refusals import Refusals, Rows, parse_rows, read_moved, rows_text
 from streams.settings import Settings
+from streams.topics import partition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,28 @@ def choose(messages: Iterable[Message], choice: Choice) -> Found:
     return found
 
 
+def keys_of(
+    messages: Iterable[Message], wanted: Set[tuple[str, str, int, int]]
+) -> dict[tuple[str, str, int, int], str]:
+    """The original keys of refused records, by (consumer, topic, partition, offset); those that are text.
+
+    Parameters
+    ----------
+    messages : dead letters.
+    """
+    found = {}
+    for message in messages:
+        try:
+            letter = read_letter(message)
+            key = (message.key or b"").decode()
+        except (BadRecord, UnicodeDecodeError):
+            continue
+        place = letter.consumer, letter.topic, letter.from_partition, letter.from_offset
+        if key and place in wanted:
+            found[place] = key
+    return found
+
+
 # ---- redrive ----------------------------------------------------------------------------------------
 
 #: Whether the consumer still holds a letter's parts as refused; None where its checkpoints cannot tell.
@@ -184,12 +208,22 @@ def plan(letters: Iterable[Letter], inputs: Iterable[str], holds: Holds) -> Plan
     return Plan(send, dict(left_out))
 
 
-def redrives(messages: Iterable[Message], letters: Iterable[Letter]) -> Iterator[Output]:
-    """The redrive of each of these letters, in the order of the messages."""
-    wanted = {(letter.partition, letter.offset) for letter in letters}
+def redrives(
+    messages: Iterable[Message],
+    letters: Iterable[Letter],
+    place: Callable[[Letter], int] = attrgetter("from_partition"),
+) -> Iterator[Output]:
+    """The redrive of each of these letters, in the order of the messages.
+
+    Parameters
+    ----------
+    place : the partition on which the consumer holds a letter as refused.
+    """
+    wanted = {(letter.partition, letter.offset): letter for letter in letters}
     for message in messages:
-        if (message.partition, message.offset) in wanted:
-            yield dead_letter.redrive(message)
+        letter = wanted.get((message.partition, message.offset))
+        if letter is not None:
+            yield replace(dead_letter.redrive(message), partition=place(letter))
 
 
 def ranges(letters: Iterable[Letter]) -> dict[int, tuple[int, int]]:
@@ -211,7 +245,7 @@ class Standing:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._agents = {(a.name, settings.topic(INPUT_ROLES[a.role])): a for a in agents(settings)}
-        self._read: dict[tuple[str, str, int], tuple[int, Refusals] | None] = {}
+        self._read: dict[tuple[str, str, int], _Held | None] = {}
 
     @property
     def topics(self) -> set[str]:
@@ -225,18 +259,52 @@ class Standing:
         ------
         CheckpointError : the checkpoint store cannot be read.
         """
-        key = letter.consumer, letter.topic, letter.from_partition
+        known = self._held(letter, letter.from_partition)
+        if known is None or letter.from_offset >= known.offset:
+            return None
+        if known.own.holds(letter.from_offset, letter.rows):
+            return True
+        return self._moved(letter, known.partitions)
+
+    def place(self, letter: Letter) -> int:
+        """The input partition on which the letter's consumer can take it back: after a repartition, its space's own.
+
+        Raises
+        ------
+        CheckpointError : the checkpoint store cannot be read.
+        """
+        known = self._held(letter, letter.from_partition)
+        if known is None or known.own.holds(letter.from_offset, letter.rows):
+            return letter.from_partition
+        if self._moved(letter, known.partitions):
+            return partition_of(letter.space, known.partitions)
+        return letter.from_partition
+
+    def _moved(self, letter: Letter, partitions: int) -> bool | None:
+        """Whether it is held where its space has gone with a repartition."""
+        home = partition_of(letter.space, partitions)
+        if home == letter.from_partition:
+            return False
+        known = self._held(letter, home)
+        if known is None:
+            # A generation that goes on from another one may have taken it over and not said so yet.
+            return None if self._inherits(letter) else False
+        refusals = known.moved.get(letter.from_partition)
+        return refusals is not None and refusals.holds(letter.from_offset, letter.rows)
+
+    def _held(self, letter: Letter, partition: int) -> _Held | None:
+        key = letter.consumer, letter.topic, partition
         if key not in self._read:
             agent = self._agents.get(key[:2])
-            self._read[key] = (
-                None if agent is None else self._refusals(agent, letter.topic, letter.from_partition)
-            )
-        known = self._read[key]
-        if known is None or letter.from_offset >= known[0]:
-            return None
-        return known[1].holds(letter.from_offset, letter.rows)
+            self._read[key] = None if agent is None else self._refusals(agent, letter.topic, partition)
+        return self._read[key]
 
-    def _refusals(self, agent: Agent, topic: str, partition: int) -> tuple[int, Refusals] | None:
+    def _inherits(self, letter: Letter) -> bool:
+        agent = self._agents.get((letter.consumer, letter.topic))
+        birth = None if agent is None else birth_of(self._settings, agent)
+        return birth is not None and birth.inherits is not None
+
+    def _refusals(self, agent: Agent, topic: str, partition: int) -> _Held | None:
         birth = birth_of(self._settings, agent)
         if birth is None or birth.input_topic != topic:
             return None
@@ -246,4 +314,14 @@ class Standing:
         state = seen.state(seen.manifest.partition_state)
         refusals = Refusals()
         refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
-        return seen.manifest.offset, refusals
+        return _Held(seen.manifest.offset, birth.input_partitions, refusals, read_moved(state))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the newest checkpoint of a partition holds as refused, of its own records and of moved spaces."""
+
+    offset: int
+    partitions: int
+    own: Refusals
+    moved: Mapping[int, Refusals]

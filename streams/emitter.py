@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from streams.errors import DeliveryError
+from streams.errors import DeliveryDenied, DeliveryError
 from streams.identity import Headers
 
 
@@ -61,6 +61,7 @@ class Emitter:
         from confluent_kafka import Producer
 
         self._failure: str | None = None
+        self._denied = False
         self._producer = Producer({**config, "error_cb": self._on_error}, logger=None)
         self._deadline_seconds = deadline_seconds
         self._on_delivery = on_delivery
@@ -72,14 +73,26 @@ class Emitter:
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
-            self._failure = self._failure or f"the producer failed for good: {error.str()}"
+            self._fail(error, f"the producer failed for good: {error.str()}")
+
+    def _fail(self, error: Any, told: str) -> None:
+        """Note the first failure. `error` is librdkafka's, or whatever stands for it."""
+        if self._failure is not None:
+            return
+        name = error.name() if hasattr(error, "name") else ""
+        self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in told.lower()
+        self._failure = f"{told}; kinstream topics acls tells what to allow" if self._denied else told
+
+    def _failed(self) -> DeliveryError:
+        return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
 
     def _acknowledged(self, error: Any, message: Any) -> None:
         self._outstanding.pop()
         self._last_progress = self._clock()
         if error is not None:
             where = f"{message.topic()} partition {message.partition()}"
-            self._failure = self._failure or f"{where} rejected a record: {error.str()}"
+            lacking = f": lacks WRITE on topic {message.topic()}" if "AUTHORIZATION" in error.name() else ""
+            self._fail(error, f"{where} rejected a record{lacking}: {error.str()}")
         elif self._on_delivery is not None:
             self._on_delivery(message.topic(), message.partition(), message.offset())
 
@@ -97,7 +110,7 @@ class Emitter:
         """
         self._await_reports(self._producer.poll, 0)
         if self._failure is not None:
-            raise DeliveryError(self._failure)
+            raise self._failed()
         waited = self._clock() - self._last_progress
         if self.unconfirmed and waited > self._deadline_seconds:
             raise DeliveryError(f"{self.unconfirmed} records not confirmed for {waited:.0f} s")
@@ -130,8 +143,8 @@ class Emitter:
                 self._await_reports(self._producer.poll, 0.1)
                 self.check()
             except Exception as error:
-                self._failure = self._failure or f"{topic}: {error}"
-                raise DeliveryError(self._failure) from error
+                self._fail(error, f"{topic}: {error}")
+                raise self._failed() from error
 
     def confirm(self, deadline_seconds: float | None = None) -> None:
         limit = self._clock() + (self._deadline_seconds if deadline_seconds is None else deadline_seconds)
@@ -142,7 +155,7 @@ class Emitter:
                 break
             self._await_reports(self._producer.flush, min(left, 0.5))
         if self._failure is not None:
-            raise DeliveryError(self._failure)
+            raise self._failed()
 
     def close(self, deadline_seconds: float = 5.0) -> None:
         """Give up what is left after the deadline and free the client."""
@@ -158,4 +171,4 @@ class Emitter:
             # Python then tells as a fault of the call it was in.
             cause = error.__cause__ or error
             told = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
-            self._failure = self._failure or f"the producer failed for good: {told}"
+            self._fail(cause, f"the producer failed for good: {told}")

@@ -25,8 +25,26 @@ class BrokerUnavailable(KinstreamError):
     """The brokers did not answer within the deadline."""
 
 
+class LoginRefused(KinstreamError):
+    """A broker does not let this client in, or the client does not trust the broker. Waiting does not help."""
+
+    exit_status = 3
+
+
+class AccessDenied(KinstreamError):
+    """The brokers do not allow this principal what it needs; names operation and resource."""
+
+    exit_status = 3
+
+
 class DeliveryError(KinstreamError):
     """A broker rejected an output or did not confirm it in time. The process must end without another send."""
+
+
+class DeliveryDenied(DeliveryError):
+    """A broker rejected an output because this principal may not write it."""
+
+    exit_status = 3
 
 
 class CheckpointError(KinstreamError):
@@ -41,6 +59,12 @@ class GenerationMismatch(KinstreamError):
 
 class LogGap(KinstreamError):
     """The log has lost records that the state still wants; names the command that accepts the loss."""
+
+    exit_status = 3
+
+
+class BatchTooLarge(KinstreamError):
+    """A compressed batch in the log unpacks to more than this process takes."""
 
     exit_status = 3
 

@@ -30,6 +30,11 @@ NAMES: Final = frozenset(
         "checkpoint.after-manifest",
         "checkpoint.during-restore",
         "checkpoint.during-prune",
+        "repartition.after-birth",
+        "repartition.after-record",
+        "repartition.after-topic",
+        "repartition.after-partition",
+        "repartition.after-commit",
     }
 )
 

@@ -7,16 +7,24 @@ Anything that goes wrong is a `CheckpointError` with the URL and the cause; only
 from __future__ import annotations
 
 import errno
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from streams.errors import CheckpointError
+from streams.secrets import hide
+from streams.secrets import without_secret as without_secret
 
 
 def nothing() -> None:
     """What runs between two files where no failpoint does."""
+
+
+#: Largest file that is read whole: ten times a manifest of a hundred thousand spaces.
+MAX_FILE_BYTES: Final = 256 * 2**20
+#: Largest state of a space whose size nobody has said: a full matrix of 30,000 dimensions.
+MAX_STATE_BYTES: Final = 8 * 2**30
 
 
 class Damaged(CheckpointError):
@@ -32,9 +40,22 @@ class Files(ABC):
     def __init__(self, url: str) -> None:
         self.url = without_secret(url)
 
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        """All bytes of a file.
+
+        Raises
+        ------
+        FileNotFoundError : there is none.
+        Damaged : it has more than `limit` bytes, of which no more are read.
+        """
+        found = self._start_of(name, limit + 1)
+        if len(found) > limit:
+            raise Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")
+        return found
+
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """All bytes of a file. Raises FileNotFoundError."""
+    def _start_of(self, name: str, size: int) -> bytes:
+        """The first bytes of a file, at most `size` of them. Raises FileNotFoundError."""
 
     @abstractmethod
     def digest(self, name: str, size: int) -> tuple[str, int]:
@@ -72,10 +93,6 @@ class Files(ABC):
             raise
         except failures as error:
             place = f"{self.url}/{name}".rstrip("/")
-            cause = str(error) or type(error).__name__
+            cause = hide(str(error)) or type(error).__name__
             kind = Damaged if isinstance(error, OSError) and error.errno == errno.EIO else CheckpointError
             raise kind(f"checkpoint store: cannot {action} {place}: {cause}") from error
-
-
-def without_secret(url: str) -> str:
-    return re.sub(r"://[^/@]*@", "://***@", url)

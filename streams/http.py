@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from types import TracebackType
@@ -32,6 +33,9 @@ MAX_CONNECTIONS: Final = 32
 #: Longest wait for a client to send or take something, and longest life of a connection.
 IDLE_SECONDS: Final = 5.0
 CONNECTION_SECONDS: Final = 30.0
+#: Bytes of a request line, and of all headers together.
+MAX_LINE_BYTES: Final = 4_096
+MAX_HEADER_BYTES: Final = 16_384
 _SWEEP_SECONDS: Final = 0.2
 _JSON: Final = "application/json; charset=utf-8"
 
@@ -225,9 +229,43 @@ class _Server(ThreadingHTTPServer):
         log.debug("connection of %s ended: %r", client_address, sys.exception())
 
 
+class _Limited:
+    """What a client sends, up to the limits. The base class would take 64 KiB for a line, and 100 lines."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = MAX_HEADER_BYTES
+        self._first = True
+
+    def readline(self, limit: int) -> bytes:
+        """A line; of a request line that is too long, one that the base class finds too long as well.
+
+        Raises
+        ------
+        LineTooLong : the headers are too long together, which the base class answers.
+        """
+        most = MAX_LINE_BYTES if self._first else self._left
+        line: bytes = self._stream.readline(most + 1)
+        if len(line) > most:
+            if self._first:
+                return line.ljust(limit, b" ")
+            raise LineTooLong("header")
+        if not self._first:
+            self._left -= len(line)
+        self._first = False
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
     protocol_version = "HTTP/1.0"
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = cast(Any, _Limited(self.rfile))
 
     def version_string(self) -> str:
         return "kinstream"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from streams.errors import BadRecord, LogGap, Reason
 from streams.identity import Identity, Position, Verdict, judge, read_identity
 from streams.log import Message, Output
 from streams.records import Record
-from streams.refusals import Refusals, Rows
+from streams.refusals import Refusals, Rows, moved_state, read_moved
 from streams.space import Core, HeirCore, Mark, SegmentedCore, Space, Status, core_state, restore_space
 from streams.state import State
 from streams.topics import partition_of
@@ -95,6 +96,8 @@ class Machine(ABC):
         self.next_offset = 0
         self._last: Message | tuple[int, int] | None = None
         self.refusals = Refusals()
+        #: Of records of other partitions, by their number, whose spaces have come here with a repartition.
+        self.moved_refusals: dict[int, Refusals] = {}
         self.counts: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
         self.changed: set[str] = set()
@@ -157,13 +160,16 @@ class Machine(ABC):
             raise BadRecord(Reason.SKIPPED, _SKIPPED)
 
     def _redrive(self, message: Message, redrive: Redrive, skipped: bool) -> None:
-        here = (redrive.topic, redrive.partition) == (message.topic, message.partition)
-        if not here or not self.refusals.holds(redrive.offset, redrive.rows):
+        refusals = None
+        if redrive.topic == message.topic:
+            here = redrive.partition == message.partition
+            refusals = self.refusals if here else self.moved_refusals.get(redrive.partition)
+        if refusals is None or not refusals.holds(redrive.offset, redrive.rows):
             self.counts["redrives_ignored"] += 1
             return
         # What it answers is settled, whatever comes of it: a new refusal stands under the redrive's own offset.
-        self.refusals.remove(redrive.offset, redrive.rows)
-        self.still_refused = self.refusals.rows_of(redrive.offset)
+        refusals.remove(redrive.offset, redrive.rows)
+        self.still_refused = refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
         if skipped:
             raise BadRecord(Reason.SKIPPED, _SKIPPED)
@@ -344,6 +350,7 @@ class Machine(ABC):
         state |= {f"count.{name}": number for name, number in sorted(self.counts.items()) if number}
         state |= {f"dead.{reason}": number for reason, number in sorted(self.dead.items())}
         state |= self.refusals.state()
+        state |= moved_state(self.moved_refusals)
         return state
 
     def space_states(self) -> dict[str, State]:
@@ -403,13 +410,68 @@ class Machine(ABC):
 
     def restore_partition(self, state: State) -> None:
         """The inverse of `partition_state`."""
+        self._take_counts(state)
+        self._take_refusals(state)
+
+    def _take_counts(self, state: State) -> None:
         self.counts = Counter(
             {n.removeprefix("count."): int(v) for n, v in state.items() if n.startswith("count.")}
         )
         self.dead = Counter(
             {n.removeprefix("dead."): int(v) for n, v in state.items() if n.startswith("dead.")}
         )
+
+    def _take_refusals(self, state: State) -> None:
         self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
+        self.moved_refusals = read_moved(state)
+
+    def go_on(
+        self,
+        last_record: tuple[int, int] | None,
+        state: State,
+        spaces: Mapping[str, State],
+        segment: Callable[[str, str], State],
+    ) -> None:
+        """Go on, fresh, from states that are all at hand, as from a checkpoint.
+
+        Parameters
+        ----------
+        segment : reads a segment of a space.
+        """
+        self._last = last_record
+        self.restore_partition(state)
+        self.read_segments_with(segment)
+        for name, found in spaces.items():
+            self._spaces[name] = self._revive(name, found)
+
+    def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
+        """Become, fresh, one partition of an input that has been given more of them.
+
+        Counts stay with their partition, so that sums over all partitions stay what they were. What was refused goes
+        where its record belongs now: there a redrive of it can be applied.
+
+        Parameters
+        ----------
+        parts : the last `partition_state` of every old partition.
+        homes : where the record that was refused at (partition, offset) belongs now. One that is not named stays with
+            who held it.
+        """
+        here = self.place.partition
+        if here in parts:
+            self._take_counts(parts[here])
+        come: list[tuple[int, int, Rows]] = []
+        for holder, state in parts.items():
+            own = Refusals()
+            own.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
+            for origin, refusals in {**read_moved(state), holder: own}.items():
+                come += [
+                    (origin, offset, rows)
+                    for offset, rows in refusals.parts()
+                    if homes.get((origin, offset), holder) == here
+                ]
+        for origin, offset, rows in sorted(come, key=itemgetter(0, 1)):
+            held = self.refusals if origin == here else self.moved_refusals.setdefault(origin, Refusals())
+            held.add(offset, rows)
 
     def inherit(
         self,
@@ -427,7 +489,7 @@ class Machine(ABC):
         segment : reads a segment of a space.
         """
         if state is not None:
-            self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
+            self._take_refusals(state)
         for name, old in spaces.items():
             found = restore_space(old)
             found.emitted, found.step = None, 0

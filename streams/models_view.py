@@ -6,16 +6,24 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from fsspec import open as open_url  # type: ignore[import-untyped, unused-ignore]
 
 from streams.checkpoint_view import Seen, agents, birth_of, checkpoints, folder_of
 from streams.codec import decode
 from streams.errors import BadRecord, CheckpointError, SettingsError
+from streams.files import MAX_STATE_BYTES
 from streams.log import Message
 from streams.records import ModelVersion
+from streams.secrets import hide
 from streams.settings import Settings
 
+#: Kinds of stores that a record may point to. Who writes the record must not choose which web server, which archive or
+#: which chain of both a reader asks.
+STORES: Final = frozenset(
+    {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci"}
+)
 Models = dict[tuple[str, str], ModelVersion]
 
 
@@ -131,26 +139,43 @@ def data_of(version: ModelVersion, settings: Settings) -> bytes:
     name = version.location.rsplit("/", 1)[-1]
     place = f"{own.url}/spaces/{name}"
     try:
-        data = own.files.read(f"spaces/{name}")
+        data = own.files.read(f"spaces/{name}", MAX_STATE_BYTES)
     except FileNotFoundError:
         place = version.location
-        data = _fetched(place)
+        data = _fetched(place, settings.checkpoints.url)
     if hashlib.sha256(data).hexdigest() != version.sha256:
         raise CheckpointError(f"{place}: its digest is not the one that was announced; the file is damaged")
     return data
 
 
-def _fetched(location: str) -> bytes:
+def _fetched(location: str, own: str) -> bytes:
+    kind = _kind(location)
+    if kind not in STORES and kind != _kind(own):
+        raise CheckpointError(
+            f"{location}: a model record names a place of kind {kind!r}, and only checkpoint stores are read: "
+            f"{', '.join(sorted(STORES))}, or what checkpoints.url names"
+        )
     try:
         with open_url(location, "rb") as file:
-            return bytes(file.read())
+            data = bytes(file.read(MAX_STATE_BYTES + 1))
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
             "is mounted elsewhere: --set checkpoints.url=URL"
         ) from error
     except Exception as error:  # each store brings its own errors
-        raise CheckpointError(f"{location}: {error}") from error
+        raise CheckpointError(f"{location}: {hide(str(error))}") from error
+    if len(data) > MAX_STATE_BYTES:
+        raise CheckpointError(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+    return data
+
+
+def _kind(url: str) -> str:
+    """The kind of store that a URL names; of a chain, all of it."""
+    before, separator, _ = url.partition("://")
+    if "::" in url:
+        return url.rpartition("::")[0] + "::"
+    return before if separator else "file"
 
 
 def computed_with(version: ModelVersion, settings: Settings) -> dict[str, str]:

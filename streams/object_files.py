@@ -25,13 +25,13 @@ class ObjectFiles(Files):
         self._system = system
         self._folder = folder
 
-    def read(self, name: str) -> bytes:
+    def _start_of(self, name: str, size: int) -> bytes:
         with self._reported("read", name, Exception):
-            return bytes(self._system.cat_file(self._path(name)))
+            return bytes(self._system.cat_file(self._path(name), start=0, end=size))
 
     def digest(self, name: str, size: int) -> tuple[str, int]:
         if size <= _STREAM_ABOVE:
-            data = self.read(name)
+            data = self.read(name, _STREAM_ABOVE)
             return hashlib.sha256(data).hexdigest(), len(data)
         with self._reported("read", name, Exception), self._system.open(self._path(name), "rb") as file:
             digest, found = hashlib.sha256(), 0

@@ -66,6 +66,8 @@ class Owned:
         self.closing = False
         self.task: asyncio.Task[None] | None = None
         self.received = -1
+        #: The log's own time of the record last received, in seconds since the epoch; None before the first.
+        self.received_at: float | None = None
         self.read_bytes = self.bytes_shown = 0
         self.busy_shown = 0.0
         #: Monotonic time at which a checkpoint was last known to hold all that was applied.
@@ -86,6 +88,7 @@ class Owned:
         """Hand over a message; waits while the queue is full."""
         await self.queue.put(message)
         self.received = message.offset
+        self.received_at = message.timestamp_ms / 1000
         self.read_bytes += len(message.value or b"")
 
     def drain(self) -> None:

@@ -10,6 +10,7 @@ from streams.clients import confluent
 from streams.cluster import Cluster
 from streams.errors import BrokerUnavailable
 from streams.log import Message
+from streams.login import denied
 from streams.settings import KafkaSettings
 
 #: Longest wait for the next record while the end of the range is not reached.
@@ -33,6 +34,7 @@ def read_range(
     Raises
     ------
     BrokerUnavailable : nothing came for `patience` seconds before the end was reached.
+    AccessDenied : this principal may not read the topic.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -58,11 +60,16 @@ def read_range(
             if not records and time.monotonic() - last_progress > patience:
                 raise BrokerUnavailable(f"{topic}: nothing came for {patience:.0f} s")
             for record in cast(list[Any], records):
-                last_progress = time.monotonic()
-                p = int(record.partition())
+                p = -1 if record.partition() is None else int(record.partition())
                 error = record.error()
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # librdkafka looks for the coordinator of a group that is never joined.
+                    continue
+                if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise denied(kafka, "READ", f"topic {topic}")
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise BrokerUnavailable(f"{topic} partition {p}: {error.str()}")
+                last_progress = time.monotonic()
                 if p not in left:
                     continue
                 if error is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,14 @@ class Refusals:
         if rows is None:
             return self._run_of(offset) is not None
         return set(rows) <= set(self._rows.get(offset, ()))
+
+    def parts(self) -> Iterator[tuple[int, Rows]]:
+        """Every refused record or set of rows, in rising order of offsets."""
+        whole: Iterator[tuple[int, Rows]] = (
+            (offset, WHOLE) for first, last in self._runs for offset in range(first, last + 1)
+        )
+        some: list[tuple[int, Rows]] = sorted(self._rows.items())
+        yield from merge(whole, some, key=itemgetter(0))
 
     def rows_of(self, offset: int) -> tuple[int, ...]:
         """The rows of a record that are refused by number."""
@@ -77,6 +87,33 @@ class Refusals:
         self._rows = {}
         for offset, row in rows:
             self._rows[int(offset)] = (*self._rows.get(int(offset), ()), int(row))
+
+
+def moved_state(moved: Mapping[int, Refusals]) -> dict[str, NDArray[np.int64]]:
+    """Refusals of records of other partitions, by their number; nothing where there are none."""
+    runs, rows = [], []
+    for origin, refusals in sorted(moved.items()):
+        own = refusals.state()
+        runs += [(origin, *run) for run in own["refused_runs"].tolist()]
+        rows += [(origin, *row) for row in own["refused_rows"].tolist()]
+    if not runs and not rows:
+        return {}
+    return {
+        "moved_runs": np.array(runs, dtype=np.int64).reshape(-1, 3),
+        "moved_rows": np.array(rows, dtype=np.int64).reshape(-1, 3),
+    }
+
+
+def read_moved(state: Mapping[str, object]) -> dict[int, Refusals]:
+    """The inverse of `moved_state`, among whatever else a state holds."""
+    if "moved_runs" not in state:
+        return {}
+    runs, rows = np.asarray(state["moved_runs"]), np.asarray(state["moved_rows"])
+    moved: dict[int, Refusals] = {}
+    for origin in sorted({int(n) for n in (*runs[:, 0], *rows[:, 0])}):
+        moved[origin] = Refusals()
+        moved[origin].restore(runs[runs[:, 0] == origin, 1:], rows[rows[:, 0] == origin, 1:])
+    return moved
 
 
 def rows_text(rows: Rows) -> str:

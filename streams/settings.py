@@ -2,11 +2,15 @@
 
 Brokers are named once, in the words of Kafka's own environment variables (`KAFKA_BOOTSTRAP_SERVERS`,
 `KAFKA_SECURITY_PROTOCOL`, `KAFKA_SASL_MECHANISM`, ...), and handed to both client libraries by `streams.clients`.
+
+A secret comes from the environment, from a file that a setting names (as container platforms mount them), or from the
+settings file; never from the command line, which every user of the machine can read.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -23,9 +27,14 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings import SettingsError as SettingsSourceError
 
 from streams.errors import SettingsError
+from streams.secrets import remember, remember_url, without_secret
 from streams.topics import PARTITIONS, REPLICATION
 
 DEFAULT_FILE: Final = "kinstream.toml"
+#: Largest settings file, and largest file that holds a password.
+MAX_FILE_BYTES: Final = 1_000_000
+MAX_SECRET_BYTES: Final = 4_096
+SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password"})
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
@@ -66,7 +75,7 @@ class SpaceSettings(_Section):
 class CheckpointSettings(_Section):
     """Where checkpoints lie (a path or an fsspec URL), how often they are written, how many are kept."""
 
-    url: str = "checkpoints"
+    url: str = Field(default="checkpoints", repr=False)
     interval_seconds: float = Field(default=10.0, gt=0)
     keep: int = Field(default=3, ge=2)
 
@@ -101,7 +110,11 @@ class TopicSettings(_Section):
 
 
 class KafkaSettings(BaseSettings):
-    """How to reach the brokers. The environment variables are Kafka's own; secrets are never printed."""
+    """How to reach the brokers. The environment variables are Kafka's own; secrets are never printed.
+
+    `sasl_password_file` and `ssl_key_password_file` name files that hold the secret, which is read when the settings
+    are.
+    """
 
     model_config = SettingsConfigDict(env_prefix="KAFKA_", extra="forbid", frozen=True)
     bootstrap_servers: str = ""
@@ -109,10 +122,12 @@ class KafkaSettings(BaseSettings):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     sasl_username: str = ""
     sasl_password: SecretStr = SecretStr("")
+    sasl_password_file: str = ""
     ssl_ca_file: str = ""
     ssl_certificate_file: str = ""
     ssl_key_file: str = ""
     ssl_key_password: SecretStr = SecretStr("")
+    ssl_key_password_file: str = ""
 
     @classmethod
     def settings_customise_sources(
@@ -123,7 +138,21 @@ class KafkaSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return env_settings, init_settings
+        return init_settings, env_settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        found = dict(values)
+        for name in ("sasl_password", "ssl_key_password"):
+            file = found.get(f"{name}_file")
+            if isinstance(file, str) and file:
+                if found.get(name):
+                    raise ValueError(f"set one of {name} and {name}_file, not both")
+                found[name] = SecretStr(_secret_in(file))
+        return found
 
     @field_validator("security_protocol", "sasl_mechanism", mode="before")
     @classmethod
@@ -134,6 +163,9 @@ class KafkaSettings(BaseSettings):
     def _complete(self) -> KafkaSettings:
         if self.security_protocol.startswith("SASL") and not self.sasl_username:
             raise ValueError(f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD")
+        if self.ssl_key_file and not self.ssl_certificate_file:
+            raise ValueError("KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
+        remember(self.sasl_password.get_secret_value(), self.ssl_key_password.get_secret_value())
         return self
 
 
@@ -190,27 +222,87 @@ def load(path: str | Path | None = None, overrides: dict[str, Any] | None = None
 
     Raises
     ------
-    SettingsError : the file is missing or not TOML, or a value is unknown or out of range; names each of them.
+    SettingsError : the file is missing or not TOML, a value is unknown or out of range, each of them named; or a
+        secret stands on the command line.
     """
     data: dict[str, Any] = {}
+    overrides = overrides or {}
+    _refuse_secrets(overrides)
     source = Path(path) if path is not None else Path(DEFAULT_FILE)
     if path is not None or source.exists():
         try:
-            data = tomllib.loads(source.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SettingsError(f"{source}: {error}") from error
-    environment = EnvSettingsSource(Settings)
+            data = tomllib.loads(_start_of(source, MAX_FILE_BYTES).decode())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise SettingsError(f"{source}: {error}") from None
     try:
-        data = _merged(data, environment())
-        for name, value in (overrides or {}).items():
+        data = _merged(data, EnvSettingsSource(Settings)())
+        for name, value in overrides.items():
             _put(data, name, value)
-        kafka = KafkaSettings(**data.pop("kafka", {}))
-        forced = {n.removeprefix("kafka."): v for n, v in (overrides or {}).items() if n.startswith("kafka.")}
-        return Settings(kafka=kafka.model_copy(update=forced), **data)
+        kafka = data.pop("kafka", {})
+        forced = {name.removeprefix("kafka.") for name in overrides if name.startswith("kafka.")}
+        environment = EnvSettingsSource(KafkaSettings)().keys() - forced
+        below = {name: value for name, value in kafka.items() if name not in environment}
+        settings = Settings(kafka=KafkaSettings(**below), **data)
+        remember_url(settings.checkpoints.url)
+        return settings
     except ValidationError as error:
         raise SettingsError(f"{source}: {describe(error)}") from None
     except (SettingsSourceError, TypeError, AttributeError) as error:
         raise SettingsError(f"{source}: {error}") from error
+
+
+def _start_of(path: Path, limit: int) -> bytes:
+    """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger."""
+    with path.open("rb") as stream:
+        found = stream.read(limit + 1)
+    if len(found) > limit:
+        raise SettingsError(f"{path}: larger than {limit} bytes")
+    return found
+
+
+def _secret_in(file: str) -> str:
+    """What a file holds, without the line end that editors add.
+
+    Raises
+    ------
+    ValueError : it cannot be read, is empty, too large or no text; without what it holds.
+    """
+    try:
+        text = _start_of(Path(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: not text in UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+    if not text:
+        raise ValueError(f"{file}: is empty")
+    return text
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values, whatever is nested."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _refuse_secrets(overrides: dict[str, Any]) -> None:
+    for name, value in _leaves(overrides):
+        if name in SECRETS:
+            variable = name.upper().replace(".", "_")
+            raise SettingsError(
+                f"--set {name}: everybody on this machine can read a command line; set {variable} in the "
+                f"environment, or {variable}_FILE to the path of a file that holds it"
+            )
+        if isinstance(value, str) and without_secret(value) != value:
+            variable = f"KINSTREAM_{name.upper().replace('.', '__')}"
+            raise SettingsError(
+                f"--set {name}: holds credentials, and everybody on this machine can read a command line; set "
+                f"{variable} in the environment, or use the store's own variables or files for them"
+            )
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

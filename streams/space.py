@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from streams.identity import Position
 from streams.records import Declaration
 from streams.state import State
 
 _CORE = "core."
+#: Of a mark that was found on another partition: before every offset of this one.
+NOT_HERE: Final = -1
 
 
 class Core(Protocol):
@@ -135,6 +137,13 @@ class Space:
         if self.core is not None:
             state |= {_CORE + name: value for name, value in self.core.state().items()}
         return state
+
+
+def on_another_partition(state: State) -> State:
+    """The state of a space whose partition has changed: where its marks were found is no place of the new one."""
+    marks: dict[str, str] = json.loads(str(state["marks"]))
+    found = {emitter: Mark.parse(text)._replace(at=NOT_HERE).text() for emitter, text in marks.items()}
+    return {**state, "marks": json.dumps(found, sort_keys=True)}
 
 
 def core_state(state: State) -> State | None:

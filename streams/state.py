@@ -81,7 +81,7 @@ def from_bytes(data: bytes) -> State:
         state: State = {name: _value(*pair) for name, pair in described["scalars"].items()}
         for name, tensor in tensors.items():
             state[name] = tensor.tobytes().decode("utf-8", "surrogatepass") if name in texts else tensor
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"state: not a whole safetensors state of Kinstream: {error!r}") from error
     if found > FORMAT:
         raise CheckpointError(f"state: format {found} is newer than {FORMAT}; read it with a newer Kinstream")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.cluster import ANSWER_SECONDS, Cluster
+from streams.cluster import Cluster
 from streams.settings import Settings
 from streams.topics import CATALOGUE
 
@@ -14,8 +14,6 @@ _AT_LEAST: Final = "retention.ms"
 
 def differences(cluster: Cluster, settings: Settings) -> list[str]:
     """One sentence for each difference, in the catalogue's order."""
-    from confluent_kafka.admin._config import ConfigResource
-
     names = [topic.name(settings.topics.prefix) for topic in CATALOGUE]
     view = cluster.view(names)
     lines = []
@@ -23,9 +21,7 @@ def differences(cluster: Cluster, settings: Settings) -> list[str]:
         if name not in view.topics:
             lines.append(f"{name}: missing; kinstream topics create")
             continue
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        answer = cluster.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
-        actual = {key: entry.value for key, entry in answer.result(timeout=ANSWER_SECONDS * 2).items()}
+        actual = cluster.config_of(name)
         for key, wanted in topic.config(min(settings.topics.replication, view.brokers)).items():
             value = actual.get(key)
             longer = key == _AT_LEAST and value is not None and (value == "-1" or int(value) >= int(wanted))

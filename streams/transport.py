@@ -12,9 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+
+from streams import decompress
+from streams.errors import BatchTooLarge
+
+decompress.install()
 
 #: Gives back, for newly assigned partitions, the offset at which to read on.
 Restore = Callable[[set[TP]], Awaitable[Mapping[TP, int]]]
@@ -46,7 +51,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
         self.polled_at = time.monotonic()
-        fetched = await super()._fetch_records(*args, **kwargs)
+        try:
+            fetched = await super()._fetch_records(*args, **kwargs)
+        except (BatchTooLarge, GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+            # faust would tell it three times over, each with a traceback, before anybody is asked.
+            app: Any = self.app
+            app.kinstream_fail(error)
+            raise
         # Tagged here, in one step with the fetch: what faust throws away later still counts as returned.
         return {tp: self._tag(tp, records) for tp, records in fetched.items()}
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streams.cluster import Cluster
-from streams.errors import BrokerUnavailable
+from streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
 
 #: Between two looks at how the group has shared out the partitions.
 GROUP_LOOK_SECONDS: Final = 5.0
+#: Between two looks at how long the topic keeps its records, and after one that was not answered.
+RETENTION_LOOK_SECONDS: Final = 600.0
+RETENTION_AGAIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Watchdog:
         self._on_stall = on_stall
         self._group = group
         self._nobodys: frozenset[int] = frozenset()
+        #: Looks in a row at which the brokers refused to answer.
+        self._refusals = 0
         self._group_look_at = clock() + GROUP_LOOK_SECONDS
         self._clock = clock
         self._stop = threading.Event()
@@ -78,6 +83,11 @@ class Watchdog:
         #: Last stable offset of each partition, when the brokers last said it.
         self.ends: dict[tuple[str, int], int] = {}
         self.starts: dict[tuple[str, int], int] = {}
+        #: How long the group's topic keeps a record, in seconds; None: for ever, or not known.
+        self.retention: float | None = None
+        self._retention_look_at = clock()
+        #: By `clock`, when the brokers stopped to answer; None while they do.
+        self.silent_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -93,14 +103,29 @@ class Watchdog:
             now = self._clock()
             # A process that was stopped and continued has moved nothing, and is not to blame.
             suspended, before = now - before > period + self._stall_seconds / 2, now
-            verdict = None if suspended else self.look()
+            verdict = None if suspended else self._verdict()
             before = self._clock()
             if verdict is not None and not self._stop.is_set():
                 self._on_stall(verdict)
                 return
 
+    def _verdict(self) -> str | None:
+        """One round, in which the brokers may refuse to answer: twice in a row, and a start would say why."""
+        try:
+            found = self.look()
+        except (LoginRefused, AccessDenied) as error:
+            self._refusals += 1
+            return str(error) if self._refusals > 1 else None
+        self._refusals = 0
+        return found
+
     def look(self) -> str | None:
-        """One round: a sentence if something stands still that should not."""
+        """One round: a sentence if something stands still that should not.
+
+        Raises
+        ------
+        LoginRefused, AccessDenied : the brokers do not let this client ask.
+        """
         now = self._clock()
         silent = now - self._watched.loop_seen_at()
         if silent > self._stall_seconds:
@@ -108,6 +133,8 @@ class Watchdog:
         began = self._watched.rebalancing_since()
         if began is not None and now - began > self._rebalance_seconds:
             return f"a rebalance has lasted {now - began:.0f} s"
+        if began is None and now >= self._retention_look_at:
+            self._look_at_retention(now)
         if began is None and now >= self._group_look_at:
             self._group_look_at = now + GROUP_LOOK_SECONDS
             left = self._left_to_nobody()
@@ -131,14 +158,32 @@ class Watchdog:
                 return f"{place[0]} partition {place[1]} has not moved for {still:.0f} s: {what}"
         return None
 
+    def _look_at_retention(self, now: float) -> None:
+        if self._group is None:
+            return
+        self._retention_look_at = now + RETENTION_LOOK_SECONDS
+        try:
+            self.retention = self._cluster.retention_seconds(self._group[1])
+        except (AccessDenied, BrokerUnavailable):
+            # That this client is not allowed to ask says nothing about the brokers.
+            self._retention_look_at = now + RETENTION_AGAIN_SECONDS
+
+    def _answered(self, answered: bool) -> None:
+        if answered:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = self._clock()
+
     def _left_to_nobody(self) -> str | None:
         if self._group is None:
             return None
         group, topic, partitions = self._group
         try:
             found = self._cluster.nobodys(group, topic, partitions)
+            self._answered(True)
         except BrokerUnavailable:
             found = frozenset()
+            self._answered(False)
         # Twice in a row: a settled group may be about to take in a member.
         still, self._nobodys = found & self._nobodys, found
         if not still:
@@ -148,6 +193,8 @@ class Watchdog:
     def _ask(self, place: tuple[str, int]) -> None:
         try:
             self.starts[place], self.ends[place] = self._cluster.bounds(*place)
+            self._answered(True)
         except BrokerUnavailable:
+            self._answered(False)
             # Without an answer there is no verdict: an outage must not end the workers that would survive it.
             self._moved[place] = (Progress(-1, -1), self._clock())

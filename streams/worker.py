@@ -18,15 +18,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from streams.agent import AgentSpec
+from streams.client_errors import explained
 from streams.clients import confluent_producer, faust_broker
 from streams.cluster import Cluster
 from streams.emitter import Emitter
 from streams.errors import (
+    AccessDenied,
+    BatchTooLarge,
     CheckpointError,
+    DeliveryDenied,
     DeliveryError,
     GenerationMismatch,
     KinstreamError,
     LogGap,
+    LoginRefused,
     PartitionParked,
     SettingsError,
 )
@@ -40,6 +45,16 @@ from streams.worker_view import WorkerView
 
 #: How long a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
+#: What a fresh process would meet as well: somebody has to change something.
+_FOR_PEOPLE: Final = (
+    AccessDenied,
+    BatchTooLarge,
+    DeliveryDenied,
+    GenerationMismatch,
+    LogGap,
+    LoginRefused,
+    SettingsError,
+)
 
 log = logging.getLogger("kinstream.worker")
 
@@ -111,6 +126,7 @@ class Worker:
         # faust makes folders for tables at its start; there are none.
         app._create_directories = lambda: None
         app.kinstream_restore = self.restore
+        app.kinstream_fail = self._fail_in_client
         app.on_partitions_revoked.connect(self._on_revoked, weak=False)
         app.on_rebalance_complete.connect(self._on_rebalance_complete, weak=False)
         topic = app.topic(
@@ -269,7 +285,14 @@ class Worker:
             self._failure = error
             log.critical("%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
             sys.stderr.flush()
-            os._exit(REFUSED if isinstance(error, (GenerationMismatch, LogGap, SettingsError)) else RESTART)
+            os._exit(REFUSED if isinstance(error, _FOR_PEOPLE) else RESTART)
+
+    def _fail_in_client(self, error: BaseException) -> None:
+        self.fail(explained(self.settings.kafka, error) or error)
+
+    async def _fail_explained(self, error: BaseException) -> None:
+        """End the process; where login or permission is behind the error, say what is missing."""
+        self.fail(await self.run_in_thread(explained, self.settings.kafka, error) or error)
 
     def _on_stall(self, verdict: str) -> None:
         log.critical("Stalled: %s; ending the process", verdict)
@@ -339,11 +362,14 @@ class Worker:
         )
         self.app.loop = loop
         self.app.finalize()
-        await self.app.start()
+        try:
+            await self.app.start()
+        except Exception as error:
+            await self._fail_explained(error)
         while not self._stop.is_set():
             self._loop_seen_at = time.monotonic()
             if self.app.crashed:
-                self.fail(self.app.crash_reason or RuntimeError("the faust app crashed"))
+                await self._fail_explained(self.app.crash_reason or RuntimeError("the faust app crashed"))
             try:
                 self.emitter.check()
             except DeliveryError as error:

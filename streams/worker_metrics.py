@@ -59,7 +59,8 @@ class PartitionGauges:
     checkpoint_offset, checkpoint_bytes : of the newest checkpoint.
     covered_at : by `WorkerGauges.clock`, when a checkpoint was last known to hold all that was applied:
         written, or found to be up to date. An idle partition whose worker looks is therefore never old.
-    headroom_seconds : until the log's start overtakes the position, at the present rates.
+    retention_seconds : how long the topic keeps a record; None where it does so for ever, or where that is not known.
+    headroom_seconds : until records that were not read yet may be deleted.
     parked : waits for `kinstream skip`.
     counts, dead_letters, read_bytes, kernel_busy_seconds : counters of this process.
     """
@@ -70,6 +71,7 @@ class PartitionGauges:
     checkpoint_offset: int | None = None
     checkpoint_bytes: int | None = None
     covered_at: float | None = None
+    retention_seconds: float | None = None
     headroom_seconds: float | None = None
     parked: bool = False
     counts: Counter[str] = field(default_factory=Counter)
@@ -117,12 +119,26 @@ class WorkerGauges:
     ----------
     agent : role and name, such as "learner:opml".
     restarts : how often the supervisor has started this worker again.
+    checkpoint_age_limit_seconds : above this age of a checkpoint the worker is not ready; None is not shown.
     clock : seconds, the same as `PartitionGauges.covered_at` is told in.
+
+    Attributes
+    ----------
+    silent_since : by `clock`, when the brokers stopped to answer; None while they do.
     """
 
-    def __init__(self, agent: str, *, restarts: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        agent: str,
+        *,
+        restarts: int = 0,
+        checkpoint_age_limit_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.agent = agent
         self.restarts = restarts
+        self.checkpoint_age_limit_seconds = checkpoint_age_limit_seconds
+        self.silent_since: float | None = None
         self.clock = clock
         self._lock = threading.Lock()
         self._owned: dict[tuple[str, int], PartitionGauges] = {}
@@ -190,9 +206,28 @@ class WorkerCollector(Collector):
         for worker in self._workers:
             restarts.add_metric([worker.agent], worker.restarts)
         yield restarts
+        yield from self._limits()
         yield InfoMetricFamily(
             "kinstream_build", "Versions that this process computes with.", value=self._build
         )
+
+    def _limits(self) -> Iterator[Metric]:
+        silence = GaugeMetricFamily(
+            "kinstream_broker_silence_seconds",
+            "Time since the brokers stopped to answer this worker; 0 while they do.",
+            labels=["agent"],
+        )
+        limit = GaugeMetricFamily(
+            "kinstream_checkpoint_age_limit_seconds",
+            "Above this age of a checkpoint the worker is not ready.",
+            labels=["agent"],
+        )
+        for worker in self._workers:
+            since = worker.silent_since
+            silence.add_metric([worker.agent], 0.0 if since is None else max(0.0, worker.clock() - since))
+            if worker.checkpoint_age_limit_seconds is not None:
+                limit.add_metric([worker.agent], worker.checkpoint_age_limit_seconds)
+        yield from (silence, limit)
 
 
 _Rows = list[tuple[list[str], PartitionGauges, float]]
@@ -211,6 +246,16 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
             lambda g, now: g.position,
         ),
         (
+            "log_start_offset",
+            "First offset that the log still has.",
+            lambda g, now: g.log_start,
+        ),
+        (
+            "log_end_offset",
+            "Last stable offset: the one that the next record gets.",
+            lambda g, now: g.log_end,
+        ),
+        (
             "checkpoint_age_seconds",
             "Time since a checkpoint was known to hold all that was applied; at first, since assignment.",
             lambda g, now: None if g.covered_at is None else max(0.0, now - g.covered_at),
@@ -226,8 +271,14 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
             lambda g, now: g.checkpoint_bytes,
         ),
         (
+            "retention_seconds",
+            "How long the topic keeps a record. Absent where it does so for ever.",
+            lambda g, now: g.retention_seconds,
+        ),
+        (
             "retention_headroom_seconds",
-            "Time until the log's start overtakes this worker, at present rates. Absent while not in sight.",
+            "Time until records that this worker has not read may be deleted, if it stood still. Absent while "
+            "none is in sight.",
             lambda g, now: g.headroom_seconds,
         ),
         (

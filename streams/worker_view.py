@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -17,26 +18,69 @@ from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 if TYPE_CHECKING:
     from streams.worker import Worker
 
-#: Rates for the retention headroom are measured over so long.
-RATE_SECONDS: Final = 300.0
+#: Rates for the retention headroom are measured over so long, by looks that are so far apart. The log's start moves by
+#: whole segments: over a shorter time one step of it would look like a gallop.
+RATE_SECONDS: Final = 3600.0
+LOOK_SECONDS: Final = 10.0
 
 
 class Headroom:
-    """When the log's start would overtake a position, if both go on as they did lately."""
+    """How long it takes until records that a worker has not read yet may be deleted.
+
+    It is the shorter of two times. By age: the oldest of them is no older than the last record read, nor than the
+    moment at which nothing was left to read; so much of the retention is left if the worker stood still. By rate:
+    when the log's start overtakes the position, if both go on as in the last hour, whatever moves the start.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int, int]] = deque()
+        self._caught_up_at = -math.inf
 
-    def seconds(self, now: float, log_start: int, position: int) -> float | None:
-        """None while the start does not gain on the position."""
-        self._seen.append((now, log_start, position))
+    def seconds(
+        self,
+        now: float,
+        start: int,
+        position: int,
+        end: int,
+        *,
+        retention: float | None = None,
+        read_at: float | None = None,
+    ) -> float | None:
+        """None while nothing is in sight: no retention is known, and the start does not gain on the position.
+
+        Parameters
+        ----------
+        now, read_at : seconds since the epoch; `read_at` is the log's time of the last record read, None before it.
+        start, position, end : first offset of the log, the one to be read next, and the last stable one.
+        retention : seconds for which the topic keeps a record.
+        """
+        if position >= end:
+            self._caught_up_at = now
+            self._seen.clear()
+            return retention
+        left = [
+            some
+            for some in (self._by_age(now, retention, read_at), self._by_rate(now, start, position))
+            if some is not None
+        ]
+        return max(0.0, min(left)) if left else None
+
+    def _by_age(self, now: float, retention: float | None, read_at: float | None) -> float | None:
+        youngest = max(self._caught_up_at, -math.inf if read_at is None else read_at)
+        if retention is None or youngest == -math.inf:
+            return None
+        return min(retention, retention - (now - youngest))
+
+    def _by_rate(self, now: float, start: int, position: int) -> float | None:
+        if not self._seen or now - self._seen[-1][0] >= LOOK_SECONDS:
+            self._seen.append((now, start, position))
         while self._seen[0][0] < now - RATE_SECONDS:
             self._seen.popleft()
-        then, start, place = self._seen[0]
-        gained = (log_start - start) - (position - place)
+        then, first_start, first_position = self._seen[0]
+        gained = (start - first_start) - (position - first_position)
         if gained <= 0 or now <= then:
             return None
-        return max(0.0, (position - log_start) * (now - then) / gained)
+        return (position - start) * (now - then) / gained
 
 
 class WorkerView:
@@ -44,9 +88,14 @@ class WorkerView:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self.gauges = WorkerGauges(worker.spec.application, restarts=int(os.environ.get(RESTARTS, "0")))
-        self._headroom: dict[Place, Headroom] = {}
         settings = worker.settings
+        age_limit = settings.checkpoints.interval_seconds * 6 + 30
+        self.gauges = WorkerGauges(
+            worker.spec.application,
+            restarts=int(os.environ.get(RESTARTS, "0")),
+            checkpoint_age_limit_seconds=age_limit,
+        )
+        self._headroom: dict[Place, Headroom] = {}
         health = worker_health(
             loop_age=lambda: time.monotonic() - worker.loop_seen_at(),
             assigned=lambda: worker.assigned,
@@ -55,7 +104,7 @@ class WorkerView:
             checkpoint_age=lambda: self._oldest(worker.owned),
             loop_limit_seconds=settings.worker.stall_seconds,
             poll_limit_seconds=max(10.0, settings.worker.session_timeout_seconds * 2),
-            checkpoint_limit_seconds=settings.checkpoints.interval_seconds * 6 + 30,
+            checkpoint_limit_seconds=age_limit,
         )
         collector = WorkerCollector(self.gauges, build=versions())
         self._server = HttpServer(
@@ -85,6 +134,7 @@ class WorkerView:
     def refresh(self) -> None:
         """Bring every owned partition up to date."""
         worker = self._worker
+        self.gauges.silent_since = worker.watchdog.silent_since
         for place, offset in worker.parked.items():
             if place not in self.gauges.snapshot():
                 self.gauges.assign(*place)
@@ -98,13 +148,17 @@ class WorkerView:
         runner, now = owned.runner, time.monotonic()
         machine = runner.machine
         owned.covered_at = max(owned.covered_at, runner.checkpointed_at) if runner.dirty else now
+        position = self._worker.position(place, owned)
+        retention = self._worker.watchdog.retention
         headroom = None
-        if start is not None:
+        if start is not None and end is not None:
             tracker = self._headroom.setdefault(place, Headroom())
-            headroom = tracker.seconds(now, start, machine.next_offset)
+            headroom = tracker.seconds(
+                time.time(), start, position, end, retention=retention, read_at=owned.received_at
+            )
         with self.gauges.edit(*place) as g:
-            g.position = self._worker.position(place, owned)
-            g.log_start, g.log_end = start, end
+            g.position = position
+            g.log_start, g.log_end, g.retention_seconds = start, end, retention
             g.headroom_seconds = headroom
             g.covered_at = owned.covered_at
             g.kernel_busy_seconds += runner.busy_seconds - owned.busy_shown

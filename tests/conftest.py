@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.kafka import certificates
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.jars import missing
 from tests.kafka.proxy import FreezingProxy
+from tests.kafka.secured import SecuredBroker
 from tests.leftovers import Session
 
 #: In CI nothing is left out: what a test needs must be there.
 CI = os.environ.get("CI") == "true"
-BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka"}
+BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka", "secured_kafka"}
 _left_out: list[str] = []
 
 # The first example of a test may compile a kernel, and two cores may be busy.
@@ -31,11 +33,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("kafka")
 
 
+def _why_not(wanted: list[pytest.Item]) -> str | None:
+    """Why the tests on a real Kafka cannot run here, or None."""
+    if not wanted:
+        return None
+    secured = any("secured_kafka" in getattr(item, "fixturenames", ()) for item in wanted)
+    return missing() or (certificates.missing() if secured else None)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Last, so that what `-m` has left out is not counted.
     wanted = [item for item in items if item.get_closest_marker("kafka")]
-    reason = missing() if wanted else None
+    reason = _why_not(wanted)
     if reason is None:
         return
     if CI:
@@ -48,7 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if _left_out:
         terminalreporter.section("left out")
-        terminalreporter.write_line(f"{len(_left_out)} tests on a real Kafka were left out: {missing()}")
+        terminalreporter.write_line(
+            f"{len(_left_out)} tests on a real Kafka were left out: {missing() or certificates.missing()}"
+        )
         for name in _left_out:
             terminalreporter.write_line(f"  {name}")
 
@@ -57,6 +69,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One broker for the whole session; use topic prefixes of your own, and do not kill it."""
     with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """One broker with logins, TLS and ACLs for the whole session; use topic prefixes and users of your own."""
+    with SecuredBroker(tmp_path_factory.mktemp("secured-kafka")) as broker:
         yield broker
 
 

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Final
 
 #: Folders of tests that wait, and as much of the others as evens the halves out.
-WAITING: Final = ("tests/cli", "tests/crash", "tests/faults", "tests/kafka", "tests/replay", "tests/streams")
+WAITING: Final = (
+    "tests/cli",
+    "tests/crash",
+    "tests/faults",
+    "tests/kafka",
+    "tests/replay",
+    "tests/security",
+    "tests/streams",
+)
 
 
 def commands() -> dict[str, list[str]]:

@@ -28,6 +28,7 @@ from replay.papers.data_folder import DataFolder, Missing
 from replay.papers.feeds import DrawnPairs
 from replay.papers.opml_table_2 import DRAWN, TUNING, lego
 from replay.papers.protocol import Protocol
+from replay.papers.published import Printed
 from replay.papers.tables import LEGO_SPEED_OVER_POLA
 
 SPLITS: Final = 10
@@ -89,5 +90,6 @@ PROTOCOL: Final = Protocol(
     sets=_sets,
     plan=_plan,
     cut=f"{QUICK_SPLITS} halves instead of {SPLITS}",
+    printed=(Printed("LEGO paper, section 5", "error", {}),),
     extra=_said,
 )

@@ -104,6 +104,9 @@ def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
         def view(self, topics: list[str]) -> Any:
             return SimpleNamespace(topics={t: SimpleNamespace(partitions=log.partitions) for t in topics})
 
+        def operations(self, topics: list[str], groups: list[str]) -> dict[str, None]:
+            return dict.fromkeys([f"topic {name}" for name in topics] + [f"group {name}" for name in groups])
+
         def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
             later = [m.offset for m in log.read(topic, partition, 0) if m.timestamp_ms >= time_ms]
             return min(later) if later else None

@@ -49,8 +49,23 @@ def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: P
         output, _unused = process.communicate(timeout=180)
         assert process.returncode == 0, output + logs(tmp_path)
         assert of_folder(tmp_path) == []
-        for word in ("euclidean", "opml", "copml", "5-NN error", "Checkpoints:", "models export"):
+        for word in ("euclidean", "portfolio", "opml", "copml", "5-NN error", "Checkpoints:"):
             assert word in output
+        assert "models export digits --learner portfolio --checkpoints" in output
+
+
+def test_it_needs_no_torch() -> None:
+    """Extras are not installed by `make run`."""
+    script = (
+        "import sys, tomllib; from cli.demos import digits; from learners.warm_up import warm_up\n"
+        "sys.modules['torch'] = None\n"
+        "for own in tomllib.loads(digits().settings)['learners'].values():\n"
+        "    warm_up(own.pop('kind'), {name: value for name, value in own.items() if name != 'from'})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.timeout(200)

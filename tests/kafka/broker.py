@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -24,17 +24,19 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 20.0
 
-# A killed broker is let in again only when its old session has run out: 9 s, were it not set here.
-# The cleaner's and the retention's clocks are fast, so that tests can wait for what they do.
-_PROPERTIES: Final = """\
-process.roles=broker,controller
-node.id=1
+_NETWORK: Final = """\
 controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{more_listeners}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more_advertised}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT
+"""
+# A killed broker is let in again only when its old session has run out: 9 s, were it not set here.
+# The cleaner's and the retention's clocks are fast, so that tests can wait for what they do.
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
 log.dirs={data}
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
@@ -103,7 +105,8 @@ class KafkaBroker:
         if not (self.folder / "data").exists():
             # Like Kafka's own, an id that begins with no dash: the tool would take it for an option.
             cluster = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings), heap="128m")
+            options = ["-t", cluster, "-c", str(settings), *self._format_options()]
+            self._java("kafka.tools.StorageTool", "format", *options, heap="128m")
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(settings), heap="512m"),
@@ -120,15 +123,22 @@ class KafkaBroker:
         return self
 
     def _properties(self) -> str:
+        common = _PROPERTIES.format(data=self.folder / "data")
+        return self._network() + common + "".join(f"{name}={value}\n" for name, value in self._extra.items())
+
+    def _network(self) -> str:
+        """Listeners, and what is spoken on them."""
         proxied = self._advertised_port is not None
-        text = _PROPERTIES.format(
+        return _NETWORK.format(
             port=self.port,
             controller=self._controller,
-            data=self.folder / "data",
             more_listeners=f",PROXIED://127.0.0.1:{self.proxied_port}" if proxied else "",
             more_advertised=f",PROXIED://127.0.0.1:{self._advertised_port}" if proxied else "",
         )
-        return text + "".join(f"{name}={value}\n" for name, value in self._extra.items())
+
+    def _format_options(self) -> list[str]:
+        """What the first start has besides."""
+        return []
 
     def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
         tuning = [
@@ -199,8 +209,9 @@ class KafkaBroker:
         for one in self._reserved:
             one.close()
 
-    def __enter__(self) -> KafkaBroker:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -211,7 +222,11 @@ class KafkaBroker:
     def admin(self) -> AdminClient:
         """A new client, which says nothing when the broker is away. Hold it until its futures are done."""
         quiet = {"log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.max.ms": 200}
-        return AdminClient({"bootstrap.servers": self.bootstrap, **quiet})  # type: ignore[dict-item]
+        return AdminClient({"bootstrap.servers": self.bootstrap, **self._login(), **quiet})  # type: ignore[dict-item]
+
+    def _login(self) -> dict[str, str]:
+        """What the administrator's client says to be let in."""
+        return {}
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         """Create a topic, and return once every partition has a leader. `retention_ms="1"` sets retention.ms."""

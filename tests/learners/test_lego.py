@@ -370,6 +370,11 @@ def test_auto_is_decided_by_dimension_alone() -> None:
             assert maps[0] == maps[1]
 
 
+def test_warm_up_needs_no_targets_of_blocks() -> None:
+    warm_up("lego", {"targets": "block"})
+    warm_up("fusion", {"base": "lego", "how": "uniform", "settings": {"targets": "block"}})
+
+
 def test_warm_up_leaves_nothing_to_compile() -> None:
     for dtype in ("float32", "float64"):
         warm_up("lego", {"dtype": dtype})

@@ -14,6 +14,7 @@ from learners.base import Learner
 from learners.fusion import HOWS, Fusion
 from learners.kernels import rank_one
 from learners.multi_modal import MultiModal
+from learners.portfolio_members import USUAL
 from learners.registry import create, has, names
 from streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
@@ -50,7 +51,9 @@ def steps(learner: Learner, message: ConstraintBlock) -> int:
 
 
 def settings_of(kind: str) -> dict[str, Any]:
-    """A fit of a batch algorithm is no part of a constraint."""
+    """A fit of a batch algorithm is no part of a constraint. What works in chunks is looked at alone."""
+    if kind == "portfolio":
+        return {"members": {name: own for name, own in USUAL.items() if own["kind"] not in IN_CHUNKS}}
     return {"refit_every": 10**9} if has(kind, "refit_every") else {}
 
 

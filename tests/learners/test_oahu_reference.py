@@ -45,7 +45,7 @@ def apart(one: OAHU, other: OAHU) -> tuple[float, float]:
     for name, value in one.state().items():
         mine, its = np.asarray(value, np.float64), np.asarray(state[name], np.float64)
         entries = max(entries, float(np.max(np.abs(mine - its), initial=0.0)))
-        arrays = max(arrays, float(np.linalg.norm(mine - its) / max(np.linalg.norm(its), 1e-30)))
+        arrays = max(arrays, float(np.linalg.norm(mine - its)) / max(float(np.linalg.norm(its)), 1e-30))
     return entries, arrays
 
 

@@ -20,8 +20,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from learners import registry
 from learners.base import Learner
+from replay.evaluation.feeds import Built, Feed
+from replay.papers.feeds import DrawnPairs, DrawnTriplets
+from streams.records import DEFAULT_MODALITY
 from tests.learners.test_paper import load
-from tests.learners.test_table_two import Feed, adjacent_pairs, random_pairs, random_triplets
 
 pytestmark = pytest.mark.long
 
@@ -35,8 +37,15 @@ BAND: Final = 0.04
 
 Features = NDArray[np.float64]
 Labels = NDArray[np.int64]
+#: Of how many constraints -> what makes them.
+Feeding = Callable[[int], Feed]
 #: Learner, training half, test vectors -> predicted labels.
 Vote = Callable[[Any, Features, Labels, Features], Labels]
+
+
+def adjacent(constraints: int) -> Feed:
+    """As many as there are rows, less one."""
+    return Built("adjacent-pairs")
 
 
 def by_distance(learner: Any, X: Features, y: Labels, U: Features) -> Labels:
@@ -57,7 +66,7 @@ class Case:
     kind: str
     errors: tuple[float, float, float]
     settings: dict[str, Any] = field(default_factory=dict)
-    feed: Feed = random_triplets
+    feed: Feeding = DrawnTriplets
     constraints: int = 10_000
     vote: Vote = by_distance
     utilisation: tuple[float, float, float] | None = None
@@ -65,18 +74,18 @@ class Case:
 
 CASES: Final = {
     "euclidean": Case(
-        "euclidean", (0.134, 0.036, 0.277), {"y_similar": 1.0, "y_dissimilar": 2.0}, random_pairs, 10
+        "euclidean", (0.134, 0.036, 0.277), {"y_similar": 1.0, "y_dissimilar": 2.0}, DrawnPairs, 10
     ),
     "lego 1e-3": Case(
-        "lego", (0.101, 0.039, 0.261), {"eta": 1e-3}, random_pairs, utilisation=(0.77, 0.59, 0.89)
+        "lego", (0.101, 0.039, 0.261), {"eta": 1e-3}, DrawnPairs, utilisation=(0.77, 0.59, 0.89)
     ),
     "lego 1e-2": Case(
-        "lego", (0.104, 0.030, 0.269), {"eta": 1e-2}, random_pairs, utilisation=(0.72, 0.57, 0.81)
+        "lego", (0.104, 0.030, 0.269), {"eta": 1e-2}, DrawnPairs, utilisation=(0.72, 0.57, 0.81)
     ),
-    "pola": Case("pola", (0.165, 0.038, 0.260), {}, random_pairs),
-    "rdml zero": Case("rdml", (0.117, 0.033, 0.283), {"learning_rate": 1e-2}, adjacent_pairs),
+    "pola": Case("pola", (0.165, 0.038, 0.260), {}, DrawnPairs),
+    "rdml zero": Case("rdml", (0.117, 0.033, 0.283), {"learning_rate": 1e-2}, adjacent),
     "rdml identity": Case(
-        "rdml", (0.117, 0.052, 0.260), {"learning_rate": 1e-2, "start": "identity"}, adjacent_pairs
+        "rdml", (0.117, 0.052, 0.260), {"learning_rate": 1e-2, "start": "identity"}, adjacent
     ),
     "oasis, similarity": Case("oasis", (0.123, 0.052, 0.370), {"aggressiveness": 0.1}, vote=by_similarity),
     "oasis, distance": Case("oasis", (0.090, 0.039, 0.275), {"aggressiveness": 0.1}),
@@ -85,7 +94,7 @@ CASES: Final = {
 }
 
 
-def learned(case: Case, X: Features, y: Labels, draw: np.random.Generator) -> tuple[Learner, float]:
+def learned(case: Case, X: Features, y: Labels, seed: int) -> tuple[Learner, float]:
     """A learner of the training half, and its utilisation."""
     settings = dict(case.settings)
     if case.kind == "lego":
@@ -94,7 +103,8 @@ def learned(case: Case, X: Features, y: Labels, draw: np.random.Generator) -> tu
         settings |= {"y_similar": float(similar), "y_dissimilar": float(dissimilar)}
     learner = registry.create(case.kind, **settings)
     seen = utilised = 0
-    for message in case.feed(X, y, draw, case.constraints):
+    tables = {DEFAULT_MODALITY: X.astype(np.float32)}
+    for message in case.feed(case.constraints)(tables, y, seed):
         counts = learner.learn(message).counts()
         seen, utilised = seen + counts.seen, utilised + counts.utilised
     return learner, utilised / seen
@@ -109,7 +119,7 @@ def test_error_and_utilisation_are_near_the_reference(name: str, case: str) -> N
     for half in range(HALVES):
         draw = np.random.default_rng((5, half))
         train, test = np.split(draw.permutation(len(y)), [len(y) // 2])
-        learner, shares[half] = learned(chosen, X[train], y[train], draw)
+        learner, shares[half] = learned(chosen, X[train], y[train], half)
         predicted = chosen.vote(learner, X[train], y[train], X[test])
         errors[half] = np.mean(predicted != y[test])
     assert errors.mean() <= chosen.errors[place] + MARGIN[name]

@@ -11,8 +11,10 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.exposition import OwnedTallies, TallyCollector
+from monitoring.roster import Roster
 from monitoring.tallies import Tallies
 from streams.records import Counts
+from streams.settings import BuilderSettings, LearnerSettings, Settings
 from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 from tests.monitoring.outcomes import outcome
 
@@ -26,14 +28,19 @@ def full_page() -> bytes:
             by_rule = {"one-pass": Counts(seen=4, scored=4)}
             record = outcome(space, seen=4, utilised=2, time_ms=1_000, by_rule=by_rule, weights={"L0": 1.0})
             owned.apply(partition, record)
-    gauges = WorkerGauges("metrics:metrics")
+    gauges = WorkerGauges("metrics:metrics", checkpoint_age_limit_seconds=90.0)
     gauges.assign("kinstream.outcomes", 0)
     with gauges.edit("kinstream.outcomes", 0) as shown:
         shown.position = shown.log_end = shown.checkpoint_offset = 7
+        shown.log_start, shown.retention_seconds = 0, 3_600.0
         shown.counts["fate.late"] = 3
         shown.checkpoint_bytes, shown.headroom_seconds = 1_000, 5.5
     worker = WorkerCollector(gauges, build={"kinstream": "1.0", "python": "3.11"})
-    made = registry(TallyCollector(owned, top_spaces=2), worker)
+    settings = Settings(
+        builders={"one-pass": BuilderSettings(kind="one-pass")},
+        learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
+    )
+    made = registry(TallyCollector(owned, top_spaces=2), Roster(settings), worker)
     return generate_latest(made)
 
 

@@ -152,3 +152,28 @@ def test_edits_from_many_threads_are_all_counted() -> None:
     while any(thread.is_alive() for thread in threads):
         assert (value(gauges, "read_bytes_total") or 0) % 2 == 0
     assert value(gauges, "read_bytes_total") == 4_000
+
+
+def test_the_silence_of_the_brokers_grows_and_ends() -> None:
+    gauges = worker(0)
+    labels = {"agent": "learner:opml"}
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(gauges))
+    assert registry.get_sample_value("kinstream_broker_silence_seconds", labels) == 0
+    gauges.silent_since = 70.0
+    assert registry.get_sample_value("kinstream_broker_silence_seconds", labels) == 30
+    gauges.silent_since = None
+    assert registry.get_sample_value("kinstream_broker_silence_seconds", labels) == 0
+
+
+def test_the_limits_beside_which_ages_are_read_are_shown_where_they_are_known() -> None:
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(WorkerGauges("metrics", checkpoint_age_limit_seconds=90.0)))
+    name = "kinstream_checkpoint_age_limit_seconds"
+    assert registry.get_sample_value(name, {"agent": "metrics"}) == 90
+    gauges = worker(0)
+    assert value(gauges, "retention_seconds") is None
+    with gauges.edit("t", 0) as partition:
+        partition.retention_seconds, partition.log_start, partition.log_end = 3600.0, 4, 9
+    assert value(gauges, "retention_seconds") == 3600
+    assert (value(gauges, "log_start_offset"), value(gauges, "log_end_offset")) == (4, 9)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from streams.errors import BrokerUnavailable
-from streams.watchdog import Progress, Watchdog
+from streams.watchdog import RETENTION_AGAIN_SECONDS, RETENTION_LOOK_SECONDS, Progress, Watchdog
 
 PLACE = ("t", 0)
 
@@ -33,7 +33,16 @@ class Brokers:
 
     left: frozenset[int] = frozenset()
 
+    retention: float | None = 3600.0
+
+    def retention_seconds(self, topic: str) -> float | None:
+        if self.away or self.retention is None:
+            raise BrokerUnavailable("away")
+        return self.retention
+
     def nobodys(self, group: str, topic: str, partitions: int) -> frozenset[int]:
+        if self.away:
+            raise BrokerUnavailable("away")
         return self.left
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -137,3 +146,31 @@ def test_partitions_that_a_settled_group_leaves_to_nobody_are_a_stall() -> None:
     assert case.at(18) is None
     verdict = case.at(24)
     assert verdict is not None and "to nobody" in verdict
+
+
+def test_the_silence_of_the_brokers_begins_with_the_first_question_that_was_not_answered() -> None:
+    case = Case()
+    case.at(0)
+    assert case.dog.silent_since is None
+    case.brokers.away = True
+    case.at(3)
+    case.at(7)
+    assert case.dog.silent_since == 3
+    case.brokers.away = False
+    case.at(8)
+    assert case.dog.silent_since is None
+
+
+def test_the_retention_is_asked_for_now_and_then() -> None:
+    case = Case()
+    case.brokers.retention = None
+    case.at(0)
+    assert case.dog.retention is None and case.dog.silent_since is None
+    case.brokers.retention = 7200.0
+    case.at(RETENTION_AGAIN_SECONDS - 1)
+    assert case.dog.retention is None
+    case.at(RETENTION_AGAIN_SECONDS)
+    assert case.dog.retention == 7200
+    case.brokers.retention = 3600.0
+    case.at(RETENTION_AGAIN_SECONDS + RETENTION_LOOK_SECONDS)
+    assert case.dog.retention == 3600

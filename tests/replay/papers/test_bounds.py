@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,14 @@ from replay.papers.registry import protocol
 pytestmark = pytest.mark.long
 
 #: Halves of each set; waveform, the large one, varies little.
-HALVES = {"iris": 20, "wine": 20, "glass": 20, "balance": 10, "breast": 10, "pima": 10, "waveform": 3}
+HALVES = {"iris": 12, "wine": 12, "glass": 12, "balance": 6, "breast": 6, "pima": 6, "waveform": 2}
 
 
 @pytest.mark.parametrize("name", HALVES)
 def test_no_error_is_above_table_ii(name: str, data_folder: Path, tmp_path: Path) -> None:
-    found = run(
-        protocol("opml-table-2"),
-        DataFolder(data_folder),
-        tmp_path,
-        quick=name != "waveform",
-        splits=HALVES[name],
-        only=(name,),
-    )
+    # The quick form has no batch learners, and leaves waveform out otherwise.
+    alone = replace(protocol("opml-table-2"), sets=lambda folder, quick: [folder.load(name)])
+    found = run(alone, DataFolder(data_folder), tmp_path, quick=True, splits=HALVES[name])
     assert {line.metric for line in found.held} == set(BOUNDED)
     assert not found.exceptions
 

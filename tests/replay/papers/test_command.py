@@ -33,7 +33,7 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
     assert "quick form: 3 runs instead of 10" in found.stderr
     row = next(line for line in found.stdout.splitlines() if line.startswith("sensorless_2200-10  copml"))
     assert "0.071 ± 0.011" in row and row.endswith("other data: sen-10")
-    assert "No figure has a limit here" in found.stdout
+    assert "No error has a limit here" in found.stdout
     lines = json.loads((out / "comparison.json").read_text(encoding="utf-8"))["lines"]
     assert len(lines) == 9
     table = paper(*words, "--jobs", "1", "--no-report", "--markdown")
@@ -57,6 +57,8 @@ def test_an_exception_is_named() -> None:
         "1 of 2 errors are above the published mean and two deviations: lego on iris"
     )
     assert verdict(Comparison((within,))).startswith("All 1 errors with a limit")
+    free = Line("spect", "opml", "error", 0.2, None, 1, Reported(0.3, 0.01), "spect")
+    assert "| spect (no limit) | .200 / .300 (-.100) |" in as_markdown(Comparison((free,)))
     assert "| iris | .500 / .050 (+.450) (!) | .050 / .049 (+.001) |" in as_markdown(
         Comparison((above, within))
     )

@@ -1,0 +1,271 @@
+"""The dashboard "Is learning healthy?"."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.grafana.source.dashboard import JOB, LEARNER, SPACE, dashboard
+from deploy.grafana.source.panels import Query, Row, lines, number
+
+_WHO: Final = 'job=~"$job", space=~"$space", learner=~"$learner"'
+_NAME: Final = "{{learner}} · {{space}}"
+_WINDOW: Final = f"kinstream_online_mistake_window_constraints{{{_WHO}}}"
+_USED_WINDOW: Final = f"kinstream_constraint_utilisation_window_constraints{{{_WHO}}}"
+_SCORED: Final = f"job_space_learner:kinstream_comparable_scored:increase30m{{{_WHO}}}"
+_OWN: Final = f"job_space_learner:kinstream_comparable_mistakes:ratio_increase30m{{{_WHO}}}"
+_UNLEARNED: Final = f"job_space_learner:kinstream_unlearned_mistakes:ratio_increase30m{{{_WHO}}}"
+
+_GLANCE = Row(
+    "At a glance",
+    (
+        number(
+            "Alerts firing",
+            "0.",
+            "The red marks in the panels below are when each of them fired; its runbook says what to do.",
+            Query('count(ALERTS{job=~"$job", alertname=~"Kinstream.+", alertstate="firing"}) or vector(0)'),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+        ),
+        number(
+            "Mistakes, newest constraints",
+            "at or below what it was yesterday, and below the un-learned baseline.",
+            "see whether it jumped (drift) or was never better, in the panels below.",
+            Query(
+                f"sum by (learner) (kinstream_online_mistake_window_ratio{{{_WHO}}} * {_WINDOW})"
+                f" / sum by (learner) ({_WINDOW})",
+                "{{learner}}",
+            ),
+            unit="percentunit",
+            steps=((None, "text"),),
+            runbook="KinstreamMistakeRateJumped",
+        ),
+        number(
+            "Mistakes saved by learning",
+            "above 0: of the mistakes that Euclidean distance makes on the same constraints, this share is gone.",
+            "below 0 the services that use the model do better without it. None: the settings have no learner of kind "
+            "euclidean, or it does not run.",
+            Query(
+                f"1 - sum by (learner) ({_OWN} * {_SCORED}) / (sum by (learner) ({_UNLEARNED} * {_SCORED}) > 0)",
+                "{{learner}}",
+            ),
+            unit="percentunit",
+            steps=((None, "red"), (0, "green")),
+            runbook="KinstreamWorseThanUnlearned",
+        ),
+        number(
+            "Utilisation, newest constraints",
+            "above 0 while there are mistakes. It falls as the model gets better; that of a baseline is 0.",
+            "near 0 with mistakes left, the model no longer changes.",
+            Query(
+                f"sum by (learner) (kinstream_constraint_utilisation_window_ratio{{{_WHO}}} * {_USED_WINDOW})"
+                f" / sum by (learner) ({_USED_WINDOW})",
+                "{{learner}}",
+            ),
+            unit="percentunit",
+            steps=((None, "text"),),
+            runbook="KinstreamUtilisationNearZero",
+        ),
+        number(
+            "Constraints a second",
+            "the usual rate of the time of day; the same for learners that follow the same builders.",
+            "0 with events coming in: a builder or the learner stands still. See the dashboard of the stream.",
+            Query(
+                f"sum by (learner) (job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}})",
+                "{{learner}}",
+            ),
+            unit="cps",
+            steps=((None, "text"),),
+            runbook="KinstreamLearnerStalled",
+        ),
+        number(
+            "Age of the oldest model",
+            "seconds to minutes while events come in; it grows on an idle system.",
+            "it grows although events come in: look for lag and stalled agents in the dashboard of the stream.",
+            Query(f"max by (learner) (kinstream_model_age_seconds{{{_WHO}}})", "{{learner}}"),
+            unit="s",
+            steps=((None, "text"),),
+            runbook="KinstreamLearnerStalled",
+        ),
+    ),
+)
+
+_MISTAKES = Row(
+    "Mistakes: what the model got wrong before it learned from it",
+    (
+        lines(
+            "Online mistake rate",
+            "flat, or falling for hours after a start.",
+            "a step upwards is drift, or a producer that sends something else: compare with the baseline, which "
+            "cannot forget. If it jumped too, the constraints have become harder.",
+            Query(f"job_space_learner:kinstream_mistakes:ratio_rate5m{{{_WHO}}}", _NAME),
+            unit="percentunit",
+            high=1,
+            width=12,
+            runbook="KinstreamMistakeRateJumped",
+        ),
+        lines(
+            "Learned against un-learned",
+            "each learner runs below the line of the same name with “un-learned”, which is what Euclidean distance "
+            "gets wrong of the same mix of rules.",
+            "above it: stop using the model, then look at clipping, at the scaler and at the step size.",
+            Query(_OWN, f"{_NAME}"),
+            Query(_UNLEARNED, f"{_NAME}, un-learned"),
+            unit="percentunit",
+            high=1,
+            width=12,
+            runbook="KinstreamWorseThanUnlearned",
+        ),
+        lines(
+            "Newest constraints against the six hours before",
+            "around 0.",
+            "more than 2 points above 0 for long: drift. The alert wants half as many mistakes again as before.",
+            Query(
+                f"max by (job, space, learner) (kinstream_online_mistake_window_ratio{{{_WHO}}})"
+                f" - job_space_learner:kinstream_mistakes:ratio_increase6h_before{{{_WHO}}}",
+                _NAME,
+            ),
+            unit="percentunit",
+            low=None,
+            steps=((None, "green"), (0.02, "orange")),
+            width=12,
+            runbook="KinstreamMistakeRateJumped",
+        ),
+        lines(
+            "Mistake rate by rule",
+            "each rule keeps its place; some rules make harder constraints than others.",
+            "one rule alone has risen: its builder, or the events that it is made of, have changed.",
+            Query(
+                f"sum by (rule, learner) (rate(kinstream_rule_constraints_mistakes_total{{{_WHO}}}[5m]))"
+                f" / (sum by (rule, learner) (rate(kinstream_rule_constraints_scored_total{{{_WHO}}}[5m])) > 0)",
+                "{{learner}} · {{rule}}",
+            ),
+            unit="percentunit",
+            high=1,
+            width=12,
+            runbook="KinstreamMistakeRateJumped",
+        ),
+    ),
+)
+
+_STEPS = Row(
+    "Steps: what the constraints did to the model",
+    (
+        lines(
+            "Utilisation",
+            "falls after a start and settles, at a few percent to nearly all, by algorithm; 0 for a baseline.",
+            "0 with mistakes left: steps too small to change anything, or all of them rejected.",
+            Query(f"job_space_learner:kinstream_utilised:ratio_rate5m{{{_WHO}}}", _NAME),
+            unit="percentunit",
+            high=1,
+            runbook="KinstreamUtilisationNearZero",
+        ),
+        lines(
+            "Clipped steps",
+            "0, or a handful after a start: the share of steps that the guard shortened.",
+            "above a quarter the step size does not fit the scale of the data: a scaler, or a smaller step, in a new "
+            "generation.",
+            Query(f"job_space_learner:kinstream_clipped:ratio_increase30m{{{_WHO}}}", _NAME),
+            unit="percentunit",
+            steps=((None, "green"), (0.25, "orange")),
+            runbook="KinstreamStepsClipped",
+        ),
+        lines(
+            "Rejected constraints",
+            "0: the share refused because they, or the model after them, were not finite, or the guard forbids it.",
+            "above a twentieth: look at the scale of the vectors, and at the learner's guard.",
+            Query(f"job_space_learner:kinstream_rejected:ratio_increase30m{{{_WHO}}}", _NAME),
+            unit="percentunit",
+            steps=((None, "green"), (0.05, "orange")),
+            runbook="KinstreamConstraintsRejected",
+        ),
+        lines(
+            "Constraints seen",
+            "the usual rate; the same for learners that follow the same builders.",
+            "one learner lower than the others: it lags, see the dashboard of the stream. All lower: fewer events, or "
+            "a builder stands still.",
+            Query(f"job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}}", _NAME),
+            unit="cps",
+            runbook="KinstreamLearnerStalled",
+        ),
+        lines(
+            "Ignored and degenerate",
+            "0 or steady. Ignored: of a kind or rule that the learner does not learn from; degenerate: without a "
+            "direction to learn from, such as two equal vectors.",
+            "much of it is work for nothing: have the learner follow other builders, or look for duplicates "
+            "among the items.",
+            Query(
+                f"sum by (space, learner) (rate(kinstream_constraints_ignored_total{{{_WHO}}}[5m]))",
+                f"{_NAME}, ignored",
+            ),
+            Query(
+                f"sum by (space, learner) (rate(kinstream_constraints_degenerate_total{{{_WHO}}}[5m]))",
+                f"{_NAME}, degenerate",
+            ),
+            unit="cps",
+        ),
+        lines(
+            "Loss of a constraint",
+            "falls, then flat. Its unit is the learner's own: compare a learner with itself alone.",
+            "it runs away while mistakes stay: the map grows without bound; look at clipped steps.",
+            Query(
+                f"sum by (space, learner) (rate(kinstream_loss_total{{{_WHO}}}[5m]))"
+                f" / (sum by (space, learner) (rate(kinstream_constraints_seen_total{{{_WHO}}}[5m])) > 0)",
+                _NAME,
+            ),
+            unit="short",
+            runbook="KinstreamStepsClipped",
+        ),
+    ),
+)
+
+_MODEL = Row(
+    "Model",
+    (
+        lines(
+            "Age of the model",
+            "seconds to minutes while events come in: now less the time of the newest event learned from.",
+            "it grows in a straight line: no events, or an agent that stands still. Below 0: the clocks of the "
+            "producers are ahead.",
+            Query(f"max by (space, learner) (kinstream_model_age_seconds{{{_WHO}}})", _NAME),
+            unit="s",
+            low=None,
+            runbook="KinstreamLearnerStalled",
+        ),
+        lines(
+            "Weights of experts and modalities",
+            "they move slowly. A weight says how much a layer, a metric or a modality has a say.",
+            "one has taken all: the others are useless, or broken; a modality that fell at once has lost its vectors.",
+            Query(
+                f"max by (space, learner, expert) (kinstream_expert_weight{{{_WHO}}})",
+                f"{_NAME} · {{{{expert}}}}",
+            ),
+            unit="percentunit",
+            runbook="KinstreamMistakeRateJumped",
+        ),
+        lines(
+            "Steps of the model",
+            "rises, and never falls but for a reset or a new generation.",
+            "a fall that nobody ordered: look for control records of the space.",
+            Query(f"max by (space, learner) (kinstream_model_step{{{_WHO}}})", _NAME),
+            unit="short",
+        ),
+        lines(
+            "Spaces shown by name",
+            "“unlisted” is 0: every space has series of its own.",
+            "the others are summed as “other”; raise metrics.top_spaces (a new generation of the metrics agent).",
+            Query('sum(kinstream_spaces_listed{job=~"$job"})', "listed"),
+            Query('sum(kinstream_spaces_unlisted{job=~"$job"})', "unlisted"),
+            unit="short",
+        ),
+    ),
+)
+
+DASHBOARD: Final = dashboard(
+    "kinstream-learning",
+    "Kinstream · Is learning healthy?",
+    "Mistakes, utilisation and guards of every learner, against the un-learned baseline.",
+    (_GLANCE, _MISTAKES, _STEPS, _MODEL),
+    JOB,
+    SPACE,
+    LEARNER,
+)

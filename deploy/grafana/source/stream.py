@@ -1,0 +1,353 @@
+"""The dashboard "Is the stream healthy?"."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.grafana.source.dashboard import AGENT, JOB, LEARNER, SPACE, dashboard
+from deploy.grafana.source.panels import Column, Query, Row, lines, number, table
+
+_AGENT: Final = 'job=~"$job", agent=~"$agent"'
+_WHO: Final = 'job=~"$job", space=~"$space", learner=~"$learner"'
+_DELAY: Final = 'kinstream_event_to_metric_delay_seconds_bucket{job=~"$job", learner=~"$learner"}'
+_PLACE: Final = "{{agent}} · {{topic}}/{{partition}}"
+
+_GLANCE = Row(
+    "At a glance",
+    (
+        number(
+            "Alerts firing",
+            "0.",
+            "the runbook of each alert says what to do; begin with the one that is not a consequence.",
+            Query('count(ALERTS{job=~"$job", alertname=~"Kinstream.+", alertstate="firing"}) or vector(0)'),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+        ),
+        number(
+            "Workers that do not answer",
+            "0.",
+            "a process is gone or hangs, or Prometheus has an address that is no more.",
+            Query('count(up{job=~"$job"} == 0) or vector(0)'),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+            runbook="KinstreamDown",
+        ),
+        number(
+            "Agents without a worker",
+            "0: every builder and learner of the settings runs.",
+            "start the worker of the agent, or take it out of the settings of the metrics agent.",
+            Query(
+                '(count((max by (job, agent) (kinstream_builder_info{job=~"$job"})'
+                ' or max by (job, agent) (kinstream_learner_info{job=~"$job"}))'
+                " unless on (job, agent) job_agent:kinstream_workers_present:count)) or vector(0)"
+            ),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+            runbook="KinstreamLearnerStalled",
+        ),
+        number(
+            "Parked partitions",
+            "0.",
+            "one record ends its worker again and again: decide with kinstream skip.",
+            Query('sum(kinstream_partition_parked{job=~"$job"}) or vector(0)'),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+            runbook="KinstreamPartitionParked",
+        ),
+        number(
+            "Farthest behind",
+            "seconds.",
+            "minutes, and rising: the agent needs more workers, or stands still.",
+            Query(
+                'max by (agent) (job_agent:kinstream_consumer_lag_seconds:estimate{job=~"$job"})', "{{agent}}"
+            ),
+            unit="s",
+            steps=((None, "green"), (60, "orange"), (300, "red")),
+            runbook="KinstreamLagGrowing",
+        ),
+        number(
+            "Dead letters, last hour",
+            "0, or as few as ever.",
+            "see below which reason and which agent.",
+            Query('sum(increase(kinstream_dead_letters_total{job=~"$job", reason!="skipped"}[1h]))'),
+            unit="short",
+            steps=((None, "green"), (1, "orange"), (100, "red")),
+            runbook="KinstreamDeadLettersRising",
+        ),
+    ),
+)
+
+_FLOW = Row(
+    "Lag, rates and delay",
+    (
+        lines(
+            "Lag",
+            "near 0, with short peaks when much comes in at once: records that wait, by agent.",
+            "it rises for a quarter of an hour and more: more workers (up to one for each partition), or a "
+            "faster learner.",
+            Query(f"job_agent:kinstream_consumer_lag_records:sum{{{_AGENT}}}", "{{agent}}"),
+            unit="short",
+            runbook="KinstreamLagGrowing",
+        ),
+        lines(
+            "Lag in time",
+            "seconds: about how long ago the record that is read next was written.",
+            "above 300 s and rising there is a ticket; look which agent is the first of the chain to be late.",
+            Query(f"job_agent:kinstream_consumer_lag_seconds:estimate{{{_AGENT}}}", "{{agent}}"),
+            unit="s",
+            steps=((None, "green"), (300, "red")),
+            runbook="KinstreamLagGrowing",
+        ),
+        lines(
+            "From event to metric",
+            "half of it below a second, 99 of 100 below a few: from an event's own time to its outcome being counted.",
+            "it rises with the lag of the agent that is the cause. Only events that are sent as they happen "
+            "are measured.",
+            Query(f"histogram_quantile(0.5, sum by (learner, le) (rate({_DELAY}[5m])))", "{{learner}} p50"),
+            Query(f"histogram_quantile(0.99, sum by (learner, le) (rate({_DELAY}[5m])))", "{{learner}} p99"),
+            unit="s",
+            runbook="KinstreamLagGrowing",
+        ),
+        lines(
+            "Records applied",
+            "the usual rate of the time of day.",
+            "one agent at 0 while the one before it is not: it stands still.",
+            Query(f"job_agent:kinstream_records_applied:rate5m{{{_AGENT}}}", "{{agent}}"),
+            unit="cps",
+            runbook="KinstreamLearnerStalled",
+        ),
+        lines(
+            "Constraints by learner",
+            "the usual rate; the same for learners that follow the same builders.",
+            "0 while builders apply records: the builder makes no constraints of them, see evidence below.",
+            Query(
+                f"sum by (learner) (job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}})",
+                "{{learner}}",
+            ),
+            unit="cps",
+            runbook="KinstreamBuilderStalled",
+        ),
+        lines(
+            "Bytes read",
+            "the usual rate.",
+            "a jump without one of the records: blocks or vectors have become larger.",
+            Query(f"sum by (agent) (rate(kinstream_read_bytes_total{{{_AGENT}}}[5m]))", "{{agent}}"),
+            unit="Bps",
+        ),
+        lines(
+            "Busy",
+            "below 70% for each partition: the share of time in which records are applied. One partition cannot use "
+            "more than one core.",
+            "near 100% this partition is the bottleneck. More workers help only while one works on several partitions; "
+            "else a faster learner or more spaces on other partitions do.",
+            Query(
+                f"max by (agent, partition) (rate(kinstream_kernel_busy_seconds_total{{{_AGENT}}}[5m]))",
+                "{{agent}} · {{partition}}",
+            ),
+            unit="percentunit",
+            high=1,
+            steps=((None, "green"), (0.7, "orange")),
+            runbook="KinstreamLagGrowing",
+        ),
+        lines(
+            "Evidence of the builders",
+            "the fate that makes constraints leads: what became of what a builder was given.",
+            "a fate that names a loss has risen: docs/building.md says what it means.",
+            Query(
+                f"sum by (agent, fate) (rate(kinstream_evidence_total{{{_AGENT}}}[5m]))",
+                "{{agent}} · {{fate}}",
+            ),
+            unit="cps",
+        ),
+        lines(
+            "Outcomes left out of the delay",
+            "0, but for a while after a start (replay) and while history is loaded (backfill).",
+            "“future”: the clock of a producer is ahead of this one; set the clocks.",
+            Query(
+                'sum by (reason) (rate(kinstream_event_to_metric_delay_skipped_total{job=~"$job"}[5m]))',
+                "{{reason}}",
+            ),
+            unit="cps",
+        ),
+    ),
+)
+
+_LEFT_OUT = Row(
+    "What was not applied",
+    (
+        lines(
+            "Dead letters by reason",
+            "0.",
+            "kinstream dead-letters list --since 1h --reason ... shows them; most often a producer has changed.",
+            Query(
+                f"sum by (reason) (rate(kinstream_dead_letters_total{{{_AGENT}}}[5m]))",
+                "{{reason}}",
+            ),
+            unit="cps",
+            stacked=True,
+            runbook="KinstreamDeadLettersRising",
+        ),
+        lines(
+            "Share refused",
+            "0: of the records that an agent had to decide on, in a quarter of an hour.",
+            "above a twentieth somebody is woken: what is refused is kept, and is not learned.",
+            Query(f"job_agent:kinstream_dead_letters:ratio_increase15m{{{_AGENT}}}", "{{agent}}"),
+            unit="percentunit",
+            steps=((None, "green"), (0.05, "red")),
+            runbook="KinstreamDeadLettersRising",
+        ),
+        lines(
+            "Left out as they should be",
+            "0 but for a while after restarts (duplicates), resets (stale epochs) and redrives.",
+            "duplicates without restarts: two workers believe that they own one partition, or a generation was begun "
+            "from the start.",
+            Query(
+                f"sum by (agent) (rate(kinstream_records_duplicate_total{{{_AGENT}}}[5m]))",
+                "{{agent}}, duplicates",
+            ),
+            Query(
+                f"sum by (agent) (rate(kinstream_records_stale_epoch_total{{{_AGENT}}}[5m]))",
+                "{{agent}}, stale epoch",
+            ),
+            Query(
+                f"sum by (agent) (rate(kinstream_records_adopted_total{{{_AGENT}}}[5m]))",
+                "{{agent}}, adopted",
+            ),
+            Query(
+                f"sum by (agent) (rate(kinstream_redrives_ignored_total{{{_AGENT}}}[5m]))",
+                "{{agent}}, redrives ignored",
+            ),
+            unit="cps",
+        ),
+    ),
+)
+
+_SAFETY = Row(
+    "Checkpoints and retention",
+    (
+        lines(
+            "Age of the checkpoint",
+            "below the limit, six intervals and 30 s, which is the line “limit”. An idle partition is not old.",
+            "above it a restart repeats much: the store is full, slow or away, or the brokers do not confirm "
+            "the outputs.",
+            Query(f"max by (agent) (kinstream_checkpoint_age_seconds{{{_AGENT}}})", "{{agent}}"),
+            Query(f"max by (agent) (kinstream_checkpoint_age_limit_seconds{{{_AGENT}}})", "{{agent}}, limit"),
+            unit="s",
+            runbook="KinstreamCheckpointTooOld",
+        ),
+        lines(
+            "Size of the checkpoint",
+            "grows with the spaces and items, and then no more.",
+            "it grows without end: more spaces than expected, or items that nobody deletes.",
+            Query(f"sum by (agent) (kinstream_checkpoint_size_bytes{{{_AGENT}}})", "{{agent}}"),
+            unit="bytes",
+        ),
+        lines(
+            "Repeated after a crash",
+            "what comes in during one checkpoint interval: records between checkpoint and position.",
+            "it grows: no checkpoint is written.",
+            Query(
+                f"max by (agent, topic, partition) (kinstream_consumer_position{{{_AGENT}}})"
+                f" - max by (agent, topic, partition) (kinstream_checkpoint_offset{{{_AGENT}}})",
+                _PLACE,
+            ),
+            unit="short",
+            runbook="KinstreamCheckpointTooOld",
+        ),
+        lines(
+            "Retention headroom",
+            "the whole retention while the agent keeps up: time until records that it has not read may be deleted.",
+            "below a tenth of the retention somebody is woken: lengthen retention.ms first, then look why the "
+            "agent is late.",
+            Query(f"min by (agent) (kinstream_retention_headroom_seconds{{{_AGENT}}})", "{{agent}}"),
+            Query(f"0.1 * max by (agent) (kinstream_retention_seconds{{{_AGENT}}})", "{{agent}}, a tenth"),
+            unit="s",
+            logarithmic=True,
+            runbook="KinstreamRetentionOvertakes",
+        ),
+        lines(
+            "Records until the log's start",
+            "far above 0: how many records the log keeps behind the position.",
+            "it falls towards 0: the log's start overtakes the agent.",
+            Query(
+                f"min by (agent) (kinstream_consumer_position{{{_AGENT}}} - kinstream_log_start_offset{{{_AGENT}}})",
+                "{{agent}}",
+            ),
+            unit="short",
+            runbook="KinstreamRetentionOvertakes",
+        ),
+        lines(
+            "Silence of the brokers",
+            "0.",
+            "above 0 the brokers do not answer this worker. Workers survive it; producers must wait.",
+            Query(f"max by (agent) (kinstream_broker_silence_seconds{{{_AGENT}}})", "{{agent}}"),
+            unit="s",
+            steps=((None, "green"), (60, "red")),
+            runbook="KinstreamDown",
+        ),
+    ),
+)
+
+_WORKERS = Row(
+    "Workers",
+    (
+        lines(
+            "Restarts",
+            "0.",
+            "every restart is safe; why it came stands at the end of the worker's log before it.",
+            Query(
+                f"max by (agent) (increase(kinstream_worker_restarts_total{{{_AGENT}}}[15m]))", "{{agent}}"
+            ),
+            unit="short",
+            steps=((None, "green"), (3, "orange")),
+            runbook="KinstreamWorkerRestarting",
+        ),
+        lines(
+            "Memory",
+            "flat, or growing with the spaces up to worker.max_resident_bytes for each partition.",
+            "it grows without end: lower worker.max_resident_bytes, and report it.",
+            Query(
+                'sum by (agent, instance) (process_resident_memory_bytes{job=~"$job"}'
+                f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                "{{agent}} · {{instance}}",
+            ),
+            unit="bytes",
+        ),
+        lines(
+            "Processors",
+            "below the cores that the worker was given.",
+            "at that limit the worker is throttled: give it more, or add workers.",
+            Query(
+                'sum by (agent, instance) (rate(process_cpu_seconds_total{job=~"$job"}[5m])'
+                f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                "{{agent}} · {{instance}}",
+            ),
+            unit="short",
+        ),
+        table(
+            "What runs",
+            "one version of everything for all workers of an agent.",
+            "different versions compute different last digits: bring them to one.",
+            ("agent", "kinstream", "python", "numpy", "numba", "cpu"),
+            (
+                Column(
+                    "workers",
+                    'count by (agent, kinstream, python, numpy, numba, cpu) (kinstream_build_info{job=~"$job"}'
+                    f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
+                    "short",
+                ),
+            ),
+        ),
+    ),
+)
+
+DASHBOARD: Final = dashboard(
+    "kinstream-stream",
+    "Kinstream · Is the stream healthy?",
+    "Lag, delay, refused records, checkpoints, retention and workers of every agent.",
+    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS),
+    JOB,
+    AGENT,
+    SPACE,
+    LEARNER,
+)

@@ -1,0 +1,368 @@
+{{- define "kinstream.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A name of at most 63 characters; two long ones do not become one. */}}
+{{- define "kinstream.short" -}}
+{{- if gt (len .) 63 -}}
+{{- printf "%s-%s" (trunc 54 . | trimSuffix "-") (sha256sum . | trunc 8) -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What everything of one agent is called: (dict "root" $ "agent" NAME). */}}
+{{- define "kinstream.agentName" -}}
+{{- printf "%s-%s" (include "kinstream.fullname" .root) .agent | include "kinstream.short" -}}
+{{- end -}}
+
+{{- define "kinstream.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Of pods: without the chart's version, which would start every worker again. */}}
+{{- define "kinstream.podLabels" -}}
+{{ include "kinstream.selector" . }}
+app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | quote }}
+{{- end -}}
+
+{{- define "kinstream.labels" -}}
+{{ include "kinstream.podLabels" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "kinstream.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "kinstream.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kinstream.image" -}}
+{{- $repository := required "image.repository: there is no public image; build one with deploy/Containerfile and name it here" .Values.image.repository -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+
+{{/* The URL of the checkpoint store; everything that is not shared by all pods is refused. */}}
+{{- define "kinstream.checkpoints" -}}
+{{- $store := .Values.checkpoints -}}
+{{- $why := "every worker of an agent reads and writes the same checkpoints, and a partition that moves to another pod goes on from there: with a volume of its own each pod would learn by itself, and what it learned would be lost with it" -}}
+{{- $volume := or $store.volume.existingClaim $store.volume.create -}}
+{{- if and $store.url $volume -}}
+{{- fail "checkpoints: give url or volume, not both" -}}
+{{- else if and $store.volume.existingClaim $store.volume.create -}}
+{{- fail "checkpoints.volume: give existingClaim or create, not both" -}}
+{{- else if $store.url -}}
+{{- $scheme := regexFind "^[a-z0-9+.-]+://" $store.url -}}
+{{- if or (not $scheme) (has $scheme (list "file://" "local://" "memory://")) -}}
+{{- fail (printf "checkpoints.url %s: this is a place inside a pod, and must be an object store; %s. For a shared file system use checkpoints.volume" $store.url $why) -}}
+{{- else if regexMatch "://[^/]*@" $store.url -}}
+{{- fail "checkpoints.url: holds credentials, which everybody who may read ConfigMaps would see; use checkpoints.credentialsSecret" -}}
+{{- end -}}
+{{- $store.url -}}
+{{- else if $volume -}}
+{{- $modes := $store.volume.accessModes -}}
+{{- if $store.volume.existingClaim -}}
+{{- $claim := lookup "v1" "PersistentVolumeClaim" .Release.Namespace $store.volume.existingClaim -}}
+{{- if $claim -}}{{- $modes = $claim.spec.accessModes -}}{{- end -}}
+{{- end -}}
+{{- if not (has "ReadWriteMany" $modes) -}}
+{{- fail (printf "checkpoints.volume: access mode %s binds the volume to one node or pod, and ReadWriteMany is needed; %s" (join ", " $modes) $why) -}}
+{{- end -}}
+/var/lib/kinstream
+{{- else -}}
+{{- fail (printf "checkpoints: give url (an object store) or volume (ReadWriteMany); %s" $why) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kinstream.claim" -}}
+{{- with .Values.checkpoints.volume -}}
+{{- if .existingClaim -}}{{ .existingClaim }}{{- else if .create -}}{{ include "kinstream.fullname" $ }}-checkpoints{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kinstream.tomlKey" -}}
+{{- if regexMatch "^[A-Za-z0-9_-]+$" . }}{{ . }}{{ else }}{{ toJson . }}{{ end -}}
+{{- end -}}
+
+{{/* A value as TOML. Helm reads every number as a float: one without a fraction is written as an integer. */}}
+{{- define "kinstream.tomlValue" -}}
+{{- if kindIs "map" . -}}
+{ {{- range $i, $key := keys . | sortAlpha }}{{ if $i }},{{ end }} {{ include "kinstream.tomlKey" $key }} = {{ include "kinstream.tomlValue" (get $ $key) }}{{ end }} }
+{{- else if kindIs "slice" . -}}
+[{{- range $i, $value := . }}{{ if $i }}, {{ end }}{{ include "kinstream.tomlValue" $value }}{{ end }}]
+{{- else if kindIs "invalid" . -}}
+{{- fail "settings: null is no value; leave the name out" -}}
+{{- else -}}
+{{ toJson . }}
+{{- end -}}
+{{- end -}}
+
+{{/* A section of TOML: (dict "name" NAME "values" MAP). */}}
+{{- define "kinstream.tomlSection" -}}
+{{- if .values }}
+[{{ .name }}]
+{{- range $key := keys .values | sortAlpha }}
+{{ include "kinstream.tomlKey" $key }} = {{ include "kinstream.tomlValue" (get $.values $key) }}
+{{- end }}
+{{ end -}}
+{{- end -}}
+
+{{- define "kinstream.toml" -}}
+# Made by the chart.
+{{- range $name := list "topics" "spaces" "worker" "metrics" }}
+{{- include "kinstream.tomlSection" (dict "name" $name "values" (default dict (get $.Values.settings $name))) }}
+{{- end }}
+{{- $store := .Values.checkpoints }}
+{{- $values := dict "url" (include "kinstream.checkpoints" .) "interval_seconds" $store.interval_seconds "keep" $store.keep }}
+{{- include "kinstream.tomlSection" (dict "name" "checkpoints" "values" $values) }}
+{{- range $section := list "builders" "learners" }}
+{{- $entries := default dict (get $.Values $section) }}
+{{- range $name := keys $entries | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "%s.%s" $section $name) "values" (get $entries $name).settings) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Every agent, as JSON: its name, what the command is told, its role in streams/acls.py, its own entry over `workload`. */}}
+{{- define "kinstream.agents" -}}
+{{- $agents := list -}}
+{{- if and .Values.learners (not .Values.builders) -}}
+{{- fail "learners without builders: nothing would make constraints" -}}
+{{- end -}}
+{{- range $name, $entry := .Values.builders -}}
+{{- $agents = append $agents (dict "name" (printf "builder-%s" $name) "command" (list "builder" $name) "role" "builder" "agent" $name "entry" $entry) -}}
+{{- end -}}
+{{- range $name, $entry := .Values.learners -}}
+{{- range $entry.settings.from -}}
+{{- if not (hasKey $.Values.builders .) -}}
+{{- fail (printf "learners.%s follows %s, which is no builder" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- $agents = append $agents (dict "name" (printf "learner-%s" $name) "command" (list "learner" $name) "role" "learner" "agent" $name "entry" $entry) -}}
+{{- end -}}
+{{- $agents = append $agents (dict "name" "metrics" "command" (list "metrics") "role" "metrics" "agent" "" "entry" .Values.metrics) -}}
+{{- $named := list -}}
+{{- range $agents -}}
+{{- $named = append $named .name -}}
+{{- $_ := set . "workload" (mergeOverwrite (deepCopy $.Values.workload) (omit (deepCopy .entry) "settings")) -}}
+{{- end -}}
+{{- range .Values.newGeneration.agents -}}
+{{- if not (has . $named) -}}
+{{- fail (printf "newGeneration.agents: there is no %s; there are: %s" . (join ", " $named)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "agents" $agents) -}}
+{{- end -}}
+
+{{- define "kinstream.bootstrap" -}}
+{{- if .Values.kafka.bootstrapServers -}}
+{{ .Values.kafka.bootstrapServers }}
+{{- else if .Values.strimzi.enabled -}}
+{{- $port := ternary 9092 9093 (has .Values.kafka.securityProtocol (list "PLAINTEXT" "SASL_PLAINTEXT")) -}}
+{{ printf "%s-kafka-bootstrap:%d" (required "strimzi.cluster: the name of the Kafka resource" .Values.strimzi.cluster) $port }}
+{{- else -}}
+{{- fail "kafka.bootstrapServers: name the brokers" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a pod is told about the brokers: (dict "root" $ "user" NAME), NAME of its KafkaUser or empty. As JSON: env, volumes, mounts. */}}
+{{- define "kinstream.kafka" -}}
+{{- $root := .root -}}
+{{- $kafka := $root.Values.kafka -}}
+{{- $own := and $root.Values.strimzi.enabled $root.Values.strimzi.users .user -}}
+{{- $env := list (dict "name" "KAFKA_BOOTSTRAP_SERVERS" "value" (include "kinstream.bootstrap" $root)) -}}
+{{- $env = append $env (dict "name" "KAFKA_SECURITY_PROTOCOL" "value" $kafka.securityProtocol) -}}
+{{- $sources := list -}}
+{{- $sasl := hasPrefix "SASL" $kafka.securityProtocol -}}
+{{- $tls := hasSuffix "SSL" $kafka.securityProtocol -}}
+{{- if $sasl -}}
+{{- $user := $kafka.saslUsername -}}
+{{- $secret := $kafka.saslPasswordSecret -}}
+{{- if $own -}}
+{{- if ne $root.Values.strimzi.authentication "scram-sha-512" -}}{{- fail "strimzi.authentication: SASL needs scram-sha-512" -}}{{- end -}}
+{{- $user = .user -}}
+{{- $secret = dict "name" .user "key" "password" -}}
+{{- end -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_MECHANISM" "value" $kafka.saslMechanism) -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_USERNAME" "value" (required "kafka.saslUsername: SASL needs it" $user)) -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_PASSWORD_FILE" "value" "/etc/kafka-secrets/sasl-password") -}}
+{{- $name := required "kafka.saslPasswordSecret.name: SASL needs a Secret with the password" $secret.name -}}
+{{- $sources = append $sources (dict "secret" (dict "name" $name "items" (list (dict "key" $secret.key "path" "sasl-password")))) -}}
+{{- end -}}
+{{- if $tls -}}
+{{- $ca := $kafka.tls.caSecret -}}
+{{- if and $root.Values.strimzi.enabled (not $ca.name) -}}
+{{- $ca = dict "name" (printf "%s-cluster-ca-cert" $root.Values.strimzi.cluster) "key" "ca.crt" -}}
+{{- end -}}
+{{- if $ca.name -}}
+{{- $env = append $env (dict "name" "KAFKA_SSL_CA_FILE" "value" "/etc/kafka-secrets/ca.crt") -}}
+{{- $sources = append $sources (dict "secret" (dict "name" $ca.name "items" (list (dict "key" $ca.key "path" "ca.crt")))) -}}
+{{- end -}}
+{{- $client := $kafka.tls.clientSecret -}}
+{{- if and $own (not $sasl) -}}
+{{- if ne $root.Values.strimzi.authentication "tls" -}}{{- fail "strimzi.authentication: SSL without SASL needs tls" -}}{{- end -}}
+{{- $client = dict "name" .user "certificateKey" "user.crt" "keyKey" "user.key" -}}
+{{- end -}}
+{{- if $client.name -}}
+{{- $env = append $env (dict "name" "KAFKA_SSL_CERTIFICATE_FILE" "value" "/etc/kafka-secrets/client.crt") -}}
+{{- $env = append $env (dict "name" "KAFKA_SSL_KEY_FILE" "value" "/etc/kafka-secrets/client.key") -}}
+{{- $items := list (dict "key" $client.certificateKey "path" "client.crt") (dict "key" $client.keyKey "path" "client.key") -}}
+{{- $sources = append $sources (dict "secret" (dict "name" $client.name "items" $items)) -}}
+{{- with $kafka.tls.keyPasswordSecret -}}
+{{- if .name -}}
+{{- $env = append $env (dict "name" "KAFKA_SSL_KEY_PASSWORD_FILE" "value" "/etc/kafka-secrets/key-password") -}}
+{{- $sources = append $sources (dict "secret" (dict "name" .name "items" (list (dict "key" .key "path" "key-password")))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $volumes := list -}}
+{{- $mounts := list -}}
+{{- if $sources -}}
+{{- $volumes = list (dict "name" "kafka-secrets" "projected" (dict "defaultMode" 288 "sources" $sources)) -}}
+{{- $mounts = list (dict "name" "kafka-secrets" "mountPath" "/etc/kafka-secrets" "readOnly" true) -}}
+{{- end -}}
+{{- toJson (dict "env" $env "volumes" $volumes "mounts" $mounts) -}}
+{{- end -}}
+
+{{/* Name of the KafkaUser of an agent: (dict "root" $ "agent" NAME). */}}
+{{- define "kinstream.user" -}}
+{{- if and .root.Values.strimzi.enabled .root.Values.strimzi.users -}}
+{{- include "kinstream.agentName" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "component" NAME "serves" BOOL "probes" BOOL "user" NAME).
+`serves`: it has a metrics page.
+*/}}
+{{- define "kinstream.pod" -}}
+{{- $root := .root -}}
+{{- $workload := .workload -}}
+{{- $kafka := include "kinstream.kafka" (dict "root" $root "user" .user) | fromJson -}}
+{{- $worker := $root.Values.settings.worker -}}
+{{- $claim := include "kinstream.claim" $root -}}
+serviceAccountName: {{ include "kinstream.serviceAccount" $root }}
+automountServiceAccountToken: false
+# A Service called kafka or kinstream would otherwise become variables that look like settings.
+enableServiceLinks: false
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+# The worker ends hard after shutdown_seconds, and its supervisor kills it 5 s later: by then nothing is left to be killed.
+terminationGracePeriodSeconds: {{ add (ceil $worker.shutdown_seconds | int) 15 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+  - name: kinstream
+    image: {{ include "kinstream.image" $root }}
+    imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+    args: {{- toYaml .arguments | nindent 6 }}
+    env: {{- concat $kafka.env $workload.extraEnv | toYaml | nindent 6 }}
+    {{- with $root.Values.checkpoints.credentialsSecret }}
+    envFrom:
+      - secretRef:
+          name: {{ . }}
+    {{- end }}
+    {{- if .serves }}
+    ports:
+      - name: metrics
+        containerPort: {{ $worker.http_port | int }}
+    {{- end }}
+    {{- if .probes }}
+    # Until the brokers have answered and kernels are loaded there is no page.
+    startupProbe:
+      httpGet: {path: /healthz, port: metrics}
+      periodSeconds: 5
+      timeoutSeconds: 5
+      failureThreshold: {{ div (add (ceil $worker.startup_seconds | int) 60) 5 }}
+    livenessProbe:
+      httpGet: {path: /healthz, port: metrics}
+      periodSeconds: 10
+      timeoutSeconds: 5
+      failureThreshold: {{ max 1 (div ($workload.livenessSeconds | int) 10) }}
+    readinessProbe:
+      httpGet: {path: /readyz, port: metrics}
+      periodSeconds: 5
+      timeoutSeconds: 5
+      failureThreshold: 3
+    {{- end }}
+    resources: {{- toYaml $workload.resources | nindent 6 }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities:
+        drop: [ALL]
+    volumeMounts:
+      - name: settings
+        mountPath: /etc/kinstream
+        readOnly: true
+      - name: tmp
+        mountPath: /tmp
+      {{- if $claim }}
+      - name: checkpoints
+        mountPath: /var/lib/kinstream
+      {{- end }}
+      {{- with $kafka.mounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+volumes:
+  - name: settings
+    configMap:
+      name: {{ include "kinstream.fullname" $root }}
+  # Links to the image's kernels, kernels that it lacks, and what libraries leave behind.
+  - name: tmp
+    emptyDir:
+      sizeLimit: 1Gi
+  {{- if $claim }}
+  - name: checkpoints
+    persistentVolumeClaim:
+      claimName: {{ $claim }}
+  {{- end }}
+  {{- with $kafka.volumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $workload.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $workload.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $workload.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $workload.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+topologySpreadConstraints:
+{{- if $workload.topologySpreadConstraints }}
+{{- toYaml $workload.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "kinstream.selector" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ .component }}
+{{- end }}
+{{- end -}}

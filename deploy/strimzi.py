@@ -1,0 +1,71 @@
+"""Writes what the chart knows of topics and rights: `python -m deploy.strimzi`; with `--check` says if that is current.
+
+The chart's Strimzi resources are these files with the release's own prefix, agents and replication put in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from streams.acls import ROLES, as_json
+from streams.topics import CATALOGUE
+
+FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"
+#: What the chart puts the prefix of the topics and the name of an agent in for.
+PREFIX: Final = "{prefix}"
+AGENT: Final = "{agent}"
+
+
+def topics() -> dict[str, Any]:
+    """The catalogue: each topic's configuration with three replicas or more, and with fewer."""
+    return {
+        "topics": [
+            {
+                "role": topic.role,
+                "replicated": topic.config(replication=3),
+                "single": topic.config(replication=1),
+            }
+            for topic in CATALOGUE
+        ]
+    }
+
+
+def roles() -> dict[str, Any]:
+    """What each role needs, as `spec.authorization.acls` of a KafkaUser."""
+    return {
+        "roles": {
+            name: {
+                "agent": role.agent,
+                "acls": as_json(role.grants(PREFIX, AGENT if role.agent else None)),
+            }
+            for name, role in ROLES.items()
+        }
+    }
+
+
+def made() -> dict[Path, str]:
+    """The text of every file."""
+    contents = {"topics.json": topics(), "roles.json": roles()}
+    return {FOLDER / name: json.dumps(content, indent=2) + "\n" for name, content in contents.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """Write; or with `--check` compare: 1 where a file is another one."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m deploy.strimzi [--check]", file=sys.stderr)
+        return 2
+    status = 0
+    for path, text in made().items():
+        if not arguments:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path}: not what the code says; run python -m deploy.strimzi", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

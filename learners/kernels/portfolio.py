@@ -1,0 +1,141 @@
+"""The compiled loop behind a portfolio: what all members say together, who was wrong, and what weight that leaves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: What became of a constraint in a member: it was scored, the member has no verdict on it, or it was rejected.
+SCORED: Final = 0
+ABSENT: Final = 1
+REJECTED: Final = 2
+
+
+@compiled
+def _share(losses: Vector, gone: Flags, first: int, eta: float, share: float, weights: Vector) -> bool:
+    """Add exponential weights, `share` in all, to the members from `first` on; false where none of them is left."""
+    least, total = np.inf, 0.0
+    for i in range(first, len(losses)):
+        if not gone[i]:
+            least = min(least, losses[i])
+    for i in range(first, len(losses)):
+        if not gone[i]:
+            total += np.exp(-eta * (losses[i] - least))
+    if total == 0.0:
+        return False
+    for i in range(first, len(losses)):
+        if not gone[i]:
+            weights[i] += share * np.exp(-eta * (losses[i] - least)) / total
+    return True
+
+
+@compiled
+def weigh(losses: Vector, gone: Flags, learned: int, seen: float, floor: float, weights: Vector) -> None:
+    """Fill in the weights (N,): exponential ones of all members, and a floor that only un-learned metrics share.
+
+    w = (1 - floor) h + floor (a + u) / 2, where h_i is proportional to exp(-eta losses_i) over all members that are
+    left, a_i over the un-learned ones of them, u is even over those, and eta = sqrt(8 ln N / max(seen, 1)).
+
+    Parameters
+    ----------
+    losses : (N,) decayed sums of losses.
+    gone : (N,) members that were dropped; they weigh nothing.
+    learned : the first so many members learn, the others are un-learned metrics.
+    seen : decayed number of the constraints behind `losses`.
+    """
+    N = len(losses)
+    eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
+    weights[:] = 0.0
+    rest = 1.0
+    if floor > 0.0 and _share(losses, gone, learned, eta, 0.5 * floor, weights):
+        _share(losses, gone, learned, 0.0, 0.5 * floor, weights)
+        rest -= floor
+    _share(losses, gone, 0, eta, rest, weights)
+
+
+@compiled
+def follow(
+    fates: NDArray[np.int8],
+    mistakes: NDArray[np.int8],
+    margins: NDArray[Any],
+    learned: int,
+    floor: float,
+    keep: float,
+    patience: int,
+    losses: Vector,
+    gone: Flags,
+    refused: NDArray[np.int64],
+    sizes: Vector,
+    seen: Vector,
+    mistake: NDArray[np.int8],
+    margin: Vector,
+) -> None:
+    """Let all members vote on each constraint by the weights before it, then count who was wrong.
+
+    A triplet is decided by sum_i w_i m_i / s_i, of margins m_i over their mean magnitude s_i so far; a pair by the sum
+    of w_i over the members that are right less that over those that are wrong. At most 0 is a mistake.
+
+    The loss of a member is its mistake. One that rejects what others score loses 1, and after `patience` of those in a
+    row it is dropped for good. One without a verdict loses what the others lose on average, by weight, so that its
+    weight against theirs stays.
+
+    Parameters
+    ----------
+    fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
+    mistakes : (N, m) 1 or 0 where scored.
+    margins : (N, m), NaN for pairs.
+    learned, floor : see `weigh`.
+    keep : factor of all that was counted before, for a new constraint.
+    losses, gone, refused : (N,) decayed losses, who was dropped, and rejections in a row; changed in place.
+    sizes : (N, 2) decayed sum of magnitudes of margins, and their number; changed in place.
+    seen : (1,) decayed number of constraints; changed in place.
+    mistake, margin : (m,) filled in, -1 and NaN where no member had a verdict.
+    """
+    N, m = mistakes.shape
+    weights = np.empty(N)
+    for t in range(m):
+        weigh(losses, gone, learned, seen[0], floor, weights)
+        mistake[t], margin[t] = -1, np.nan
+        vote, share, lost = 0.0, 0.0, 0.0
+        scored, ranked = False, False
+        for i in range(N):
+            if gone[i] or fates[i, t] != SCORED:
+                continue
+            scored = True
+            share += weights[i]
+            lost += weights[i] * mistakes[i, t]
+            size = abs(margins[i, t])
+            ranked = ranked or not np.isnan(size)
+            if np.isfinite(size):
+                sizes[i, 0] = keep * sizes[i, 0] + size
+                sizes[i, 1] = keep * sizes[i, 1] + 1.0
+                if size > 0.0:
+                    vote += weights[i] * (margins[i, t] / sizes[i, 0] * sizes[i, 1])
+            else:
+                vote += weights[i] * (1.0 - 2.0 * mistakes[i, t])
+        if not scored:
+            continue
+        mistake[t] = 0 if vote > 0.0 else 1
+        if ranked:
+            margin[t] = vote
+        mean = lost / share if share > 0.0 else 0.5
+        seen[0] = keep * seen[0] + 1.0
+        for i in range(N):
+            if gone[i]:
+                continue
+            loss = mean
+            if fates[i, t] == SCORED:
+                loss = float(mistakes[i, t])
+                refused[i] = 0
+            elif fates[i, t] == REJECTED:
+                loss = 1.0
+                refused[i] += 1
+                gone[i] = refused[i] >= patience
+            losses[i] = keep * losses[i] + loss

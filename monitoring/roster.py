@@ -1,0 +1,62 @@
+"""Which agents there should be, by the settings: what alerts on a missing agent and on learned against un-learned need.
+
+A learner whose process is gone says nothing, and its name says nothing of its algorithm. So the metrics agent says
+for everyone what the settings name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from streams.settings import Settings
+
+#: Kinds of learners that learn nothing: the baseline of the others.
+UNLEARNED: Final = frozenset({"euclidean"})
+#: Kinds that change their model once in many constraints: hardly any constraint of theirs counts as utilised.
+REFITTED: Final = frozenset({"itml", "lmnn", "mahalanobis", "rca"})
+
+
+def learns(kind: str, base: object = None) -> str:
+    """How a learner of that kind learns: "never", "refits" now and then, or "online".
+
+    Parameters
+    ----------
+    base : kind that a learner of kind "fusion" is made of.
+    """
+    if kind == "fusion" and isinstance(base, str):
+        kind = base
+    return "never" if kind in UNLEARNED else "refits" if kind in REFITTED else "online"
+
+
+class Roster(Collector):
+    """A series for each builder and each learner of the settings, whether it runs or not."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        builders = GaugeMetricFamily(
+            "kinstream_builder_info",
+            "Always 1. A builder of the settings, whether it runs or not.",
+            labels=("agent", "builder", "kind"),
+        )
+        for name, builder in self._settings.builders.items():
+            builders.add_metric([f"builder-{name}", name, builder.kind], 1)
+        yield builders
+        learners = GaugeMetricFamily(
+            "kinstream_learner_info",
+            "Always 1. A learner of the settings, whether it runs or not; learns: online, refits (now and then), "
+            "never (the baseline of the others).",
+            labels=("agent", "learner", "kind", "learns"),
+        )
+        for name, learner in self._settings.learners.items():
+            how = learns(learner.kind, learner.arguments().get("base"))
+            learners.add_metric([f"learner-{name}", name, learner.kind, how], 1)
+        yield learners

@@ -1,0 +1,249 @@
+"""What each role needs of the brokers, and nothing besides: the one place from which commands, checks and docs come.
+
+READ and WRITE of a topic imply DESCRIBE, READ of a group too, so neither is named beside them (KIP-679 makes
+IDEMPOTENT_WRITE on the cluster part of WRITE as well). No role needs anything on the cluster as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streams.errors import SettingsError
+from streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, Topic
+
+#: How the operations are called by kafka-acls.sh and by Strimzi.
+_SPELLED: Final = {
+    "READ": "Read",
+    "WRITE": "Write",
+    "CREATE": "Create",
+    "DESCRIBE": "Describe",
+    "DESCRIBE_CONFIGS": "DescribeConfigs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Operations on a topic or group, or on all whose name begins so.
+
+    Parameters
+    ----------
+    resource : "topic" or "group".
+    why : what it is for, for people.
+    optional : without it something less is known, and nothing is refused.
+    """
+
+    resource: str
+    name: str
+    operations: tuple[str, ...]
+    why: str
+    prefixed: bool = False
+    optional: bool = False
+
+    @property
+    def place(self) -> str:
+        """The resource in words."""
+        return f"{self.resource} {self.name}{'*' if self.prefixed else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A principal's work.
+
+    Parameters
+    ----------
+    runs : the commands that it is enough for.
+    agent : whether it is one of several of its kind, with a name.
+    grants : made of the topics' prefix and that name; none for every agent of the kind.
+    """
+
+    name: str
+    runs: str
+    make: Callable[[str, str | None], tuple[Grant, ...]]
+    agent: bool = False
+
+    def grants(self, prefix: str = "kinstream", agent: str | None = None) -> tuple[Grant, ...]:
+        """What to allow.
+
+        Raises
+        ------
+        SettingsError : an agent is named for a role that has none.
+        """
+        if agent is not None and not self.agent:
+            raise SettingsError(f"{self.name} is one role; it takes no name")
+        return self.make(prefix, agent)
+
+
+def _on(topic: Topic, prefix: str, operation: str, why: str) -> Grant:
+    return Grant("topic", topic.name(prefix), (operation,), why)
+
+
+def _read(topic: Topic, prefix: str) -> Grant:
+    return _on(topic, prefix, "READ", topic.holds)
+
+
+def _letters(prefix: str) -> Grant:
+    return _on(DEAD_LETTERS, prefix, "WRITE", "what it refuses")
+
+
+def _group(role: str, agent: str | None) -> Grant:
+    # As `AgentSpec.group` names them, of every generation.
+    middle = role if role == "metrics" else f"{role}-{agent}"
+    name = f"kinstream-{role}-" if role != "metrics" and agent is None else f"kinstream-{middle}-v"
+    return Grant(
+        "group", name, ("READ",), "to share the partitions, and offsets for lag tools", prefixed=True
+    )
+
+
+def _retention(topic: Topic, prefix: str) -> Grant:
+    why = "its retention, for kinstream_retention_headroom_seconds"
+    return Grant("topic", topic.name(prefix), ("DESCRIBE_CONFIGS",), why, optional=True)
+
+
+def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(EVENTS, prefix),
+        _on(CONSTRAINTS, prefix, "WRITE", "the constraints that it builds"),
+        _letters(prefix),
+        _group("builder", agent),
+        _retention(EVENTS, prefix),
+    )
+
+
+def _learner(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(CONSTRAINTS, prefix),
+        _on(OUTCOMES, prefix, "WRITE", "what it did with each block"),
+        _on(MODELS, prefix, "WRITE", "where its models lie"),
+        _letters(prefix),
+        _group("learner", agent),
+        _retention(CONSTRAINTS, prefix),
+    )
+
+
+def _metrics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_read(OUTCOMES, prefix), _letters(prefix), _group("metrics", None), _retention(OUTCOMES, prefix))
+
+
+def _producer(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_on(EVENTS, prefix, "WRITE", "the rows of a load, and control records"),)
+
+
+def _pacing(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        *(_on(topic, prefix, "DESCRIBE", "where it ends") for topic in (CONSTRAINTS, OUTCOMES)),
+        Grant("group", "kinstream-", ("DESCRIBE",), "how far the agents have come", prefixed=True),
+    )
+
+
+def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_read(EVENTS, prefix), _read(CONSTRAINTS, prefix), _read(OUTCOMES, prefix))
+
+
+def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _on(CONSTRAINTS, prefix, "READ", "is it the log that was replayed?"),
+        _on(OUTCOMES, prefix, "DESCRIBE", "its partitions"),
+        Grant("group", "kinstream-learner-", ("DESCRIBE",), "whether workers still run", prefixed=True),
+    )
+
+
+def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_read(MODELS, prefix),)
+
+
+def _letters_reader(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_read(DEAD_LETTERS, prefix),)
+
+
+def _redrive(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    inputs = (EVENTS, CONSTRAINTS, OUTCOMES)
+    return (
+        _read(DEAD_LETTERS, prefix),
+        *(_on(topic, prefix, "WRITE", "records that go back to who refused them") for topic in inputs),
+    )
+
+
+def _topics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    operations = ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS")
+    return (Grant("topic", f"{prefix}.", operations, "to create and check the catalogue", prefixed=True),)
+
+
+ROLES: Final = {
+    role.name: role
+    for role in (
+        Role("topics", "kinstream topics create, list, check", _topics),
+        Role("producer", "kinstream produce; kinstream spaces; your services that send events", _producer),
+        Role("pacing", "kinstream produce --max-backlog, besides producer", _pacing),
+        Role("builder", "kinstream worker builder NAME", _builder, agent=True),
+        Role("learner", "kinstream worker learner NAME", _learner, agent=True),
+        Role("metrics", "kinstream worker metrics", _metrics),
+        Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
+        Role("promotion", "kinstream models promote", _promotion),
+        Role("models", "kinstream models list, show, export; your services that use models", _models),
+        Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
+        Role("redrive", "kinstream dead-letters redrive", _redrive),
+    )
+}
+
+
+def role(name: str) -> Role:
+    """The role of that name.
+
+    Raises
+    ------
+    SettingsError : there is none.
+    """
+    if name not in ROLES:
+        raise SettingsError(f"no role is called {name!r}; there are: {', '.join(ROLES)}")
+    return ROLES[name]
+
+
+def check_principal(principal: str) -> str:
+    """A principal as Kafka writes it, such as `User:learner`.
+
+    Raises
+    ------
+    SettingsError : it is none.
+    """
+    kind, colon, name = principal.partition(":")
+    if not colon or not kind.isalnum() or not name or not name.isprintable():
+        raise SettingsError(f"--principal {principal!r}: write it as Kafka does, such as User:learner")
+    return principal
+
+
+def commands(grants: Iterable[Grant], principal: str, brokers: str, config: str) -> list[str]:
+    """Lines for a shell that allow it, one for each grant."""
+    lines = []
+    for grant in grants:
+        words = ["kafka-acls.sh", "--bootstrap-server", brokers, "--command-config", config, "--add"]
+        words += ["--allow-principal", principal]
+        for operation in grant.operations:
+            words += ["--operation", _SPELLED[operation]]
+        words += [f"--{grant.resource}", grant.name]
+        words += ["--resource-pattern-type", "prefixed"] if grant.prefixed else []
+        lines.append(shlex.join(words))
+    return lines
+
+
+def as_json(grants: Iterable[Grant]) -> list[dict[str, Any]]:
+    """The grants as `spec.authorization.acls` of Strimzi's KafkaUser has them."""
+    return [
+        {
+            "resource": {
+                "type": grant.resource,
+                "name": grant.name,
+                "patternType": "prefix" if grant.prefixed else "literal",
+            },
+            "operations": [_SPELLED[operation] for operation in grant.operations],
+            "host": "*",
+        }
+        for grant in grants
+    ]
+
+
+def json_text(grants: Iterable[Grant]) -> str:
+    return json.dumps(as_json(grants), indent=2)

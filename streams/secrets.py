@@ -1,0 +1,57 @@
+"""Keeps secrets out of what is written for people: the last of several defences.
+
+Secrets are `SecretStr` in the settings and are handed to clients alone. What other libraries make of them, an error
+with a URL in it, a traceback, passes through `hide` on its way to a terminal or a log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+_MASK: Final = "***"
+#: Hiding something shorter would make texts unreadable and protect nothing.
+_SHORTEST: Final = 4
+_USERINFO: Final = re.compile(r"://[^/\s]*@")
+_QUERY: Final = re.compile(
+    r"([?&](?:[\w.-]*(?:secret|token|password|passwd|signature|credential|key)[\w.-]*|sig)=)[^&#\s'\"]+",
+    re.IGNORECASE,
+)
+_known: set[str] = set()
+
+
+def without_secret(url: str) -> str:
+    """A URL, or a text with URLs in it, without user information and without credentials in its query."""
+    return _QUERY.sub(rf"\1{_MASK}", _USERINFO.sub(f"://{_MASK}@", url))
+
+
+def remember(*secrets: str) -> None:
+    """Have `hide` mask these from now on, wherever they stand."""
+    _known.update(secret for secret in secrets if len(secret) >= _SHORTEST)
+
+
+def remember_url(url: str) -> None:
+    """Have `hide` mask the credentials of a URL, also where something quotes them alone."""
+    for part in re.split(r"::", url):
+        try:
+            found = urlsplit(part).password
+        except ValueError:
+            continue
+        if found:
+            remember(found, unquote(found))
+
+
+def hide(text: str) -> str:
+    """The text without any secret that the settings hold."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, _MASK)
+    return without_secret(text)
+
+
+class HidingFormatter(logging.Formatter):
+    """A formatter whose lines, tracebacks included, pass through `hide`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide(super().format(record))

@@ -1,0 +1,131 @@
+"""What the live test needs around the system: somebody who is paged, and a stream of events that can change."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Producer
+
+from streams.clients import confluent_producer
+from streams.codec import encode
+from streams.records import SampleBlock, Table
+from streams.settings import KafkaSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One message of Alertmanager: to whom, and what it says."""
+
+    receiver: str
+    status: str
+    alertname: str
+    alerts: tuple[dict[str, Any], ...]
+
+
+class OnCall:
+    """Receives Alertmanager's messages and keeps them."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+        on_call = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                name = body["groupLabels"]["alertname"]
+                notice = Notice(self.path.strip("/"), body["status"], name, tuple(body["alerts"]))
+                on_call.notices.append(notice)
+                who = [{k: a["labels"].get(k) for k in ("agent", "space", "learner")} for a in body["alerts"]]
+                now = time.strftime("%H:%M:%S")
+                print(f"{now} {notice.receiver}: {name} {notice.status} {who}", flush=True)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @contextmanager
+    def listening(self) -> Iterator[OnCall]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def told(self, receiver: str, alertname: str, status: str = "firing") -> list[Notice]:
+        """Messages about an alert, in order."""
+        return [
+            n for n in self.notices if (n.receiver, n.alertname, n.status) == (receiver, alertname, status)
+        ]
+
+
+class Feed:
+    """Sends labelled vectors of one space at a steady pace. Ten classes differ in four of sixteen features.
+
+    Parameters
+    ----------
+    rows : of a block; five blocks are sent each second.
+    """
+
+    DIMENSION = 16
+    CLASSES = 10
+
+    def __init__(self, bootstrap: str, topic: str, space: str, rows: int = 40) -> None:
+        self._topic = topic
+        self._space = space
+        self._rows = rows
+        self._producer = Producer(confluent_producer(KafkaSettings(bootstrap_servers=bootstrap)))
+        self._draw = np.random.default_rng([5, 1])
+        self._means = np.zeros((self.CLASSES, self.DIMENSION))
+        self._means[:, :4] = self._draw.normal(size=(self.CLASSES, 4)) * 2.0
+        self._deviations = np.r_[np.full(4, 0.7), np.full(self.DIMENSION - 4, 2.5)]
+        self._stop = threading.Event()
+        self.flows = threading.Event()
+        #: Once set, the labels say nothing about the vectors any more.
+        self.shifted = False
+
+    @contextmanager
+    def running(self) -> Iterator[Feed]:
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        self.flows.set()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            thread.join()
+            self._producer.flush(10)
+
+    def send(self, *values: bytes) -> None:
+        """Send records as they are."""
+        for value in values:
+            self._producer.produce(self._topic, key=self._space.encode(), value=value)
+        left = self._producer.flush(10)
+        assert left == 0, f"{left} records were not delivered"
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            if self.flows.is_set():
+                self.send(self._block())
+
+    def _block(self) -> bytes:
+        labels = self._draw.integers(0, self.CLASSES, self._rows)
+        noise = self._draw.normal(size=(self._rows, self.DIMENSION)) * self._deviations
+        vectors = (self._means[labels] + noise).astype(np.float32)
+        if self.shifted:
+            labels = self._draw.integers(0, self.CLASSES, self._rows)
+        return encode(SampleBlock(self._space, (Table("x", vectors),), labels, int(time.time() * 1000)))

@@ -1,0 +1,271 @@
+"""The shipped rules, routes and dashboards on a running system: the right page, once; and none while all is well.
+
+Real workers on a real Kafka, scraped by a real Prometheus, whose alerts a real Alertmanager delivers to a small server
+here. The rules are the shipped ones with every duration divided by `DIVISOR` (see hurried.py), Alertmanager's with
+`CALM`; of the configurations, addresses are replaced, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from tests.crash.processes import Agent, Process, System, running, until
+from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, label_queries, read, recorded
+from tests.deploy.monitoring.hurried import hurried
+from tests.deploy.monitoring.live import Feed, OnCall
+from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING, RULES, Alertmanager, Prometheus
+from tests.docs.pages import ROOT, anchors
+from tests.kafka.broker import KafkaBroker, reserve_port
+
+DIVISOR: Final = 30
+CALM: Final = 6
+SPACE: Final = "digits"
+SETTINGS: Final = """
+[builders.one-pass]
+kind = "one-pass"
+
+[builders.random]
+kind = "random-triplets"
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+gamma = 0.001
+scaler = "zscore"
+
+[learners.oahu]
+kind = "oahu"
+from = ["one-pass", "random"]
+layers = 2
+hidden = 16
+embedding = 8
+
+[learners.floor]
+kind = "euclidean"
+from = ["one-pass", "random"]
+scaler = "zscore"
+
+[checkpoints]
+interval_seconds = 1.0
+"""
+BUILDERS: Final = (Agent("builder", "one-pass", "events"), Agent("builder", "random", "events"))
+OPML: Final = Agent("learner", "opml", "constraints")
+AGENTS: Final = (
+    *BUILDERS,
+    OPML,
+    Agent("learner", "oahu", "constraints"),
+    Agent("learner", "floor", "constraints"),
+    Agent("metrics", None, "outcomes"),
+)
+
+
+class Workers:
+    """A worker for each agent, at an address that a restart does not change."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._reserved = {agent: reserve_port() for agent in AGENTS}
+        self._running: dict[Agent, Process] = {}
+
+    @property
+    def targets(self) -> list[str]:
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in self._reserved.values()]
+
+    def start(self, agent: Agent) -> None:
+        port = int(self._reserved[agent].getsockname()[1])
+        setting = f"worker.http_port={port}"
+        self._running[agent] = self._system.start(agent.application, "--set", setting, *agent.command)
+
+    def wait(self) -> None:
+        for agent, process in self._running.items():
+            until(lambda process=process: process.url() is not None, f"{agent.application} serves")  # type: ignore[misc]
+
+    def stop(self, agent: Agent) -> None:
+        assert self._system.stop(self._running.pop(agent)) == 0
+
+    def stop_all(self) -> None:
+        """Ask all at once, and do not wait."""
+        for process in self._running.values():
+            process.popen.terminate()
+
+    def close(self) -> None:
+        for one in self._reserved.values():
+            one.close()
+
+
+def prometheus_config(folder: Path, targets: list[str], alertmanager: str) -> Path:
+    """The shipped configuration with these addresses, a scrape a second, and the hurried rules beside it."""
+    for rules in (RECORDING, ALERTS):
+        (folder / rules.name).write_text(
+            hurried(rules.read_text(encoding="utf-8"), DIVISOR), encoding="utf-8"
+        )
+    (folder / "targets").mkdir()
+    (folder / "targets" / "workers.yml").write_text(yaml.safe_dump([{"targets": targets}]), encoding="utf-8")
+    text = (RULES / "prometheus.yml").read_text(encoding="utf-8")
+    text, found = re.subn(r"(scrape|evaluation)_interval: 15s", r"\1_interval: 1s", text)
+    assert found == 2 and "localhost:9093" in text
+    path = folder / "prometheus.yml"
+    path.write_text(text.replace("localhost:9093", alertmanager.removeprefix("http://")), encoding="utf-8")
+    return path
+
+
+def alertmanager_config(folder: Path, receiver: str) -> Path:
+    """The shipped configuration with this receiver, and waits divided by `CALM`."""
+    text = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text(encoding="utf-8")
+    assert text.count("http://localhost:9099") == 2
+    waits = re.compile(r"(group_wait|group_interval|repeat_interval): (\d+)([smh])")
+    factor = {"s": 1, "m": 60, "h": 3600}
+    text, found = waits.subn(lambda m: f"{m[1]}: {int(m[2]) * factor[m[3]] // CALM}s", text)
+    assert found == 3
+    path = folder / "alertmanager.yml"
+    path.write_text(text.replace("http://localhost:9099", receiver), encoding="utf-8")
+    return path
+
+
+def expressions() -> list[Ask]:
+    """Of every panel, and of every recording rule: what it is recorded as, and what it is made of."""
+    every = [ask for path in FILES for ask in asks(read(path))]
+    every += [Ask(f"rule {name}", name) for name in recorded()]
+    return every + [
+        Ask(f"rule {name}, expression", hurried(expr, DIVISOR)) for name, expr in recorded().items()
+    ]
+
+
+def without_data(prometheus: Prometheus, asked: list[Ask]) -> list[Ask]:
+    """Those of the expressions for which Prometheus has no number."""
+    return [ask for ask in asked if not any(_number(one) for one in prometheus.query(filled(ask.expr)))]
+
+
+def _number(sample: dict[str, list[str]]) -> bool:
+    return sample["value"][1] not in ("NaN", "+Inf", "-Inf")
+
+
+def stays(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """See that something holds for so long."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        assert condition(), what
+        time.sleep(0.2)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) -> None:
+    began = time.monotonic()
+    on_call, prometheus = OnCall(), Prometheus(tmp_path / "prometheus")
+    alertmanager = Alertmanager(tmp_path / "alertmanager")
+
+    def told(what: str) -> None:
+        print(f"{time.monotonic() - began:.0f} s: {what}", flush=True)
+
+    def paged(name: str) -> bool:
+        return bool(on_call.told("pager", name))
+
+    with ExitStack() as stack:
+        system = stack.enter_context(
+            running(System(tmp_path / "system", kafka.bootstrap, "monitored", 2, SETTINGS))
+        )
+        system.run("topics", "create")
+        workers = Workers(system)
+        stack.callback(workers.close)
+        for agent in AGENTS:
+            workers.start(agent)
+        workers.wait()
+        told("the workers serve")
+        stack.enter_context(on_call.listening())
+        stack.enter_context(alertmanager.serving(alertmanager_config(alertmanager.folder, on_call.url)))
+        config = prometheus_config(prometheus.folder, workers.targets, alertmanager.url)
+        stack.enter_context(prometheus.serving(config))
+        feed = stack.enter_context(Feed(kafka.bootstrap, system.topic("events"), SPACE).running())
+
+        empty = expressions()
+
+        def all_have_data() -> bool:
+            empty[:] = without_data(prometheus, empty)
+            return not empty
+
+        try:
+            until(all_have_data, "every panel and every rule has data", 200)
+        except TimeoutError as error:
+            raise AssertionError(f"without data: {[ask.place for ask in empty]}") from error
+        for selector, label in (pair for path in FILES for pair in label_queries(read(path))):
+            assert prometheus.label_values(label, filled(selector)), (
+                f"the variable {label} has nothing to choose from"
+            )
+        told("every expression of panels and rules has data")
+        # The long run that a jump is measured against leaves out the last half hour, which is a minute here.
+        before = f'job_space_learner:kinstream_constraints_scored:increase6h_before{{space="{SPACE}"}}'
+        until(
+            lambda: len([one for one in prometheus.query(before) if float(one["value"][1]) > 3000]) == 3,
+            "there is a past to be compared with",
+            200,
+        )
+        told("there is a past to be compared with")
+        assert not on_call.notices and not prometheus.firing(), "a healthy system has raised an alert"
+
+        feed.flows.clear()
+        stays(lambda: not on_call.notices, 30, "an idle system has raised an alert")
+        assert not prometheus.firing()
+        feed.flows.set()
+        told("idle for a quarter of an hour, as the rules take it")
+
+        feed.send(*(b"\x00\xff poison" for _ in range(80)))
+        until(lambda: paged("KinstreamDeadLettersRising"), "the page about refused records", 60)
+        told("paged: refused records")
+
+        workers.stop(OPML)
+        until(lambda: paged("KinstreamLearnerStalled"), "the page about the learner", 60)
+        told("paged: the learner is gone")
+        workers.start(OPML)
+        ended = "resolved"
+        until(
+            lambda: bool(on_call.told("pager", "KinstreamLearnerStalled", ended)), "the learner is back", 120
+        )
+        until(
+            lambda: bool(on_call.told("pager", "KinstreamDeadLettersRising", ended)), "no more refused", 120
+        )
+        told("both are over")
+
+        feed.shifted = True
+        until(lambda: paged("KinstreamMistakeRateJumped"), "the page about the jump", 60)
+        told("paged: the mistake rate has jumped")
+
+        workers.stop_all()
+        until(lambda: paged("KinstreamDown"), "the page that nothing works", 60)
+        told("paged: nothing works")
+        consequences = {"KinstreamDown", "KinstreamMetricsAgentGone"}
+        until(lambda: consequences <= prometheus.firing(), "what follows fires too", 60)
+        stays(lambda: not paged("KinstreamMetricsAgentGone"), 10, "a consequence was sent")
+        held = alertmanager.tool("alert", "query", "--inhibited")
+        assert "KinstreamMetricsAgentGone" in held
+        told("what follows is held back")
+
+    pages = [notice for notice in on_call.notices if notice.status == "firing"]
+    assert [(page.receiver, page.alertname) for page in pages] == [
+        ("pager", "KinstreamDeadLettersRising"),
+        ("pager", "KinstreamLearnerStalled"),
+        ("pager", "KinstreamMistakeRateJumped"),
+        ("pager", "KinstreamDown"),
+    ]
+    letters, stalled, jumped, down = (page.alerts for page in pages)
+    assert {alert["labels"]["agent"] for alert in letters} == {b.application for b in BUILDERS}
+    assert [alert["labels"]["learner"] for alert in stalled] == ["opml"]
+    assert "opml" in {alert["labels"]["learner"] for alert in jumped}
+    assert "floor" not in {alert["labels"]["learner"] for alert in jumped}
+    assert [alert["labels"]["job"] for alert in down] == ["kinstream"]
+    runbooks = anchors(ROOT / "docs" / "runbooks.md")
+    for alert in (*letters, *stalled, *jumped, *down):
+        told_ = alert["annotations"]
+        assert told_["runbook_url"].removeprefix("docs/runbooks.md#") in runbooks
+        assert (
+            told_["summary"] and told_["description"] and "<" not in told_["summary"] + told_["description"]
+        )

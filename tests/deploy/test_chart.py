@@ -1,0 +1,614 @@
+"""The Helm chart: what it renders is valid and is what the code needs; what cannot work it refuses with the reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.main import cli
+from cli.worker import agent_spec
+from deploy import strimzi
+from streams import supervisor
+from streams.acls import as_json, role
+from streams.settings import KafkaSettings, Settings, load
+from streams.topics import CATALOGUE
+from tests.deploy.charts import (
+    CHART,
+    VALUES,
+    Document,
+    container,
+    environment,
+    helm,
+    of_kind,
+    pods,
+    refusal,
+    rendered,
+    settings_file,
+    template,
+)
+from tests.deploy.custom_resources import schema_of
+
+#: The first test may have to build Helm.
+pytestmark = pytest.mark.timeout(1200)
+#: Versions of Kubernetes: the oldest that the chart takes, and the newest that is known.
+KUBERNETES = ("1.29.0", kubernetes_validate.latest_version())
+#: Names are labels of DNS as well.
+LONGEST_NAME = 63
+
+
+@pytest.fixture(params=VALUES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each of the files of values."""
+    return str(request.param)
+
+
+@pytest.fixture
+def documents(name: str) -> tuple[Document, ...]:
+    return rendered(name)
+
+
+def read_settings(documents: tuple[Document, ...], folder: Path) -> Settings:
+    """The settings as a worker reads them; the brokers are in its environment."""
+    file = folder / "kinstream.toml"
+    file.write_text(settings_file(documents), encoding="utf-8")
+    return load(file)
+
+
+# ---- valid ------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_three_files_of_values() -> None:
+    assert set(VALUES) == {"minimal", "secured", "strimzi"}
+
+
+def test_helm_finds_nothing_to_complain_about(name: str) -> None:
+    done = helm("lint", "--strict", str(CHART), "--kube-version", "1.34.0", "--values", str(VALUES[name]))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_document_is_valid(documents: tuple[Document, ...], version: str) -> None:
+    for document in documents:
+        schema = schema_of(document["kind"])
+        if schema is None:
+            kubernetes_validate.validate(document, version, strict=True)
+        else:
+            jsonschema.validate(document, schema)
+
+
+def test_a_document_that_is_not_valid_is_found() -> None:
+    deployment = next(iter(of_kind("Deployment", rendered("minimal")).values()))
+    wrong = json.loads(json.dumps(deployment))
+    wrong["spec"]["template"]["spec"]["terminationGracePeriod"] = 30
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES[-1], strict=True)
+
+
+def test_no_document_comes_twice(documents: tuple[Document, ...]) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in documents]
+    assert len(names) == len(set(names))
+
+
+def test_long_names_stay_names_and_stay_apart(tmp_path: Path) -> None:
+    long, longer = "a" * 62, "a" * 63
+    values = tmp_path / "values.yaml"
+    learner = {"settings": {"kind": "opml", "from": ["one-pass"]}}
+    values.write_text(
+        VALUES["minimal"].read_text() + yaml.safe_dump({"learners": {long: learner, longer: learner}}),
+        encoding="utf-8",
+    )
+    done = template(values)
+    found = tuple(one for one in yaml.safe_load_all(done.stdout) if one)
+    deployments = of_kind("Deployment", found)
+    assert len(deployments) == 4
+    for document in found:
+        assert len(document["metadata"]["name"]) <= LONGEST_NAME
+        kubernetes_validate.validate(document, KUBERNETES[-1], strict=True)
+    selectors = [json.dumps(one["spec"]["selector"], sort_keys=True) for one in deployments.values()]
+    assert len(set(selectors)) == len(deployments)
+    labels = [
+        value
+        for one in deployments.values()
+        for value in one["spec"]["template"]["metadata"]["labels"].values()
+    ]
+    assert max(map(len, labels)) <= LONGEST_NAME
+
+
+# ---- what runs --------------------------------------------------------------------------------------------------
+
+
+def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, ...], tmp_path: Path) -> None:
+    settings = read_settings(documents, tmp_path)
+    wanted = [["worker", "builder", name, "--create"] for name in settings.builders]
+    wanted += [["worker", "learner", name, "--create"] for name in settings.learners]
+    wanted += [["worker", "metrics", "--create"]]
+    found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
+    assert sorted(found) == sorted(wanted)
+    for _, agent, *rest in wanted:
+        assert agent_spec(settings, agent, rest[0] if len(rest) == 2 else None).shaping
+
+
+def test_the_settings_are_those_of_the_values(
+    documents: tuple[Document, ...], name: str, tmp_path: Path
+) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    given = yaml.safe_load(VALUES[name].read_text())
+    found = read_settings(documents, tmp_path)
+    for section, defaults in values["settings"].items():
+        wanted = defaults | given.get("settings", {}).get(section, {})
+        read = getattr(found, section).model_dump()
+        assert {key: read[key] for key in wanted} == wanted
+    for section in ("builders", "learners"):
+        for agent, entry in given[section].items():
+            told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_none=True)
+            assert json.loads(json.dumps(told)) == entry["settings"]
+    store = values["checkpoints"] | given["checkpoints"]
+    assert (found.checkpoints.keep, found.checkpoints.interval_seconds) == (
+        store["keep"],
+        store["interval_seconds"],
+    )
+    assert found.checkpoints.url == (store["url"] or "/var/lib/kinstream")
+
+
+def test_values_come_through_as_they_were(tmp_path: Path) -> None:
+    odd = {
+        "kind": "one-pass",
+        "seed": 1_500_000_000,
+        "small": 1e-07,
+        "text": "\"quoted\" \\ <é>\u2028 # = [x]\n\tend",
+        "list": [1, 2.5, True, "a", [], ["b"]],
+        "table": {"with.dot": {"empty": {}}, "below": -0.25, "no": False},
+    }
+    values = tmp_path / "values.yaml"
+    given = {"builders": {"one-pass": {"settings": odd}}, "learners": None}
+    values.write_text(VALUES["minimal"].read_text() + yaml.safe_dump(given), encoding="utf-8")
+    done = template(values)
+    assert done.returncode == 0, done.stderr
+    text = settings_file(tuple(one for one in yaml.safe_load_all(done.stdout) if one))
+    found = tomllib.loads(text)["builders"]["one-pass"]
+    assert found == odd and isinstance(found["seed"], int)
+
+
+def test_a_start_after_other_settings_is_a_new_roll_out() -> None:
+    def checksums(*more: str) -> set[str]:
+        found = of_kind("Deployment", rendered("minimal", *more)).values()
+        return {one["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] for one in found}
+
+    assert len(checksums()) == 1
+    assert checksums("--set", "metrics.replicas=3") == checksums()
+    assert checksums("--set", "learners.opml.settings.gamma=0.01") != checksums()
+
+
+def test_an_entry_stands_over_the_workload() -> None:
+    found = of_kind("Deployment", rendered("secured"))
+    replicas = {name.removeprefix("blue-kinstream-"): one["spec"]["replicas"] for name, one in found.items()}
+    assert replicas == {
+        "builder-one-pass": 1,
+        "builder-clicks": 3,
+        "learner-opml": 2,
+        "learner-per-modality": 1,
+        "learner-euclidean": 1,
+        "metrics": 2,
+    }
+    opml = container(pods(rendered("secured"))["blue-kinstream-learner-opml"])
+    assert opml["resources"]["limits"] == {"memory": "4Gi"}
+    assert opml["resources"]["requests"] == {"memory": "4Gi", "cpu": "500m"}
+
+
+def test_workers_that_refuse_their_settings_leave_the_old_ones_at_work(
+    documents: tuple[Document, ...],
+) -> None:
+    for one in of_kind("Deployment", documents).values():
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        assert one["spec"]["strategy"] == strategy
+
+
+def test_the_strategy_may_be_another() -> None:
+    found = rendered(
+        "minimal", "--set", "workload.strategy.type=Recreate,workload.strategy.rollingUpdate=null"
+    )
+    assert {one["spec"]["strategy"]["type"] for one in of_kind("Deployment", found).values()} == {"Recreate"}
+    for one in of_kind("Deployment", found).values():
+        kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
+
+
+def test_a_pod_may_go_and_a_node_be_drained(documents: tuple[Document, ...]) -> None:
+    budgets = of_kind("PodDisruptionBudget", documents)
+    deployments = of_kind("Deployment", documents)
+    assert budgets.keys() == deployments.keys()
+    for name, budget in budgets.items():
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["selector"] == deployments[name]["spec"]["selector"]
+
+
+def test_a_selector_finds_the_pods_of_one_agent_alone(documents: tuple[Document, ...]) -> None:
+    owners = of_kind("Deployment", documents) | of_kind("Job", documents)
+    labels = {name: one["spec"]["template"]["metadata"]["labels"].items() for name, one in owners.items()}
+    for name, deployment in of_kind("Deployment", documents).items():
+        wanted = deployment["spec"]["selector"]["matchLabels"].items()
+        assert [other for other, found in labels.items() if wanted <= found] == [name]
+
+
+# ---- life and death ---------------------------------------------------------------------------------------------
+
+
+def seconds_until_killed(monkeypatch: pytest.MonkeyPatch, shutdown_seconds: float) -> float:
+    """How long `kinstream worker` gives its worker before it kills it."""
+    given: list[float] = []
+
+    class Recorder:
+        def __init__(self, command: list[str], *, stop_seconds: float) -> None:
+            given.append(stop_seconds)
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr(supervisor, "Supervisor", Recorder)
+    arguments = ["--set", f"worker.shutdown_seconds={shutdown_seconds}", "worker", "metrics"]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    return given[0]
+
+
+def test_a_pod_is_left_more_time_than_the_worker_takes(
+    documents: tuple[Document, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = read_settings(documents, tmp_path).worker.shutdown_seconds
+    killed = seconds_until_killed(monkeypatch, limit)
+    assert killed > limit
+    for pod in pods(documents).values():
+        assert pod["terminationGracePeriodSeconds"] >= killed + 5
+
+
+def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...], tmp_path: Path) -> None:
+    worker = read_settings(documents, tmp_path).worker
+    assert worker.http_host == "0.0.0.0"
+    for name in of_kind("Deployment", documents):
+        found = container(pods(documents)[name])
+        assert found["ports"] == [{"name": "metrics", "containerPort": worker.http_port}]
+        asked = {kind: found[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+        assert asked == {
+            "startupProbe": {"path": "/healthz", "port": "metrics"},
+            "livenessProbe": {"path": "/healthz", "port": "metrics"},
+            "readinessProbe": {"path": "/readyz", "port": "metrics"},
+        }
+        start = found["startupProbe"]
+        assert start["periodSeconds"] * start["failureThreshold"] > worker.startup_seconds
+        alive = found["livenessProbe"]
+        # The pauses of the supervisor and the watchdog of the worker come first.
+        patience = alive["periodSeconds"] * alive["failureThreshold"]
+        assert patience > supervisor.LONGEST_PAUSE + worker.stall_seconds
+
+
+def test_a_first_start_may_be_left_out() -> None:
+    found = rendered("minimal", "--set", "create=false")
+    for name in of_kind("Deployment", found):
+        assert "--create" not in container(pods(found)[name])["args"]
+
+
+def test_a_new_generation_is_begun_once_and_by_nobody_else() -> None:
+    values = [
+        "--set",
+        "learners.opml.replicas=0,newGeneration.agents={learner-opml},newGeneration.fromStart=true",
+    ]
+    found = rendered("minimal", *values)
+    (job,) = (one for name, one in of_kind("Job", found).items() if "topics" not in name)
+    pod = job["spec"]["template"]["spec"]
+    assert container(pod)["args"] == ["worker", "learner", "opml", "--new-generation", "--from-start"]
+    assert (job["spec"]["backoffLimit"], pod["restartPolicy"]) == (0, "Never")
+    assert of_kind("Deployment", found)["blue-kinstream-learner-opml"]["spec"]["replicas"] == 0
+    for document in found:
+        kubernetes_validate.validate(document, KUBERNETES[-1], strict=True)
+
+
+def test_a_new_generation_beside_workers_of_the_old_one_is_refused() -> None:
+    told = refusal("--set", "newGeneration.agents={learner-opml}")
+    assert "learner-opml has 1 replicas" in told and "set replicas to 0" in told
+    assert "there is no learner-x; there are: builder-one-pass" in refusal(
+        "--set", "newGeneration.agents={learner-x}"
+    )
+
+
+# ---- what a pod may -----------------------------------------------------------------------------------------------
+
+
+def test_a_pod_has_no_rights_that_it_does_not_need(documents: tuple[Document, ...]) -> None:
+    for pod in pods(documents).values():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert {"runAsNonRoot": True, "runAsUser": 10001}.items() <= pod["securityContext"].items()
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container(pod)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        (tmp,) = (volume for volume in pod["volumes"] if volume["name"] == "tmp")
+        assert "emptyDir" in tmp
+    for account in of_kind("ServiceAccount", documents).values():
+        assert account["automountServiceAccountToken"] is False
+
+
+def test_only_the_metrics_can_be_reached() -> None:
+    (policy,) = of_kind("NetworkPolicy", rendered("secured")).values()
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
+    assert rule["from"]
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+    for one in of_kind("Deployment", rendered("secured")).values():
+        assert wanted <= one["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_secrets_are_files_and_the_settings_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = rendered("secured")
+    for pod in pods(documents).values():
+        told = environment(pod)
+        assert told["KAFKA_SASL_PASSWORD_FILE"] == "/etc/kafka-secrets/sasl-password"
+        (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "kafka-secrets")
+        (mount,) = (one for one in container(pod)["volumeMounts"] if one["name"] == "kafka-secrets")
+        assert mount["readOnly"] is True
+        files = {
+            f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
+            for source in secrets["sources"]
+            for item in source["secret"]["items"]
+        }
+        assert files == {
+            "/etc/kafka-secrets/sasl-password": ("kinstream-kafka", "password"),
+            "/etc/kafka-secrets/ca.crt": ("kafka-ca", "ca.crt"),
+            "/etc/kafka-secrets/client.crt": ("kinstream-client", "tls.crt"),
+            "/etc/kafka-secrets/client.key": ("kinstream-client", "tls.key"),
+            "/etc/kafka-secrets/key-password": ("kinstream-client", "key-password"),
+        }
+        assert {value for name, value in told.items() if name.endswith("_FILE")} == files.keys()
+    (tmp_path / "secret").write_text("hushhush\n")
+    for name, value in told.items():
+        monkeypatch.setenv(name, str(tmp_path / "secret") if "PASSWORD" in name else value)
+    kafka = KafkaSettings()
+    assert (kafka.security_protocol, kafka.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-256")
+    assert kafka.sasl_password.get_secret_value() == kafka.ssl_key_password.get_secret_value() == "hushhush"
+
+
+def test_login_without_a_secret_is_refused() -> None:
+    assert "kafka.saslUsername" in refusal("--set", "kafka.securityProtocol=SASL_SSL")
+    told = refusal("--set", "kafka.securityProtocol=SASL_SSL,kafka.saslUsername=x")
+    assert "kafka.saslPasswordSecret.name" in told
+
+
+def test_credentials_of_the_store_are_a_secret() -> None:
+    for pod in pods(rendered("secured")).values():
+        assert container(pod)["envFrom"] == [{"secretRef": {"name": "kinstream-s3"}}]
+    told = refusal("--set", "checkpoints.url=s3://key:hush@bucket/x")
+    assert "holds credentials" in told and "hush" not in told
+
+
+# ---- the checkpoint store is shared -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ("checkpoints.url=", "give url (an object store) or volume (ReadWriteMany)"),
+        ("checkpoints.url=/var/lib/kinstream", "a place inside a pod"),
+        ("checkpoints.url=checkpoints", "a place inside a pod"),
+        ("checkpoints.url=file:///data", "a place inside a pod"),
+        ("checkpoints.url=memory://x", "a place inside a pod"),
+        (
+            "checkpoints.url=,checkpoints.volume.create=true,checkpoints.volume.accessModes={ReadWriteOnce}",
+            "access mode ReadWriteOnce binds the volume to one node or pod",
+        ),
+        (
+            "checkpoints.url=,checkpoints.volume.create=true,checkpoints.volume.accessModes={ReadWriteOncePod}",
+            "access mode ReadWriteOncePod binds the volume to one node or pod",
+        ),
+        (
+            "checkpoints.url=,checkpoints.volume.existingClaim=x,checkpoints.volume.accessModes={ReadWriteOnce}",
+            "access mode ReadWriteOnce binds the volume to one node or pod",
+        ),
+    ],
+)
+def test_a_store_of_one_pod_is_refused_with_the_reason(values: str, reason: str) -> None:
+    told = refusal("--set", values)
+    assert reason in told
+    assert "a partition that moves to another pod goes on from there" in told
+
+
+def test_two_stores_are_refused() -> None:
+    assert "give url or volume, not both" in refusal("--set", "checkpoints.volume.create=true")
+    told = refusal(
+        "--set", "checkpoints.url=,checkpoints.volume.create=true,checkpoints.volume.existingClaim=x"
+    )
+    assert "give existingClaim or create, not both" in told
+
+
+def test_every_pod_has_the_one_volume_and_it_stays() -> None:
+    documents = rendered("strimzi")
+    (claim,) = of_kind("PersistentVolumeClaim", documents).values()
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    for pod in pods(documents).values():
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "checkpoints")
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        (mount,) = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
+        assert mount["mountPath"] == "/var/lib/kinstream"
+
+
+# ---- other refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ("image.repository=", "there is no public image"),
+        ("kafka.bootstrapServers=", "name the brokers"),
+        ("learners.opml.settings.from={clicks}", "learners.opml follows clicks, which is no builder"),
+        ("builders=null", "learners without builders"),
+        ("learners.opml.settings.kind=null", "kind"),
+        ("setings.worker.stall_seconds=1", "setings"),
+        ("settings.worker.stal_seconds=1", "stal_seconds"),
+        ("settings.worker.shutdown_seconds=0", "shutdown_seconds"),
+        ("learners.Opml.settings.kind=opml", "Opml"),
+        ("checkpoints.keep=1", "keep"),
+        ("serviceMonitor.job=streams", "job"),
+        ("strimzi.enabled=true", "strimzi.cluster"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(values: str, reason: str) -> None:
+    assert reason in refusal("--set", values)
+
+
+def test_strimzi_users_are_checked() -> None:
+    told = refusal("--set", "strimzi.extraUsers.x.role=nobody", name="strimzi")
+    assert "there is no role nobody" in told
+    assert "role learner takes an agent" in refusal(
+        "--set", "strimzi.extraUsers.x.role=learner", name="strimzi"
+    )
+    told = refusal("--set", "kafka.securityProtocol=PLAINTEXT", name="strimzi")
+    assert "with kafka.securityProtocol PLAINTEXT nobody logs in" in told
+    assert "users of Strimzi have SCRAM-SHA-512" in refusal("--set", "kafka.saslMechanism=PLAIN", name="strimzi")
+    told = refusal("--set", "kafka.securityProtocol=SSL", name="strimzi")
+    assert "SSL without SASL needs tls" in told
+
+
+# ---- topics and users of Strimzi ----------------------------------------------------------------------------------
+
+
+def test_the_generated_files_are_what_the_code_says() -> None:
+    assert strimzi.main(["--check"]) == 0
+
+
+def test_a_generated_file_that_is_old_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strimzi, "FOLDER", tmp_path)
+    assert strimzi.main(["--check"]) == 1
+    assert strimzi.main([]) == 0
+    assert strimzi.main(["--check"]) == 0
+    (tmp_path / "topics.json").write_text("{}")
+    assert strimzi.main(["--check"]) == 1
+
+
+@pytest.mark.parametrize("replication", [1, 2, 3, 5])
+def test_the_topics_of_strimzi_are_the_catalogue(replication: int) -> None:
+    values = ["--set", f"settings.topics.replication={replication},settings.topics.partitions=12"]
+    found = of_kind("KafkaTopic", rendered("strimzi", *values, "--set", "settings.topics.prefix=blue"))
+    assert found.keys() == {topic.name("blue") for topic in CATALOGUE}
+    for topic in CATALOGUE:
+        document = found[topic.name("blue")]
+        assert document["spec"] == {
+            "partitions": 12,
+            "replicas": replication,
+            "config": topic.config(replication),
+        }
+        assert document["metadata"]["labels"]["strimzi.io/cluster"] == "streams"
+        assert document["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_topics_are_created_by_one_of_the_two() -> None:
+    jobs = of_kind("Job", rendered("minimal"))
+    assert [container(job["spec"]["template"]["spec"])["args"] for job in jobs.values()] == [
+        ["topics", "create"]
+    ]
+    assert not of_kind("Job", rendered("strimzi"))
+    assert not of_kind("Job", rendered("minimal", "--set", "createTopics=false"))
+    # A Job that is there cannot be changed.
+    others = of_kind("Job", rendered("minimal", "--set", "settings.topics.partitions=12"))
+    assert jobs.keys().isdisjoint(others)
+
+
+def test_a_user_of_strimzi_may_what_its_role_needs() -> None:
+    documents = rendered("strimzi", "--set", "settings.topics.prefix=red")
+    users = of_kind("KafkaUser", documents)
+    wanted: dict[str, list[dict[str, Any]]] = {
+        "blue-kinstream-builder-one-pass": as_json(role("builder").grants("red", "one-pass")),
+        "blue-kinstream-learner-opml": as_json(role("learner").grants("red", "opml")),
+        "blue-kinstream-metrics": as_json(role("metrics").grants("red")),
+        "shop": as_json(role("producer").grants("red")),
+        "search": as_json(role("models").grants("red")),
+    }
+    assert {name: user["spec"]["authorization"]["acls"] for name, user in users.items()} == wanted
+
+
+def test_every_agent_logs_in_as_its_own_user() -> None:
+    documents = rendered("strimzi")
+    for name in of_kind("Deployment", documents):
+        pod = pods(documents)[name]
+        told = environment(pod)
+        assert told["KAFKA_SASL_USERNAME"] == name
+        assert told["KAFKA_BOOTSTRAP_SERVERS"] == "streams-kafka-bootstrap:9093"
+        (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "kafka-secrets")
+        assert [source["secret"]["name"] for source in secrets["sources"]] == [
+            name,
+            "streams-cluster-ca-cert",
+        ]
+
+
+def test_users_of_strimzi_may_have_certificates() -> None:
+    values = ["--set", "strimzi.authentication=tls,kafka.securityProtocol=SSL"]
+    documents = rendered("strimzi", *values)
+    for user in of_kind("KafkaUser", documents).values():
+        assert user["spec"]["authentication"] == {"type": "tls"}
+    pod = pods(documents)["blue-kinstream-metrics"]
+    assert "KAFKA_SASL_USERNAME" not in environment(pod)
+    (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "kafka-secrets")
+    keys = [item["key"] for source in secrets["sources"] for item in source["secret"]["items"]]
+    assert keys == ["ca.crt", "user.crt", "user.key"]
+
+
+# ---- Prometheus and Grafana -------------------------------------------------------------------------------------
+
+
+def test_prometheus_finds_every_worker() -> None:
+    documents = rendered("secured")
+    (monitor,) = of_kind("ServiceMonitor", documents).values()
+    (service,) = of_kind("Service", documents).values()
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] == port["name"]
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    for name, one in of_kind("Deployment", documents).items():
+        assert service["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
+
+
+def test_the_job_is_one_that_rules_and_dashboards_know() -> None:
+    (monitor,) = of_kind("ServiceMonitor", rendered("secured")).values()
+    (relabelling,) = monitor["spec"]["endpoints"][0]["relabelings"]
+    assert relabelling["targetLabel"] == "job"
+    assert relabelling["replacement"] == "kinstream-ml-blue"
+    alerts = (CHART / "files" / "kinstream.alerts.yml").read_text(encoding="utf-8")
+    patterns = set(re.findall(r'job=~"([^"]+)"', alerts))
+    assert patterns and all(re.fullmatch(pattern, relabelling["replacement"]) for pattern in patterns)
+
+
+def test_the_rules_are_those_of_prometheus() -> None:
+    (rules,) = of_kind("PrometheusRule", rendered("secured")).values()
+    wanted = []
+    for name in ("kinstream.recording.yml", "kinstream.alerts.yml"):
+        file = CHART.parents[1] / "prometheus" / name
+        assert (CHART / "files" / name).resolve() == file
+        wanted += yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+    assert rules["spec"]["groups"] == wanted
+
+
+def test_the_dashboards_are_those_of_grafana() -> None:
+    files = {path.name: path for path in (CHART.parents[1] / "grafana" / "dashboards").glob("*.json")}
+    found = {
+        file: text
+        for one in of_kind("ConfigMap", rendered("secured")).values()
+        if one["metadata"]["labels"].get("grafana_dashboard") == "1"
+        for file, text in one["data"].items()
+    }
+    assert found.keys() == files.keys() and files
+    assert {name: json.loads(text) for name, text in found.items()} == {
+        name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items()
+    }

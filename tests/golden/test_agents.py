@@ -1,0 +1,160 @@
+"""Checkpoints and records that version 1 wrote, of every kind of agent: today's code goes on from them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learners import registry as learners
+from processors import registry as builders
+from streams.agent import AgentSpec
+from streams.birth import read_birth, settings_differences
+from streams.codec import decode_constraints, decode_event, decode_outcome
+from streams.errors import BadRecord
+from streams.log import Message
+from streams.partition import PartitionRunner
+from streams.state import State
+from tests.golden.write_agents import CHECKPOINTS, LOG, birth_of, config, log_of, specs
+from tests.support.memory_log import MemoryLog
+from tests.support.pipeline import Agent
+
+SPECS = {spec.application: spec for spec in specs(config(CHECKPOINTS))}
+#: These are refitted or begin later than the log is long, or follow what the log does not hold.
+NOTHING_LEARNED = frozenset[str]()
+
+
+@cache
+def log() -> MemoryLog:
+    return log_of(LOG)
+
+
+def spec_of(application: str, root: Path) -> AgentSpec:
+    return next(spec for spec in specs(config(root)) if spec.application == application)
+
+
+def test_there_is_a_checkpoint_of_every_kind() -> None:
+    kinds = {f"builder-{kind}" for kind in builders.names()} | {
+        f"learner-{kind}" for kind in learners.names()
+    }
+    assert {folder.name for folder in CHECKPOINTS.iterdir()} == kinds | {"metrics"}
+
+
+def test_every_record_of_the_log_is_read() -> None:
+    read, refused = 0, 0
+    for role, decode in (
+        ("events", decode_event),
+        ("constraints", decode_constraints),
+        ("outcomes", decode_outcome),
+    ):
+        for message in log().read(f"kinstream.{role}", 0, 0):
+            try:
+                assert decode(message.value).space == (message.key or b"").decode()
+                read += 1
+            except BadRecord:
+                refused += 1
+    assert (read > 90, refused) == (True, 1)
+
+
+@pytest.mark.parametrize("application", SPECS)
+def test_what_shapes_the_outputs_is_what_it_was(application: str) -> None:
+    birth = read_birth(str(CHECKPOINTS), application, 1)
+    assert birth is not None
+    now = birth_of(SPECS[application], config(CHECKPOINTS))
+    assert list(settings_differences(birth, now)) == [], "a new generation would be needed"
+    assert birth.settings_digest == now.settings_digest
+
+
+@pytest.mark.parametrize("application", SPECS)
+def test_it_is_restored_and_goes_on_as_if_it_had_never_stopped(application: str, tmp_path: Path) -> None:
+    shutil.copytree(CHECKPOINTS / application, tmp_path / "old" / application)
+    old, fresh = (
+        Agent(spec_of(application, tmp_path / name), config(tmp_path / name), log_of(LOG), tmp_path / name)
+        for name in ("old", "fresh")
+    )
+    half = old.runners[0].machine.next_offset
+    assert 0 < half < old.log.end(old.topic, 0)
+    assert old.runners[0].manifest is not None
+    assert fresh.runners[0].machine.next_offset == 0
+    old.run()
+    fresh.run()
+    mine, theirs = whole(old.runners[0]), whole(fresh.runners[0])
+    assert mine.keys() == theirs.keys()
+    assert len(mine) > 1
+    for name in theirs:
+        same(mine[name], theirs[name], f"{application}, {name}")
+    written = [emitted(agent.log, agent.spec.name, half) for agent in (old, fresh)]
+    assert written[0] == written[1]
+    if old.spec.output_role is not None:
+        assert written[0]
+
+
+def test_the_golden_states_are_of_models_that_had_learned() -> None:
+    for application, spec in SPECS.items():
+        if spec.input_role != "constraints":
+            continue
+        agent = Agent(spec, config(CHECKPOINTS), log_of(LOG), CHECKPOINTS)
+        found = [agent.runners[0].machine.find(name) for name in list(agent.runners[0].machine.names())]
+        assert max(space.step for space in found if space is not None) > 0, application
+        del agent
+
+
+def whole(runner: PartitionRunner) -> dict[str, State]:
+    """Every space's state, and the partition's own."""
+    machine = runner.machine
+    found = {"the partition": machine.partition_state()}
+    for name in list(machine.names()):
+        space = machine.find(name)
+        assert space is not None
+        found[name] = space.state()
+    return found
+
+
+def same(mine: State, theirs: State, where: str) -> None:
+    """To rounding: versions and CPU may be others than those that wrote the golden files."""
+    assert mine.keys() == theirs.keys(), where
+    for name, value in theirs.items():
+        place = f"{where}, {name}"
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            np.testing.assert_allclose(mine[name], value, rtol=1e-4, atol=1e-6, err_msg=place)
+        elif isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(mine[name], value, err_msg=place)
+        elif isinstance(value, float):
+            assert mine[name] == pytest.approx(value, rel=1e-4, abs=1e-6, nan_ok=True), place
+        elif isinstance(value, str) and value[:1] in "[{":
+            assert close(json.loads(str(mine[name])), json.loads(value)), place
+        else:
+            assert mine[name] == value, place
+
+
+def close(mine: Any, theirs: Any) -> bool:
+    if isinstance(theirs, dict):
+        return mine.keys() == theirs.keys() and all(close(mine[key], value) for key, value in theirs.items())
+    if isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(close, mine, theirs))
+    if isinstance(theirs, float):
+        return bool(mine == pytest.approx(theirs, rel=1e-4, abs=1e-6, nan_ok=True))
+    return bool(mine == theirs)
+
+
+def emitted(
+    some: MemoryLog, name: str, half: int
+) -> list[tuple[bytes | None, tuple[tuple[str, bytes | None], ...]]]:
+    """Keys and identities of what an agent has emitted for the second half."""
+    found: list[Message] = []
+    for role in ("constraints", "outcomes"):
+        found += [
+            message
+            for message in some.read(f"kinstream.{role}", 0, log().end(f"kinstream.{role}", 0))
+            if dict(message.headers)["kinstream-emitter"] == name.encode()
+        ]
+    return [
+        (m.key, tuple(m.headers))
+        for m in found
+        if int((dict(m.headers)["kinstream-origin"] or b"").decode().split("/")[-2]) >= half
+    ]

@@ -1,0 +1,284 @@
+"""A whole system in memory whose topics can be given more partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from learners.agent import learner_spec
+from monitoring.agent import metrics_spec
+from monitoring.tallies import Tallies
+from processors.agent import builder_spec
+from streams.agent import AgentSpec
+from streams.cluster import Cluster, ClusterView, TopicView
+from streams.codec import encode
+from streams.dead_letters import Choice, Standing, choose, redrives
+from streams.dead_letters import plan as plan_redrive
+from streams.generation import open_generation
+from streams.identity import Headers
+from streams.log import Message
+from streams.partition import PartitionRunner
+from streams.records import Action, Control, Counts, Declaration
+from streams.repartition import Plan
+from streams.repartition_checks import plan
+from streams.settings import KafkaSettings, Settings
+from streams.topics import CATALOGUE, partition_of
+from tests.support.memory_log import MemoryLog, MemorySink
+
+EVENTS, CONSTRAINTS, OUTCOMES = "kinstream.events", "kinstream.constraints", "kinstream.outcomes"
+DEAD = "kinstream.dead-letters"
+CONFIG: dict[str, Any] = {
+    "builders": {
+        "one-pass": {"kind": "one-pass", "seed": 3},
+        "random": {"kind": "random-pairs", "seed": 5},
+        "joined": {"kind": "closure", "seed": 7},
+    },
+    "learners": {
+        "opml": {"kind": "opml", "from": ["one-pass"], "gamma": 0.01},
+        "pairs": {"kind": "lego", "from": ["random"]},
+        "items": {"kind": "opml", "from": ["joined"]},
+    },
+    "metrics": {"top_spaces": 3, "window": 50},
+}
+
+
+class TimedLog(MemoryLog):
+    """A log whose clock counts the events: the same events bear the same times, whatever their partitions."""
+
+    clock = 0
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> int:
+        if partition is None:
+            partition = partition_of((key or b"").decode(errors="replace"), self.partitions)
+        offset = super().append(topic, key, value, headers, partition)
+        self.clock += topic == EVENTS
+        held = self.entries[topic, partition]
+        held[-1] = replace(held[-1], timestamp_ms=self.clock)
+        return offset
+
+
+@dataclass
+class GrowingCluster:
+    """What is asked of a cluster, whose topics each have their own number of partitions."""
+
+    log: MemoryLog
+    counts: dict[str, int]
+    members: dict[str, int] = field(default_factory=dict)
+    strangers: dict[str, str] = field(default_factory=dict)
+    id: str = "memory"
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def view(self, topics: Iterable[str]) -> ClusterView:
+        known = {name: self.counts[name] for name in topics if name in self.counts}
+        views = {n: TopicView(n, self.topic_ids.get(n, "id"), count) for n, count in known.items()}
+        return ClusterView(self.id, 1, views)
+
+    def group_members(self, group: str) -> int:
+        return self.members.get(group, 0)
+
+    def groups(self, prefix: str) -> list[str]:
+        return sorted(group for group in self.strangers if group.startswith(prefix))
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        return {0: 1} if self.strangers.get(group) == topic else {}
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        held = self.log.entries[topic, partition]
+        return (held[0].offset if held else 0), self.log.end(topic, partition)
+
+    def grow(self, topics: Mapping[str, int]) -> None:
+        self.counts |= topics
+
+
+class Worker:
+    """An agent on every partition, as `streams.worker` takes them over."""
+
+    def __init__(self, system: GrowingSystem, spec: AgentSpec, **options: Any) -> None:
+        self.system = system
+        self.generation = open_generation(spec, system.settings, system.asked, **options)
+        self.sink = MemorySink(system.log)
+        self.topic = self.generation.birth.input_topic
+        self.runners: dict[int, PartitionRunner] = {}
+        for p in range(self.generation.birth.input_partitions):
+            runner = self.generation.runner(p, self.sink)
+            self.generation.mark_started(p)
+            start, end = system.cluster.bounds(self.topic, p)
+            runner.restore(self.generation.birth_offset(p), start, end)
+            self.generation.verify_last_record(runner.manifest, start)
+            runner.machine.on_owned(live=True)
+            self.runners[p] = runner
+
+    def work(self) -> Worker:
+        """Apply all that waits, and checkpoint."""
+        for p, runner in self.runners.items():
+            runner.work(self.system.log.read(self.topic, p, runner.machine.next_offset))
+            if runner.dirty:
+                runner.checkpoint()
+        return self
+
+    def stop(self) -> Worker:
+        """End in order."""
+        for p, runner in self.runners.items():
+            self.generation.mark_final(p, runner.machine.next_offset)
+        return self
+
+    def spaces(self) -> dict[str, dict[str, Any]]:
+        """What each space has become, without the places in the log at which it did."""
+        found = {}
+        for runner in self.runners.values():
+            for name in list(runner.machine.names()):
+                space = runner.machine.find(name)
+                assert space is not None
+                assert name not in found, f"{name} is on two partitions"
+                found[name] = {
+                    "core": None if space.core is None else space.core.state(),
+                    "step": space.step,
+                    "status": space.status,
+                    "declaration": space.declaration,
+                    "loads": space.loads,
+                }
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """What the machines counted, all partitions together."""
+        found: dict[str, int] = {}
+        for runner in self.runners.values():
+            machine = runner.machine
+            named = {**machine.counts, **{f"dead {reason}": n for reason, n in machine.dead.items()}}
+            for name, number in {**named, "refused": _refused(machine)}.items():
+                found[name] = found.get(name, 0) + number
+        return {name: number for name, number in found.items() if number}
+
+
+def _refused(machine: Any) -> int:
+    return len(machine.refusals) + sum(len(refusals) for refusals in machine.moved_refusals.values())
+
+
+class GrowingSystem:
+    """Builders, learners and the metrics agent over one log.
+
+    Parameters
+    ----------
+    partitions : of every topic at first.
+    """
+
+    def __init__(self, root: Path, partitions: int, **changes: Any) -> None:
+        config = {**CONFIG, **changes}
+        kafka = {"bootstrap_servers": str(root)}
+        self.settings = Settings.model_validate({**config, "checkpoints": {"url": str(root)}, "kafka": kafka})
+        _systems[str(root)] = self
+        self.root = root
+        self.log = TimedLog(partitions=partitions)
+        self.cluster = GrowingCluster(self.log, {t.name("kinstream"): partitions for t in CATALOGUE})
+        self.builders = [builder_spec(self.settings, name) for name in self.settings.builders]
+        self.learners = [learner_spec(self.settings, name) for name in self.settings.learners]
+        self.metrics = metrics_spec(self.settings)
+
+    @property
+    def asked(self) -> Cluster:
+        return cast(Cluster, self.cluster)
+
+    @property
+    def specs(self) -> list[AgentSpec]:
+        return [*self.builders, *self.learners, self.metrics]
+
+    def send(self, space: str, *values: bytes) -> None:
+        """Events, as producers with the partitioner of the catalogue send them."""
+        self.log.partitions = self.cluster.counts[EVENTS]
+        for value in values:
+            self.log.append(EVENTS, space.encode(), value)
+
+    def control(self, space: str, action: Action, declaration: Declaration | None = None) -> None:
+        self.send(space, encode(Control(space, action, 1_000, declaration)))
+
+    def drain(self) -> dict[str, Worker]:
+        """Let every agent read to the end and stop; by application."""
+        return {spec.application: Worker(self, spec, create=True).work().stop() for spec in self.specs}
+
+    def plan(self, partitions: int, **options: Any) -> Plan:
+        return plan(self.specs, self.settings, self.asked, partitions, **options)
+
+    def repartition(self, partitions: int) -> Plan:
+        made = self.plan(partitions)
+        made.carry_out(self.asked)
+        return made
+
+    def redrive(self, **choice: Any) -> int:
+        """As `kinstream dead-letters redrive`; returns how many were sent."""
+        standing = Standing(self.settings)
+        letters = [m for p in range(self.log.partitions) for m in self.log.read(DEAD, p, 0)]
+        planned = plan_redrive(choose(letters, Choice(**choice)).letters, standing.topics, standing.holds)
+        for output in redrives(letters, planned.send, standing.place):
+            self.log.append(output.topic, output.key, output.value, output.headers, output.partition)
+        return len(planned.send)
+
+    def read_range(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+        for partition, (start, stop) in ranges.items():
+            previous = start - 1
+            for message in self.log.read(topic, partition, start):
+                if message.offset < stop:
+                    yield replace(message, previous=previous)
+                    previous = message.offset
+
+    def totals(self, metrics: Worker) -> dict[tuple[str, str], tuple[Counts, dict[str, Counts]]]:
+        """What the metrics agent has counted by space and learner, shown or not."""
+        found = {}
+        for runner in metrics.runners.values():
+            tallies: Tallies = runner.machine.tallies  # type: ignore[attr-defined]
+            for space, learners in tallies._spaces.items():
+                for learner, tally in learners.items():
+                    assert (space, learner) not in found
+                    found[space, learner] = tally.totals, dict(sorted(tally.by_rule.items()))
+        return found
+
+
+#: By the brokers of their settings.
+_systems: dict[str, GrowingSystem] = {}
+
+
+def read_range(
+    kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
+) -> Iterator[Message]:
+    """In place of `streams.reader.read_range`."""
+    return _systems[kafka.bootstrap_servers].read_range(topic, ranges)
+
+
+@contextmanager
+def in_memory() -> Iterator[None]:
+    """Has everything read the logs of these systems."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("streams.generation", "streams.repartition_checks", "replay.sources"):
+            patch.setattr(f"{module}.read_range", read_range)
+        yield
+
+
+def comparable(spaces: Mapping[str, Mapping[str, Any]], *, but: str = "\0") -> dict[str, Any]:
+    """States as plain values that can be compared with ==, bit for bit; without what ends in `but`."""
+    return {name: {key: _plain(of, but) for key, of in facts.items()} for name, facts in spaces.items()}
+
+
+def _plain(value: Any, but: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: _plain(of, but) for key, of in value.items() if not key.endswith(but)}
+    # A number that is none equals itself here.
+    return value.hex() if isinstance(value, float) else value
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
