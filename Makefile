@@ -27,6 +27,7 @@ help:
 	@echo "make test       lint, types and the test suite, on a real Kafka where Java 17 and Maven are"
 	@echo "make test-long  the long crash runs"
 	@echo "make bench      figures: speed, memory, delays"
+	@echo "make soak       30 minutes of steady load under faults (ARGS=\"--minutes 5\"); prints a table for docs/soak.md"
 	@echo "make lint       ruff, mypy and the import contracts alone"
 	@echo "make audit      known vulnerabilities of what is installed; needs a network"
 	@echo "make clean      remove everything that make has made"
@@ -73,10 +74,13 @@ test-long: kafka-jars go-tools
 bench: kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)
 
+soak: kafka-jars
+	$(BIN)/python -m tests.soak $(ARGS)
+
 audit: python
 	@$(BIN)/python -m tests.security.audit
 
 clean:
 	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
 
-.PHONY: help run python lint kafka-jars go-tools test test-long bench audit clean
+.PHONY: help run python lint kafka-jars go-tools test test-long bench soak audit clean

@@ -33,6 +33,7 @@ from streams.generation import (
     view_of,
 )
 from streams.log import Message
+from streams.login import denied
 from streams.manifest import Manifest
 from streams.reader import ends, read_range
 from streams.repartition import Move, Plan, taken, without_time
@@ -69,6 +70,7 @@ def plan(
     SettingsError : not a larger number, or an agent that is not in the settings.
     GenerationMismatch : an agent runs, has not read everything, has never run, or is not of these topics or settings.
     CheckpointError : a checkpoint cannot be read, or there is no room for another of each.
+    AccessDenied : this principal may not add partitions.
     BrokerUnavailable : the brokers do not answer.
     """
     topics = _topics(settings, cluster)
@@ -85,6 +87,7 @@ def plan(
         else:
             old.append(newest)
     _check_number(partitions, topics, old, done, settings)
+    _check_allowed(settings, cluster, [name for name, count in topics.items() if count < partitions])
     for generation in old:
         _check_pin(generation)
         _check_same(generation, settings, cluster)
@@ -202,6 +205,13 @@ def _check_number(
             if done
             else f"--partitions {partitions}: no agent has ever run; nothing has to be moved (kinstream topics create)"
         )
+
+
+def _check_allowed(settings: Settings, cluster: Cluster, names: Sequence[str]) -> None:
+    """Refuse what the brokers would refuse half-way. What they do not say is tried."""
+    for resource, allowed in cluster.operations(names, ()).items():
+        if allowed is not None and not allowed & {"ALTER", "ALL"}:
+            raise denied(settings.kafka, "ALTER", resource)
 
 
 def _begun_so(settings: Settings, application: str) -> bool:

@@ -21,6 +21,7 @@ from tests.kafka.broker import reserve_port
 
 #: The kernels of five processes may have to be compiled.
 LIMIT_SECONDS: Final = 240.0
+END_SECONDS: Final = 30.0
 T = TypeVar("T")
 
 
@@ -118,7 +119,12 @@ class Agents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes.values():
-            if process.poll() is None:
+            process.terminate()
+        for process in self._processes.values():
+            # A supervisor that is killed leaves its worker to find that out.
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         for port in self._ports.values():

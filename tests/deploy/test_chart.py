@@ -164,7 +164,7 @@ def test_values_come_through_as_they_were(tmp_path: Path) -> None:
         "kind": "one-pass",
         "seed": 1_500_000_000,
         "small": 1e-07,
-        "text": "\"quoted\" \\ <é>\u2028 # = [x]\n\tend",
+        "text": '"quoted" \\ <é>\u2028 # = [x]\n\tend',
         "list": [1, 2.5, True, "a", [], ["b"]],
         "table": {"with.dot": {"empty": {}}, "below": -0.25, "no": False},
     }
@@ -186,6 +186,11 @@ def test_a_start_after_other_settings_is_a_new_roll_out() -> None:
     assert len(checksums()) == 1
     assert checksums("--set", "metrics.replicas=3") == checksums()
     assert checksums("--set", "learners.opml.settings.gamma=0.01") != checksums()
+
+
+def test_a_release_may_begin_without_builders_and_learners() -> None:
+    found = of_kind("Deployment", rendered("minimal", "--set", "builders=null,learners=null"))
+    assert found.keys() == {"blue-kinstream-metrics"}
 
 
 def test_an_entry_stands_over_the_workload() -> None:
@@ -475,7 +480,9 @@ def test_strimzi_users_are_checked() -> None:
     )
     told = refusal("--set", "kafka.securityProtocol=PLAINTEXT", name="strimzi")
     assert "with kafka.securityProtocol PLAINTEXT nobody logs in" in told
-    assert "users of Strimzi have SCRAM-SHA-512" in refusal("--set", "kafka.saslMechanism=PLAIN", name="strimzi")
+    assert "users of Strimzi have SCRAM-SHA-512" in refusal(
+        "--set", "kafka.saslMechanism=PLAIN", name="strimzi"
+    )
     told = refusal("--set", "kafka.securityProtocol=SSL", name="strimzi")
     assert "SSL without SASL needs tls" in told
 

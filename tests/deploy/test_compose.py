@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from cli.worker import agent_spec
 from monitoring.roster import UNLEARNED
 from streams.cluster import Cluster
 from streams.settings import KafkaSettings, Settings, load
@@ -109,6 +110,12 @@ def test_every_agent_of_the_settings_is_a_service() -> None:
     wanted += [["worker", "learner", name, "--create"] for name in settings().learners]
     wanted += [["worker", "metrics", "--create"]]
     assert sorted(one["command"] for one in agents().values()) == sorted(wanted)
+
+
+def test_the_settings_make_every_agent() -> None:
+    for service in agents().values():
+        _, role, *rest = (word for word in service["command"] if word != "--create")
+        assert agent_spec(settings(), role, rest[0] if rest else None).shaping
 
 
 def test_one_learner_is_the_baseline_of_the_others() -> None:

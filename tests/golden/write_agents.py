@@ -98,12 +98,13 @@ def log_of(path: Path) -> MemoryLog:
 def _made(root: Path) -> MemoryLog:
     settings = config(root)
     log = MemoryLog(partitions=1)
+    sources = [Agent(builder_spec(settings, name), settings, log, root) for name in settings.builders]
+    counted = [Agent(learner_spec(settings, name), settings, log, root) for name in COUNTED]
     for space, value in events():
         log.append(settings.topic("events"), space.encode(), value)
-    for name in settings.builders:
-        Agent(builder_spec(settings, name), settings, log, root).run()
-    for name in COUNTED:
-        Agent(learner_spec(settings, name), settings, log, root).run()
+        # So that what each makes lies all over the log.
+        for agent in (*sources, *counted):
+            agent.run()
     return log
 
 

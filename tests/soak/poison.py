@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.crash.checker import Record
 
@@ -42,14 +42,27 @@ KINDS: Final[Mapping[str, tuple[bytes | None, bytes | None, tuple[str, ...]]]] =
 
 
 class Poisoner:
-    """Sends the kinds in turn, until it is stopped."""
+    """Sends the kinds in turn, until it is stopped.
+
+    Parameters
+    ----------
+    share : of all events.
+    events : how many there are.
+    home : the partition of a key.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, every_seconds: float, home: Callable[[bytes], int]
+        self,
+        bootstrap: str,
+        topic: str,
+        share: float,
+        events: Callable[[], int],
+        home: Callable[[bytes], int],
     ) -> None:
         self.sent: dict[int, str] = {}
         self._topic = topic
-        self._every = every_seconds
+        self._share = share
+        self._events = events
         self._home = home
         self._failures: list[str] = []
         self._stop = threading.Event()
@@ -62,8 +75,14 @@ class Poisoner:
 
     def _run(self) -> None:
         kinds = list(KINDS)
-        while not self._stop.wait(self._every):
+        while not self._stop.wait(1.0):
+            self._producer.poll(0)
             number = len(self.sent)
+            try:
+                if number >= self._share * self._events():
+                    continue
+            except KafkaException:
+                continue  # no broker
             kind = kinds[number % len(kinds)]
             key, value, _ = KINDS[kind]
             self.sent[number] = kind
@@ -75,7 +94,6 @@ class Poisoner:
                 headers=[(HEADER, str(number).encode())],
                 on_delivery=self._told,
             )
-            self._producer.poll(0)
 
     def _told(self, error: object, message: object) -> None:
         if error is not None:

@@ -18,7 +18,7 @@ from tests.crash.processes import System, running, until
 from tests.kafka.broker import KafkaBroker
 from tests.soak import alerts
 from tests.soak.poison import Poisoner, letters_of, wanted_letters
-from tests.soak.system import AGENTS, LEARNERS, MESSAGES, PARTITIONS, POISON_SHARE, SETTINGS, Stage
+from tests.soak.system import AGENTS, LEARNERS, PARTITIONS, POISON_SHARE, SETTINGS, SPACES, Stage
 from tests.soak.verdict import Check, Result
 from tests.soak.watch import Watch
 
@@ -56,7 +56,10 @@ def soak(folder: Path, minutes: float, seed: int | None) -> Result:
         watch = Watch(min(300.0, seconds / 4))
         stage.start_workers()
         stage.start_loads()
-        until(lambda: all(system.offsets(agent)[0] > 0 for agent in AGENTS), "every agent writes checkpoints")
+        until(
+            lambda: all(max(system.offsets(agent).values()) > 0 for agent in AGENTS),
+            "every agent writes checkpoints",
+        )
         told("everybody is at work")
         ports = [slot.port for slot in stage.slots]
         fired = (
@@ -64,11 +67,11 @@ def soak(folder: Path, minutes: float, seed: int | None) -> Result:
         )
         if fired is None:
             told("prometheus is not installed: no alert is watched")
-        every = 1 / (MESSAGES * POISON_SHARE)
         poison = Poisoner(
             broker.bootstrap,
             system.topic("events"),
-            every,
+            POISON_SHARE,
+            lambda: sum(system.ends("events").values()),
             lambda key: (murmur2(key) & 0x7FFFFFFF) % PARTITIONS,
         )
         poison.start()
@@ -113,7 +116,7 @@ def soak(folder: Path, minutes: float, seed: int | None) -> Result:
             *_flat(watch, minutes),
             *_alerts(fired, stage),
         ]
-        numbers = _numbers(records, stage, poison, seconds)
+        numbers = _numbers(records, pages, stage, poison)
         return Result(began, minutes, seed, versions(), numbers, checks, watch.verdicts())
 
 
@@ -127,8 +130,8 @@ def _pages(stage: Stage) -> list[str]:
     """The metrics pages, once every partition is shown."""
     pages: list[str] = []
     metrics = [slot.process for slot in stage.slots if slot.agent.role == "metrics" and slot.process]
-    # Three labelled spaces with two learners each, and one of clicks with two.
-    wanted = 3 * 2 + 2
+    # Of each labelled space by those who follow its builder, and of the clicks.
+    wanted = 2 * len(SPACES) + 2
 
     def all_shown() -> bool:
         pages[:] = stage.system.metrics_pages(metrics)
@@ -231,7 +234,7 @@ def _alerts(fired: alerts.Watch | None, stage: Stage) -> Iterator[Check]:
 
 
 def _numbers(
-    records: dict[str, Any], stage: Stage, poison: Poisoner, seconds: float
+    records: dict[str, Any], pages: list[str], stage: Stage, poison: Poisoner
 ) -> dict[str, int | float | str]:
     away = [length for _, length in stage.faults.outages]
     return {
@@ -246,4 +249,8 @@ def _numbers(
         "outputs written again after a kill, and told apart": sum(
             chains(records[role]).duplicates.total() for role in ("constraints", "outcomes")
         ),
+        **{
+            f"mistakes of {learner} in {space}": f"{counts['mistakes'] / counts['scored']:.1%}"
+            for (space, learner), counts in sorted(shown(pages).items())
+        },
     }

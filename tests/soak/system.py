@@ -25,12 +25,14 @@ kind = "clicks"
 [learners.opml]
 kind = "opml"
 from = ["one-pass"]
-gamma = 0.01
+gamma = 0.1
+scaler = "unit"
 
 [learners.shop]
 kind = "opml"
 from = ["clicked"]
-gamma = 0.01
+gamma = 0.1
+scaler = "unit"
 
 [learners.floor]
 kind = "euclidean"
@@ -50,8 +52,8 @@ AGENTS: Final = (
 )
 #: Rows of each labelled space and lists of clicks in a second, and how many go into a message.
 ROWS, LISTS, BLOCK = 100, 32, 16
-SPACES: Final = ("digits-0", "digits-1", "digits-2")
-MESSAGES: Final = (ROWS * len(SPACES) + LISTS) / BLOCK
+#: One on each partition.
+SPACES: Final = ("digits-0", "digits-1", "digits-3")
 POISON_SHARE: Final = 0.01
 #: The broker is away for so many seconds at a time.
 AWAY: Final = (2.0, 8.0)

@@ -1,4 +1,4 @@
-"""A whole system in memory whose topics can be given more partitions."""
+"""A whole system in memory whose topics can be given more partitions, and a small one that has learned."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from streams.repartition_checks import plan
 from streams.settings import KafkaSettings, Settings
 from streams.topics import CATALOGUE, partition_of
 from tests.support.memory_log import MemoryLog, MemorySink
+from tests.support.pipeline import samples
 
 EVENTS, CONSTRAINTS, OUTCOMES = "kinstream.events", "kinstream.constraints", "kinstream.outcomes"
 DEAD = "kinstream.dead-letters"
@@ -80,11 +81,15 @@ class GrowingCluster:
     strangers: dict[str, str] = field(default_factory=dict)
     id: str = "memory"
     topic_ids: dict[str, str] = field(default_factory=dict)
+    allowed: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def view(self, topics: Iterable[str]) -> ClusterView:
         known = {name: self.counts[name] for name in topics if name in self.counts}
         views = {n: TopicView(n, self.topic_ids.get(n, "id"), count) for n, count in known.items()}
         return ClusterView(self.id, 1, views)
+
+    def operations(self, topics: Iterable[str], groups: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        return {f"topic {name}": self.allowed.get(name) for name in topics}
 
     def group_members(self, group: str) -> int:
         return self.members.get(group, 0)
@@ -173,15 +178,16 @@ class GrowingSystem:
     Parameters
     ----------
     partitions : of every topic at first.
+    log : one that is there already.
     """
 
-    def __init__(self, root: Path, partitions: int, **changes: Any) -> None:
+    def __init__(self, root: Path, partitions: int, *, log: TimedLog | None = None, **changes: Any) -> None:
         config = {**CONFIG, **changes}
         kafka = {"bootstrap_servers": str(root)}
         self.settings = Settings.model_validate({**config, "checkpoints": {"url": str(root)}, "kafka": kafka})
         _systems[str(root)] = self
         self.root = root
-        self.log = TimedLog(partitions=partitions)
+        self.log = log or TimedLog(partitions=partitions)
         self.cluster = GrowingCluster(self.log, {t.name("kinstream"): partitions for t in CATALOGUE})
         self.builders = [builder_spec(self.settings, name) for name in self.settings.builders]
         self.learners = [learner_spec(self.settings, name) for name in self.settings.learners]
@@ -282,3 +288,26 @@ def _plain(value: Any, but: str) -> Any:
 def files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+SPACES = tuple(f"space {number}" for number in range(5))
+SMALL: dict[str, Any] = {
+    "builders": {"one-pass": {"kind": "one-pass", "seed": 3}},
+    "learners": {"opml": {"kind": "opml", "from": ["one-pass"], "gamma": 0.01}},
+}
+#: Agents, and partitions of the larger input.
+AGENTS, LARGER = 3, 5
+
+
+def load(system: GrowingSystem, name: str = "load", blocks: int = 3) -> None:
+    for space in SPACES:
+        system.send(space, *samples(space, blocks, load=name, seed=len(name)))
+
+
+def small(root: Path, partitions: int = 2, **changes: Any) -> GrowingSystem:
+    """One that has learned and ended."""
+    made = GrowingSystem(root, partitions, **{**SMALL, **changes})
+    load(made)
+    made.send(SPACES[0], b"\x00 nothing that decodes")
+    made.drain()
+    return made

@@ -68,7 +68,7 @@ def test_a_running_system_gets_more_partitions(kafka: KafkaBroker, tmp_path: Pat
             produce(system, space, f"first-{space}")
         until(lambda: reached(system, 1), "everything is read on the old partitions")
 
-        with pytest.raises(RuntimeError, match="status 3: .*still has 1 members; stop its workers first"):
+        with pytest.raises(RuntimeError, match=r"status 3: .*still has 1 members; stop its workers first"):
             system.run("topics", "repartition", "--partitions", str(NEW))
         stop(system, workers)
         told = json.loads(

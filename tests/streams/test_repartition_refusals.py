@@ -1,68 +1,27 @@
-"""What a repartition refuses, what a killed one leaves behind, and what stands around one."""
+"""What a repartition refuses, each in one line and before anything is written."""
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from replay.claims import Origin
-from replay.compare import Verdict
-from replay.pipeline import state_digest
-from replay.run import Replay, Request
-from replay.what_if import WhatIf, WhatIfRequest
-from replay.what_if_settings import what_if_settings
-from streams import failpoints
-from streams.birth import read_birth
 from streams.errors import CheckpointError, KinstreamError, SettingsError
-from streams.generation import newest_generation, open_generation
 from streams.parking import Parking
-from streams.topics import partition_of
 from tests.streams.growing import (
+    AGENTS,
     CONSTRAINTS,
-    DEAD,
     EVENTS,
+    LARGER,
     OUTCOMES,
+    SMALL,
     GrowingSystem,
     Worker,
-    comparable,
     files,
-    in_memory,
+    load,
 )
-from tests.support.pipeline import samples
-
-SPACES = tuple(f"space {number}" for number in range(5))
-SMALL: dict[str, Any] = {
-    "builders": {"one-pass": {"kind": "one-pass", "seed": 3}},
-    "learners": {"opml": {"kind": "opml", "from": ["one-pass"], "gamma": 0.01}},
-}
-#: Agents, and partitions of the larger input.
-AGENTS, LARGER = 3, 5
-
-
-def load(system: GrowingSystem, name: str = "load", blocks: int = 3) -> None:
-    for space in SPACES:
-        system.send(space, *samples(space, blocks, load=name, seed=len(name)))
-
-
-def small(root: Path, partitions: int = 2, **changes: Any) -> GrowingSystem:
-    """One that has learned and ended."""
-    made = GrowingSystem(root, partitions, **{**SMALL, **changes})
-    load(made)
-    made.send(SPACES[0], b"\x00 nothing that decodes")
-    made.drain()
-    return made
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[GrowingSystem]:
-    with in_memory():
-        yield small(tmp_path / "checkpoints")
-
 
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
@@ -155,6 +114,10 @@ def shorter(system: GrowingSystem) -> None:
     system.log.ends[EVENTS, 0] -= 1
 
 
+def not_allowed(system: GrowingSystem) -> None:
+    system.cluster.allowed = {EVENTS: frozenset({"ALL"}), OUTCOMES: frozenset({"READ", "DESCRIBE"})}
+
+
 def damaged(system: GrowingSystem) -> None:
     (file,) = list((system.root / "learner-opml" / "1").glob(f"{CONSTRAINTS}-1/spaces/*"))[:1]
     file.write_bytes(b"")
@@ -191,6 +154,7 @@ REFUSED: list[tuple[Callable[[GrowingSystem], None], str]] = [
         shorter,
         r"kinstream.events partition 0 was read up to offset \d+, and the log ends at \d+: this is another log",
     ),
+    (not_allowed, "ALTER.*topic kinstream.outcomes"),
     (damaged, "spaces/.*missing|bytes, and"),
 ]
 
@@ -244,180 +208,3 @@ def test_a_metrics_agent_that_never_ran_is_in_nobodys_way(system: GrowingSystem,
     assert metrics.counts().get("dead wrong-key", 0) == 0
     later = sum(made.log.end(OUTCOMES, p) - ends.get(p, 0) for p in range(LARGER))
     assert metrics.counts()["applied"] == later > 0
-
-
-# ---- killed ---------------------------------------------------------------------------------------------------------
-
-PLACES = [
-    *(f"repartition.after-birth=raise@{n}" for n in (1, 2, AGENTS)),
-    "repartition.after-record=raise",
-    *(f"repartition.after-topic=raise@{n}" for n in (1, 2, 3)),
-    *(f"repartition.after-partition=raise@{n}" for n in (1, LARGER, 2 * LARGER + 1, AGENTS * LARGER)),
-    *(f"repartition.after-commit=raise@{n}" for n in (1, 2, AGENTS)),
-    "checkpoint.between-space-files=raise",
-    "checkpoint.before-manifest=raise@4",
-    "checkpoint.after-manifest=raise@7",
-]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What becomes of the small system without a kill, by application."""
-    with in_memory():
-        made = small(tmp_path_factory.mktemp("undisturbed"))
-        made.repartition(LARGER)
-        load(made, "more")
-        return _ended(made)
-
-
-def _ended(system: GrowingSystem) -> dict[str, Any]:
-    ended = system.drain()
-    return {name: (comparable(worker.spaces()), worker.counts()) for name, worker in ended.items()}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_one_that_was_killed_has_changed_nothing_and_is_completed_by_the_same_command(
-    system: GrowingSystem, undisturbed: dict[str, Any], place: str
-) -> None:
-    old = {name: data for name, data in files(system.root).items() if not name.endswith("newest")}
-    with failpoints.installed(place), pytest.raises(RuntimeError, match="failpoint"):
-        system.repartition(LARGER)
-    now = files(system.root)
-    assert {name: now[name] for name in old} == old
-    done = [spec for spec in system.specs if newest_generation(system.settings, spec.application) == 2]
-    for spec in system.specs:
-        if read_birth(str(system.root), spec.application, 2) is None:
-            continue
-        if spec in done:
-            assert open_generation(spec, system.settings, system.asked).number == 2
-        else:
-            with pytest.raises(
-                KinstreamError, match="a repartition to 5 partitions was begun and did not end"
-            ):
-                open_generation(spec, system.settings, system.asked)
-            with pytest.raises(
-                KinstreamError, match="a repartition to 5 partitions was begun and did not end"
-            ):
-                open_generation(spec, system.settings, system.asked, new=True, from_start=True)
-    # Whoever may start finds everything that reads from it moved.
-    order = [spec.application for spec in (system.metrics, *system.learners, *system.builders)]
-    assert [
-        spec.application for spec in (system.metrics, *system.learners, *system.builders) if spec in done
-    ] == (order[: len(done)])
-    again = system.repartition(LARGER)
-    assert again.resumed or len(done) == AGENTS
-    assert not system.plan(LARGER).moves
-    load(system, "more")
-    assert _ended(system) == undisturbed
-
-
-def test_before_the_topics_are_touched_it_can_be_left(system: GrowingSystem) -> None:
-    with failpoints.installed("repartition.after-birth=raise@2"), pytest.raises(RuntimeError):
-        system.repartition(LARGER)
-    with pytest.raises(KinstreamError, match="delete the folder") as refused:
-        Worker(system, system.metrics)
-    (folder,) = re.findall(r"delete the folder (\S+) under", str(refused.value))
-    for application in (folder.partition("/")[0], "learner-opml"):
-        shutil.rmtree(system.root / application / "2")
-    load(system, "more")
-    assert {worker.generation.number for worker in system.drain().values()} == {1}
-
-
-def test_another_number_is_refused_while_one_is_unfinished(system: GrowingSystem) -> None:
-    with failpoints.installed("repartition.after-topic=raise"), pytest.raises(RuntimeError):
-        system.repartition(LARGER)
-    with pytest.raises(KinstreamError, match=r"has 5 partitions, and .* began with 2.*--partitions 5"):
-        system.plan(LARGER + 1)
-
-
-def test_producers_that_know_the_new_number_lose_nothing_while_it_is_unfinished(
-    system: GrowingSystem,
-) -> None:
-    with failpoints.installed("repartition.after-topic=raise"), pytest.raises(RuntimeError):
-        system.repartition(LARGER)
-    load(system, "more")
-    system.log.append(EVENTS, SPACES[0].encode(), samples(SPACES[0], 1, load="old number")[0], (), 1)
-    plan = system.repartition(LARGER)
-    assert "1 of them stand where their key no longer belongs" in " ".join(plan.notes)
-    ended = system.drain()["builder-one-pass"]
-    assert ended.counts()["applied"] == 2 * 3 * len(SPACES)
-    assert ended.counts()["dead wrong-key"] == 1
-
-
-# ---- around ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_dry_run_tells_what_moves_and_writes_nothing(system: GrowingSystem) -> None:
-    before = files(system.root)
-    plan = system.plan(LARGER)
-    assert files(system.root) == before
-    assert [move.spec.application for move in plan.moves] == ["metrics", "learner-opml", "builder-one-pass"]
-    moved = sum(partition_of(space, 2) != partition_of(space, LARGER) for space in SPACES)
-    assert {(move.spaces, move.moved) for move in plan.moves} == {(len(SPACES), moved)}
-    assert 0 < moved < len(SPACES)
-    assert plan.raised == dict.fromkeys((EVENTS, CONSTRAINTS, OUTCOMES), LARGER)
-
-
-def test_a_replay_of_the_larger_system_equals_it_bit_for_bit(system: GrowingSystem) -> None:
-    system.repartition(LARGER)
-    for name in ("more", "and more", "and yet more", "and still more", "and so on"):
-        # So many checkpoints that the first would have been pruned.
-        load(system, name)
-        system.drain()
-    request = Request(("opml",), Origin.CONSTRAINTS, compare=True)
-    compared = Replay(request, system.settings, system.asked).run().comparisons
-    assert {comparison.verdict for comparison in compared} == {Verdict.EQUAL}, compared
-    assert {comparison.space for comparison in compared} >= set(SPACES)
-    again = Replay(Request(("opml",), Origin.EVENTS), system.settings, system.asked).run()
-    # The builder's part of it begins with its own moved states.
-    running = Worker(system, system.builders[0]).spaces()
-    found = {model.space: model.digest for model in again.models if model.agent == "builder-one-pass"}
-    assert found == {space: state_digest(facts["core"]) for space, facts in running.items()}
-
-
-def test_a_what_if_of_the_larger_system_begins_there_with_nothing_learned(system: GrowingSystem) -> None:
-    system.repartition(LARGER)
-    load(system, "more")
-    system.drain()
-    changed = what_if_settings(system.settings, "opml", {"gamma": 0.5})
-    result = WhatIf(WhatIfRequest("opml"), system.settings, changed, system.asked).run()
-    assert any("had learned before this range began" in note for note in result.notes)
-    steps = {model.space: model.step for model in result.replayed.models}
-    running = Worker(system, system.learners[0]).spaces()
-    assert all(0 < steps[space] < running[space]["step"] for space in SPACES)
-
-
-def test_a_generation_after_it_begins_as_any_other(system: GrowingSystem) -> None:
-    system.repartition(LARGER)
-    load(system, "more")
-    system.drain()
-    worker = Worker(system, system.learners[0], new=True)
-    assert worker.generation.number == 3
-    assert {facts["step"] for facts in worker.spaces().values()} == {0}
-
-
-def test_reading_from_the_start_begins_where_the_partitions_were_added(system: GrowingSystem) -> None:
-    ends = {p: system.log.end(CONSTRAINTS, p) for p in range(2)}
-    system.repartition(LARGER)
-    load(system, "more")
-    system.drain()
-    worker = Worker(system, system.learners[0], new=True, from_start=True).work()
-    assert worker.generation.birth.start_offsets == {p: ends.get(p, 0) for p in range(LARGER)}
-    assert worker.counts().get("dead wrong-key", 0) == 0
-    assert worker.counts()["applied"] == sum(
-        system.log.end(CONSTRAINTS, p) - ends.get(p, 0) for p in range(LARGER)
-    )
-
-
-def test_a_letter_of_before_is_taken_back_once_and_on_one_partition(system: GrowingSystem) -> None:
-    system.repartition(LARGER)
-    (letter,) = [m for p in range(LARGER) for m in system.log.read(DEAD, p, 0)]
-    assert system.redrive(reason="undecodable") == 1
-    assert system.redrive(reason="undecodable") == 1
-    ended = system.drain()["builder-one-pass"]
-    # Bytes that do not decode are refused again, under the redrive's own place.
-    assert ended.counts()["redriven"] == 1
-    assert ended.counts()["redrives_ignored"] == 1
-    assert ended.counts()["refused"] == 1
-    assert len([m for p in range(LARGER) for m in system.log.read(DEAD, p, 0)]) == 2
-    assert letter.key == SPACES[0].encode()
