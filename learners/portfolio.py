@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from learners import portfolio_metric, scaler
 from learners.base import Outcomes, State
 from learners.kernels import portfolio
-from learners.portfolio_hubs import shares as hubs
 from learners.portfolio_members import Members, Settings, made, settings_of
 from learners.portfolio_metric import Metric
 from learners.portfolio_unit import Unit
@@ -35,10 +34,8 @@ class Portfolio(SingleModal):
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    h_i ~ exp(-eta L_i) over all N members, u_i ~ exp(-2 s_i) and a_i ~ u_i exp(-eta L_i) over the un-learned ones, and
-    n the decayed number of constraints. s_i is the skewness of how often each of the first 96 vectors is a neighbour of
-    the others (`learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
-    much, has poor neighbours, which mistakes on random triplets do not tell.
+    h_i ~ exp(-eta L_i) over all N members, a_i ~ exp(-eta L_i) over the un-learned ones, u even over these, and n the
+    decayed number of constraints.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, Euclidean distance of their directions
     z / |z|, which ranks as cosine does, and that of the directions of (z, 1/2): a cosine that can tell lengths apart.
@@ -140,8 +137,6 @@ class Portfolio(SingleModal):
         #: Kind and hyper-parameters of each learner, by name.
         self.members: Settings = settings_of(members)
         self._metric: Metric | None = None
-        #: Of `_prior`, once it is known; it follows from the scaler's state.
-        self._shares: NDArray[np.float64] | None = None
         self._renew()
         learners = [member.learner for member in self._members if member.learns]
         self._learned = len(learners)
@@ -266,28 +261,14 @@ class Portfolio(SingleModal):
         """Members that have seen nothing, of equal weights."""
         self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
         self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
-        self._metric = self._shares = None
+        self._metric = None
         N = len(self._members)
         self._losses, self._gone = np.zeros(N), np.zeros(N, np.bool_)
         self._refused, self._sizes, self._seen = np.zeros(N, np.int64), np.zeros((N, 2)), np.zeros(1)
 
     def _weights(self) -> NDArray[np.float64]:
         found = np.empty(len(self._members))
-        seen = float(self._seen[0])
-        portfolio.weigh(self._losses, self._gone, self._learned, self._prior(), seen, self.floor, found)
-        return found
-
-    def _prior(self) -> NDArray[np.float64]:
-        """What un-learned metrics share the floor by (N,): even until the first vectors are known, then for good."""
-        if self._shares is not None:
-            return self._shares
-        found = np.ones(len(self._members))
-        if self._unit.ready:
-            sample = self._unit.sample
-            found[self._learned :] = hubs(
-                [portfolio_metric.seen(view, sample) for view in portfolio_metric.VIEWS]
-            )
-            self._shares = found
+        portfolio.weigh(self._losses, self._gone, self._learned, float(self._seen[0]), self.floor, found)
         return found
 
     def _begin(self, d: int) -> None:
@@ -377,7 +358,6 @@ class Portfolio(SingleModal):
             mistakes,
             margins,
             self._learned,
-            self._prior(),
             self.floor,
             1.0 - 1.0 / self.window,
             PATIENCE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from replay.evaluation.cells import Done, Runner
@@ -16,7 +16,7 @@ _runner: Runner | None = None
 
 def run_all(
     plan: Plan, data: Sequence[Data], cells: Sequence[Cell], jobs: int
-) -> Iterator[tuple[Cell, Done]]:
+) -> Generator[tuple[Cell, Done], None, None]:
     """Every cell with what came of it, in the order in which they end.
 
     Parameters
@@ -35,11 +35,12 @@ def run_all(
     # A fresh interpreter for each: threads of this one's libraries are not inherited.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(cells)), context, _begin, (plan, tuple(data))) as pool:
-        waiting = {pool.submit(_run, cell): cell for cell in cells}
         try:
+            waiting = {pool.submit(_run, cell): cell for cell in cells}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
         except BaseException:
+            # Else leaving the block would wait for every cell that was handed in.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,11 +63,13 @@ def evaluate(
     progress(len(finished), len(cells))
     missing = [cell for cell in cells if cell not in finished]
     if missing:
-        for cell, done in run_all(plan, data, missing, jobs):
-            # As it will be read again: what is taken over and what was just run are the same.
-            store.keep(keys[cell], _read(done))
-            finished[cell] = _read(done)
-            progress(len(finished), len(cells))
+        # Closed at once where something stops this loop: processes end before their queue does.
+        with closing(run_all(plan, data, missing, jobs)) as running:
+            for cell, done in running:
+                # As it will be read again: what is taken over and what was just run are the same.
+                store.keep(keys[cell], _read(done))
+                finished[cell] = _read(done)
+                progress(len(finished), len(cells))
     result: dict[str, Any] = {
         "format": FORMAT,
         "versions": versions(),
