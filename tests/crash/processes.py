@@ -257,7 +257,7 @@ class System:
         for process in processes:
             url = process.url()
             if url is None:
-                raise RuntimeError(f"{process.name} has not said where it serves its metrics")
+                raise ConnectionError(f"{process.name} has not said where it serves its metrics")
             with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
                 pages.append(answer.read().decode())
         return pages

@@ -187,10 +187,14 @@ def _pages(system: System, storm: Storm) -> list[str]:
     pages: list[str] = []
 
     def all_shown() -> bool:
-        pages[:] = system.metrics_pages(metrics)
+        try:
+            pages[:] = system.metrics_pages(metrics)
+        except OSError:
+            # The worker that the storm ended last covers nothing and is not waited for: it may be starting still.
+            return False
         return len(shown(pages)) == series
 
-    until(all_shown, f"{series} series on the metrics pages", 30)
+    until(all_shown, f"{series} series on the metrics pages", 60)
     return pages
 
 
