@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
 # Extras that the tests need.
-TEST_EXTRAS := dev,baselines,torch
+TEST_EXTRAS := dev,baselines,torch,search,onnx
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \

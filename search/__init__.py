@@ -1,0 +1,1 @@
+"""Models in use: services follow them, and search with them while they change."""
