@@ -28,6 +28,7 @@ from benchmarks.never_worse import ALLOWED, BLOCK, LEVEL, RESULTS, Cell, K, dire
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
 from learners.kernels.threads import one_blas_thread
 from learners.portfolio import Portfolio
+from learners.portfolio_hubs import STRENGTH
 from learners.portfolio_members import UNLEARNED, USUAL, lifted
 from learners.votes import classify
 
@@ -214,7 +215,7 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     settings: dict[str, Any] = json.loads(arguments.settings)
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
-    key = json.dumps([settings, USUAL, str(inspect.signature(Portfolio))], sort_keys=True)
+    key = json.dumps([settings, USUAL, STRENGTH, str(inspect.signature(Portfolio))], sort_keys=True)
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.splits)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from learners import portfolio_metric, scaler
 from learners.base import Outcomes, State
 from learners.kernels import portfolio
+from learners.portfolio_hubs import shares as hubs
 from learners.portfolio_members import Members, Settings, made, settings_of
 from learners.portfolio_metric import Metric
 from learners.portfolio_unit import Unit
+from learners.portfolio_views import Views
 from learners.scaler import WARM_UP
 from learners.single import Batch, Index, Rows, SingleModal
 from learners.validation import not_negative, whole
@@ -34,8 +36,10 @@ class Portfolio(SingleModal):
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    h_i ~ exp(-eta L_i) over all N members, a_i ~ exp(-eta L_i) over the un-learned ones, u even over these, and n the
-    decayed number of constraints.
+    h_i ~ exp(-eta L_i) over all N members, u_i ~ exp(-2 s_i) and a_i ~ u_i exp(-eta L_i) over the un-learned ones, and
+    n the decayed number of constraints. s_i is the skewness of how often each of the first 96 vectors is a neighbour of
+    the others (`learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
+    much, has poor neighbours, which mistakes on random triplets do not tell.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, Euclidean distance of their directions
     z / |z|, which ranks as cosine does, and that of the directions of (z, 1/2): a cosine that can tell lengths apart.
@@ -54,7 +58,8 @@ class Portfolio(SingleModal):
     members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
         hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
         ones. Any learner of one modality can be a member; of scalers only "unit".
-    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
+    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1). It rises to half of the way to
+        1 where the same vectors come again and again, see `learners.portfolio_views`.
     window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
     seed : of members that draw at random and are not given their own.
     dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
@@ -94,6 +99,7 @@ class Portfolio(SingleModal):
 
     The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
+    So it rises with the number of times that a vector has come on average, from 20 times on.
 
     Time and memory are the sum of the members'. Margins are those of `learners.base.Outcomes`: OASIS's are of its
     similarity, while it joins the metric by the distance that belongs to it.
@@ -137,6 +143,8 @@ class Portfolio(SingleModal):
         #: Kind and hyper-parameters of each learner, by name.
         self.members: Settings = settings_of(members)
         self._metric: Metric | None = None
+        #: Of `_prior`, once it is known; it follows from the scaler's state.
+        self._shares: NDArray[np.float64] | None = None
         self._renew()
         learners = [member.learner for member in self._members if member.learns]
         self._learned = len(learners)
@@ -261,14 +269,29 @@ class Portfolio(SingleModal):
         """Members that have seen nothing, of equal weights."""
         self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
         self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
-        self._metric = None
+        self._metric = self._shares = None
+        self._views = Views()
         N = len(self._members)
         self._losses, self._gone = np.zeros(N), np.zeros(N, np.bool_)
         self._refused, self._sizes, self._seen = np.zeros(N, np.int64), np.zeros((N, 2)), np.zeros(1)
 
     def _weights(self) -> NDArray[np.float64]:
         found = np.empty(len(self._members))
-        portfolio.weigh(self._losses, self._gone, self._learned, float(self._seen[0]), self.floor, found)
+        seen, floor = float(self._seen[0]), self._views.floor(self.floor)
+        portfolio.weigh(self._losses, self._gone, self._learned, self._prior(), seen, floor, found)
+        return found
+
+    def _prior(self) -> NDArray[np.float64]:
+        """What un-learned metrics share the floor by (N,): even until the first vectors are known, then for good."""
+        if self._shares is not None:
+            return self._shares
+        found = np.ones(len(self._members))
+        if self._unit.ready:
+            sample = self._unit.sample
+            found[self._learned :] = hubs(
+                [portfolio_metric.seen(view, sample) for view in portfolio_metric.VIEWS]
+            )
+            self._shares = found
         return found
 
     def _begin(self, d: int) -> None:
@@ -282,7 +305,7 @@ class Portfolio(SingleModal):
             "refused": self._refused.copy(),
             "sizes": self._sizes.copy(),
             "seen": self._seen.copy(),
-        }
+        } | {f"views.{name}": value for name, value in self._views.state().items()}
 
     def _restore_model(self, state: State) -> int:
         for name in ("losses", "gone", "refused", "sizes", "seen"):
@@ -290,6 +313,7 @@ class Portfolio(SingleModal):
             if found.shape != own.shape:
                 raise SettingsError(f"the state to restore is of {len(found)} members, not of {len(own)}")
             setattr(self, f"_{name}", found.astype(own.dtype))
+        self._views.restore(_under("views.", state))
         return int(state["dimension"])
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -358,7 +382,8 @@ class Portfolio(SingleModal):
             mistakes,
             margins,
             self._learned,
-            self.floor,
+            self._prior(),
+            self._views.floors(self.floor, X, block.index, (fates == portfolio.SCORED).any(axis=0)),
             1.0 - 1.0 / self.window,
             PATIENCE,
             self._losses,

@@ -19,45 +19,57 @@ REJECTED: Final = 2
 
 
 @compiled
-def _share(losses: Vector, gone: Flags, first: int, eta: float, share: float, weights: Vector) -> bool:
-    """Add exponential weights, `share` in all, to the members from `first` on; false where none of them is left."""
+def _share(
+    losses: Vector, gone: Flags, first: int, prior: Vector, eta: float, share: float, weights: Vector
+) -> bool:
+    """Add `share` in all, as prior_i exp(-eta losses_i), to the members from `first` on; false where none is left."""
     least, total = np.inf, 0.0
     for i in range(first, len(losses)):
         if not gone[i]:
             least = min(least, losses[i])
     for i in range(first, len(losses)):
         if not gone[i]:
-            total += np.exp(-eta * (losses[i] - least))
+            total += prior[i] * np.exp(-eta * (losses[i] - least))
     if total == 0.0:
         return False
     for i in range(first, len(losses)):
         if not gone[i]:
-            weights[i] += share * np.exp(-eta * (losses[i] - least)) / total
+            weights[i] += share * prior[i] * np.exp(-eta * (losses[i] - least)) / total
     return True
 
 
 @compiled
-def weigh(losses: Vector, gone: Flags, learned: int, seen: float, floor: float, weights: Vector) -> None:
+def weigh(
+    losses: Vector,
+    gone: Flags,
+    learned: int,
+    prior: Vector,
+    seen: float,
+    floor: float,
+    weights: Vector,
+) -> None:
     """Fill in the weights (N,): exponential ones of all members, and a floor that only un-learned metrics share.
 
     w = (1 - floor) h + floor (a + u) / 2, where h_i is proportional to exp(-eta losses_i) over all members that are
-    left, a_i over the un-learned ones of them, u is even over those, and eta = sqrt(8 ln N / max(seen, 1)).
+    left; over the un-learned ones of them, u_i is proportional to prior_i and a_i to prior_i exp(-eta losses_i); and
+    eta = sqrt(8 ln N / max(seen, 1)).
 
     Parameters
     ----------
     losses : (N,) decayed sums of losses.
     gone : (N,) members that were dropped; they weigh nothing.
     learned : the first so many members learn, the others are un-learned metrics.
+    prior : (N,) above 0; that of learners is not read.
     seen : decayed number of the constraints behind `losses`.
     """
     N = len(losses)
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
     rest = 1.0
-    if floor > 0.0 and _share(losses, gone, learned, eta, 0.5 * floor, weights):
-        _share(losses, gone, learned, 0.0, 0.5 * floor, weights)
+    if floor > 0.0 and _share(losses, gone, learned, prior, eta, 0.5 * floor, weights):
+        _share(losses, gone, learned, prior, 0.0, 0.5 * floor, weights)
         rest -= floor
-    _share(losses, gone, 0, eta, rest, weights)
+    _share(losses, gone, 0, np.ones(N), eta, rest, weights)
 
 
 @compiled
@@ -66,7 +78,8 @@ def follow(
     mistakes: NDArray[np.int8],
     margins: NDArray[Any],
     learned: int,
-    floor: float,
+    prior: Vector,
+    floors: Vector,
     keep: float,
     patience: int,
     losses: Vector,
@@ -91,7 +104,8 @@ def follow(
     fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
-    learned, floor : see `weigh`.
+    learned, prior : see `weigh`.
+    floors : (m,) of `weigh`, for each constraint.
     keep : factor of all that was counted before, for a new constraint.
     losses, gone, refused : (N,) decayed losses, who was dropped, and rejections in a row; changed in place.
     sizes : (N, 2) decayed sum of magnitudes of margins, and their number; changed in place.
@@ -101,7 +115,7 @@ def follow(
     N, m = mistakes.shape
     weights = np.empty(N)
     for t in range(m):
-        weigh(losses, gone, learned, seen[0], floor, weights)
+        weigh(losses, gone, learned, prior, seen[0], floors[t], weights)
         mistake[t], margin[t] = -1, np.nan
         vote, share, lost = 0.0, 0.0, 0.0
         scored, ranked = False, False

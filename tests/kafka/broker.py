@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.kafka.jars import bring
 
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 20.0
 

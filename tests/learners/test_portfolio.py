@@ -24,9 +24,11 @@ from learners.euclidean import Euclidean
 from learners.export import Export, encode, export, learner_from
 from learners.kernels import portfolio as kernel
 from learners.portfolio import PATIENCE, Portfolio
+from learners.portfolio_hubs import shares, skewness
 from learners.portfolio_members import UNLEARNED, USUAL
 from learners.portfolio_unit import MEASURED
 from learners.registry import create
+from learners.scaler import UnitLength
 from processors.agent import builder_spec
 from producers.sources import Batch
 from replay.held_out import grade, knn_error
@@ -63,37 +65,77 @@ def lift(Z: NDArray[Any]) -> NDArray[Any]:
 # ---- weights and the vote ---------------------------------------------------------------------------------------
 
 
-def weighed(losses: list[float], gone: list[bool], learned: int, seen: float, floor: float) -> list[float]:
+def weighed(
+    losses: list[float], gone: list[bool], learned: int, seen: float, floor: float, prior: list[float]
+) -> list[float]:
     found = np.empty(len(losses))
-    kernel.weigh(np.array(losses), np.array(gone), learned, seen, floor, found)
+    kernel.weigh(np.array(losses), np.array(gone), learned, np.array(prior), seen, floor, found)
     return [float(one) for one in found]
 
 
-def by_formula(L: NDArray[Any], left: NDArray[Any], learned: int, n: float, floor: float) -> NDArray[Any]:
+def by_formula(
+    L: NDArray[Any], left: NDArray[Any], learned: int, n: float, floor: float, prior: NDArray[Any]
+) -> NDArray[Any]:
     """w = (1 - floor) h + floor (a + u) / 2, in plain numpy."""
     eta = np.sqrt(8.0 * np.log(len(L)) / max(n, 1.0))
     h = left * np.exp(-eta * L)
-    a, u = h.copy(), left.astype(float)
-    a[:learned] = u[:learned] = 0.0
+    u = left * prior * (np.arange(len(L)) >= learned)
+    a = u * h
     return np.asarray((1.0 - floor) * h / h.sum() + floor * (a / a.sum() + u / u.sum()) / 2.0)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.3, 0.9])
 def test_weights_are_exponential_with_a_floor_for_what_does_not_learn(floor: float) -> None:
     losses, gone = [3.0, 9.0, 5.0, 8.0, 5.0], [False, False, False, False, True]
-    found = weighed(losses, gone, 2, 40.0, floor)
-    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor)
+    prior = [np.nan, np.nan, 0.2, 0.5, 0.3]
+    found = weighed(losses, gone, 2, 40.0, floor, prior)
+    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor, np.nan_to_num(prior))
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert sum(found) == pytest.approx(1.0) and found[4] == 0.0
     assert sum(found[2:]) >= floor
     # Losses count by their differences.
-    moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor)
+    moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor, prior)
     np.testing.assert_allclose(found, moved, rtol=1e-6)
 
 
 def test_a_floor_of_nobody_goes_to_those_that_are_left() -> None:
-    assert weighed([1.0, 1.0, 0.0], [False, False, True], 2, 9.0, 0.5) == [0.5, 0.5, 0.0]
-    assert weighed([1.0, 1.0, 0.0], [True, True, False], 2, 9.0, 0.5) == [0.0, 0.0, 1.0]
+    even = [1.0, 1.0, 1.0]
+    assert weighed([1.0, 1.0, 0.0], [False, False, True], 2, 9.0, 0.5, even) == [0.5, 0.5, 0.0]
+    assert weighed([1.0, 1.0, 0.0], [True, True, False], 2, 9.0, 0.5, even) == [0.0, 0.0, 1.0]
+
+
+def test_a_metric_with_hubs_gets_less_of_the_floor() -> None:
+    draw = np.random.default_rng(0)
+    even = draw.normal(size=(96, 30))
+    # The same directions, with lengths that differ much: the short ones are near to all.
+    uneven = even * np.exp(draw.normal(size=(96, 1)))
+    directions = UnitLength().apply(uneven)
+    assert skewness(uneven) > 2.0 > skewness(directions) > 0.0
+    found = shares([uneven, directions])
+    wanted = np.exp(-2.0 * np.array([skewness(uneven), skewness(directions)]))
+    np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-12)
+    # By its definition, of how often each is among the 5 nearest of others.
+    apart = np.sum((uneven[:, None] - uneven) ** 2, axis=2) + np.diag(np.full(96, np.inf))
+    times = np.bincount(np.argsort(apart, axis=1)[:, :5].ravel(), minlength=96)
+    assert skewness(uneven) == pytest.approx(((times - 5.0) ** 3).mean() / times.std() ** 3)
+    # Copies of a vector are one, and few vectors tell nothing.
+    assert skewness(np.repeat(uneven, 3, axis=0)) == pytest.approx(skewness(uneven))
+    assert skewness(uneven[:6]) == skewness(np.ones((50, 3))) == 0.0
+
+
+def test_the_floor_is_shared_by_hubs_once_the_first_vectors_are_known() -> None:
+    model = Portfolio(members=FEW, dtype="float64")
+    m = MEASURED // 3
+    lengths = np.exp(1.2 * np.random.default_rng(1).normal(size=(3, m, 1)))
+    X = lengths * np.random.default_rng(0).normal(size=(3, m, 20))
+    model.learn_triplets(*X[:, :-1])
+    before = model.weights
+    assert before["euclidean"] == before["cosine"] == before["lifted"]
+    model.learn_triplets(*X[:, -1:])
+    assert model.weights["euclidean"] < 0.3 * model.weights["cosine"]
+    again = Portfolio(members=FEW, dtype="float64")
+    again.restore(model.state())
+    assert again.weights == model.weights
 
 
 def over(block: ConstraintBlock, vectors: NDArray[Any]) -> ConstraintBlock:
@@ -121,6 +163,8 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
     own = [create(name, **settings, dtype="float64", warm_up=20) for name, settings in FEW.items()]
     own += [Euclidean(warm_up=20), Euclidean(scaler="unit", warm_up=20), Euclidean(scaler="unit", warm_up=20)]
     N = len(own)
+    Z = model._unit.sample
+    prior = np.concatenate([[0.0, 0.0], shares([Z, UnitLength().apply(Z), UnitLength().apply(lift(Z))])])
     losses, sizes, n = np.zeros(N), np.zeros((N, 2)), 0.0
     keep = 1.0 - 1.0 / window
     wrong = 0
@@ -128,7 +172,7 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
         reports = alone(block, model.scale(block.tables[0].vectors), own)
         outcomes = model.learn(block)
         for t in range(len(block)):
-            w = by_formula(losses, np.ones(N, bool), 2, n, floor)
+            w = by_formula(losses, np.ones(N, bool), 2, n, floor, prior)
             told = [i for i in range(N) if reports[i].mistake[t] >= 0]
             vote = 0.0
             for i in told:
@@ -151,7 +195,7 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
             np.testing.assert_array_equal(getattr(outcomes, name), np.any(parts, axis=0))
     assert 10 < wrong < 150
     np.testing.assert_allclose(
-        list(model.weights.values()), by_formula(losses, np.ones(N, bool), 2, n, floor)
+        list(model.weights.values()), by_formula(losses, np.ones(N, bool), 2, n, floor, prior)
     )
 
 
@@ -168,7 +212,8 @@ def followed(
         mistakes,
         np.where(mistakes, -1.0, 1.0),
         N - 1,
-        0.0,
+        np.ones(N),
+        np.zeros(m),
         1.0 - 1.0 / window,
         PATIENCE,
         losses,
@@ -180,7 +225,7 @@ def followed(
         margin,
     )
     found = np.empty(N)
-    kernel.weigh(losses, gone, N - 1, float(seen[0]), 0.0, found)
+    kernel.weigh(losses, gone, N - 1, np.ones(N), float(seen[0]), 0.0, found)
     return found, gone, mistake
 
 

@@ -80,6 +80,7 @@ def soak(folder: Path, minutes: float, seed: int | None) -> Result:
         last = now()
         while now() < end:
             time.sleep(LOOK_SECONDS)
+            stage.check()
             stage.keep_loads()
             for slot in stage.slots:
                 watch.look(slot.name, slot.process.child() if slot.process else None, now())

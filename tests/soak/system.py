@@ -171,7 +171,16 @@ class Stage:
     def stop_faults(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(240)
+        self.check()
+
+    def check(self) -> None:
+        """Whether the faults are at work themselves.
+
+        Raises
+        ------
+        RuntimeError : one of them broke, such as a broker that does not come back.
+        """
         if self.broken:
             raise RuntimeError("; ".join(self.broken))
 

@@ -12,7 +12,7 @@ from tests.learners.checks import Case
 
 UNLEARNED = ("euclidean", "cosine", "lifted")
 #: What follows the members' mistakes, whether or not they learn.
-STANDING = frozenset({"losses", "refused", "sizes", "seen"})
+STANDING = frozenset({"losses", "refused", "sizes", "seen", "views.bits", "views.tally"})
 
 
 def watching(*names: str) -> frozenset[str]:

@@ -1,0 +1,86 @@
+"""How often the same vectors come: counted in a fixed number of bits, constraint by constraint."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learners.kernels import distinct
+from learners.portfolio import Portfolio
+from learners.portfolio_views import BITS, LEAST, OFTEN, Views
+
+
+def seen(different: int, times: int, seed: int = 0) -> Views:
+    """After each of so many vectors has come so many times, three in a constraint."""
+    X = np.random.default_rng([seed, different]).normal(size=(different, 7)).astype(np.float32)
+    order = np.tile(np.arange(different), times)[: 3 * (different * times // 3)].reshape(-1, 3)
+    views = Views()
+    views.floors(0.6, X, order, np.ones(len(order), np.bool_))
+    return views
+
+
+@pytest.mark.parametrize("different", [30, 3_000, 60_000])
+@pytest.mark.parametrize("times", [1, 12])
+def test_the_mean_number_of_views_is_found(different: int, times: int) -> None:
+    assert seen(different, times).mean == pytest.approx(times, rel=0.03)
+
+
+def test_more_different_vectors_than_can_be_counted_count_as_new_ones() -> None:
+    views = Views()
+    full = views.state() | {"bits": np.full(BITS // 8, 255, np.uint8), "tally": np.array([BITS, 10**9])}
+    views.restore(full)
+    assert views.mean == 0.0 and views.floor(0.6) == pytest.approx(0.6)
+
+
+def test_learners_lose_weight_from_twenty_views_on_and_never_more_than_half() -> None:
+    assert seen(300, 20).floor(0.6) == pytest.approx(0.6, abs=0.01)
+    assert seen(300, 40).floor(0.6) == pytest.approx(1.0 - 0.4 * np.sqrt(0.5), abs=0.01)
+    assert seen(30, 2_000).floor(0.6) == pytest.approx(0.8)
+    assert OFTEN == 20.0 and LEAST == 0.5
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 99))
+def test_blocks_of_any_size_give_the_same_floors(rows: int, sizes: list[int], seed: int) -> None:
+    draw = np.random.default_rng([seed, rows])
+    X = draw.normal(size=(rows, 4)).astype(np.float32)
+    index = draw.integers(0, rows, (sum(sizes), 3))
+    counted = draw.random(sum(sizes)) < 0.8
+    whole, parts = Views(), Views()
+    want = whole.floors(0.0, X, index, counted)
+    ends = np.cumsum(sizes)[:-1]
+    found = [
+        parts.floors(0.0, X, one, use)
+        for one, use in zip(np.split(index, ends), np.split(counted, ends), strict=True)
+    ]
+    np.testing.assert_array_equal(np.concatenate(found), want)
+    for name, value in whole.state().items():
+        np.testing.assert_array_equal(parts.state()[name], value)
+
+
+def test_hashes_spread_over_all_bits_whatever_the_values() -> None:
+    grid = np.stack(np.meshgrid(np.arange(100), np.arange(100)), axis=-1).reshape(-1, 2).astype(np.float32)
+    found = distinct.hashes(grid.view(np.uint32))
+    assert len(np.unique(found)) == len(grid)
+    used = len(np.unique(found % np.uint64(BITS)))
+    assert used == pytest.approx(BITS * (1.0 - np.exp(-len(grid) / BITS)), rel=0.02)
+
+
+def test_a_portfolio_counts_what_was_scored_and_keeps_it_in_its_state() -> None:
+    draw = np.random.default_rng(3)
+    rows = draw.normal(size=(40, 3)).astype(np.float32)
+    model = Portfolio(members={"opml": {"gamma": 0.03}})
+    picks = draw.integers(0, 40, (1_500, 3))
+    model.learn_triplets(*(rows[picks[:, side]] for side in range(3)))
+    lost = sum(model.weights[name] for name in model.weights if name != "opml")
+    assert lost >= 0.8 - 1e-9
+    before = model.state()
+    broken = np.full((5, 3), np.nan, np.float32)
+    assert model.learn_triplets(broken, broken, broken).rejected.all()
+    again = Portfolio(members={"opml": {"gamma": 0.03}})
+    again.restore(model.state())
+    for name in ("views.bits", "views.tally"):
+        np.testing.assert_array_equal(np.asarray(before[name]), np.asarray(model.state()[name]))
+        np.testing.assert_array_equal(np.asarray(again.state()[name]), np.asarray(before[name]))
+    assert again.weights == model.weights
