@@ -298,14 +298,15 @@ class Portfolio(SingleModal):
         """Members begin by themselves."""
 
     def _model(self) -> State:
-        return {
+        state: State = {f"views.{name}": value for name, value in self._views.state().items()}
+        return state | {
             "dimension": int(self._dimension or 0),
             "losses": self._losses.copy(),
             "gone": self._gone.astype(np.int8),
             "refused": self._refused.copy(),
             "sizes": self._sizes.copy(),
             "seen": self._seen.copy(),
-        } | {f"views.{name}": value for name, value in self._views.state().items()}
+        }
 
     def _restore_model(self, state: State) -> int:
         for name in ("losses", "gone", "refused", "sizes", "seen"):
