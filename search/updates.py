@@ -77,7 +77,11 @@ class _Waiting:
         V = np.ascontiguousarray(np.concatenate([part.V for part in parts], axis=0))
         starts = np.cumsum([0, *(len(part.V) for part in parts)]).tolist()
         fits = [part.first for part in parts] == starts[:-1] and starts[-1] == key.rank
-        return (U, V) if fits and (not key.rank or zlib.crc32(V, zlib.crc32(U)) == key.check) else None
+        return (
+            (U, V)
+            if fits and (not key.rank or zlib.crc32(V.tobytes(), zlib.crc32(U.tobytes())) == key.check)
+            else None
+        )
 
 
 class MapReplica:
