@@ -24,17 +24,12 @@ from streams.cluster import Cluster
 from streams.dead_letters import keys_of
 from streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from streams.files import without_secret
-from streams.generation import (
-    Generation,
-    birth_at,
-    generations_that_ran,
-    newest_generation,
-    refuse_members,
-    view_of,
-)
+from streams.generation import Generation
 from streams.log import Message
 from streams.login import denied
 from streams.manifest import Manifest
+from streams.newest import newest_generation
+from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
 from streams.reader import ends, read_range
 from streams.repartition import Move, Plan, taken, without_time
 from streams.repartition_record import Growth

@@ -22,8 +22,8 @@ from streams.clients import confluent_producer
 from streams.cluster import Cluster
 from streams.emitter import Emitter
 from streams.errors import DeliveryDenied
-from streams.generation import open_generation
 from streams.groups import name_of
+from streams.opening import open_generation
 from streams.settings import KafkaSettings, load
 from tests.faults.processes import AGENTS, System
 from tests.kafka.secured import SecuredBroker
