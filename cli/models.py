@@ -267,7 +267,7 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Any:
         kind, arguments = section.kind, section.arguments()
     else:
         raise SettingsError(
-            f"learner {version.learner!r} has no birth record under {settings.checkpoints.url}, and the "
+            f"learner {version.learner!r} has no birth record under {settings.checkpoints.shown}, and the "
             f"settings have no [learners.{version.learner}]: its hyper-parameters are not known"
         )
     return learner_from(data_of(version, settings), kind, arguments)
