@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -22,6 +24,7 @@ from search.topic import PROBE_SECONDS, TopicSource
 from streams.embedded import EmbeddedBroker
 from streams.errors import SettingsError
 from streams.settings import Settings
+from tests.docs.pages import ROOT, blocks
 from tests.search.fakes import Clock
 from tests.search.world import MODELS, World
 from tests.support.pipeline import settings
@@ -155,6 +158,31 @@ def test_a_follower_without_brokers_is_refused_at_once(
         ModelFollower("a", "opml").start()
 
 
+def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broker, tmp_path: Path) -> None:
+    (example,) = [b.text for b in blocks(ROOT / "README.md", "python") if b.before == "<!-- test: follow -->"]
+    assert len(example.splitlines()) <= 20
+    world.learn("digits", 3, d=64)
+    broker.publish_new()
+    service = tmp_path / "service"
+    service.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=service,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "KAFKA_BOOTSTRAP_SERVERS": broker.address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, distances, staleness = done.stdout.splitlines()
+    version = world.announced("digits")[-1]
+    assert first == f"{name_of(version)} opml/1 (5, 64)"
+    core, X = world.core(space="digits"), np.random.default_rng(0).random((5, 64))
+    assert distances == str(core.distance(X[:3], X[2:]))
+    assert staleness.startswith("written ") and staleness.endswith("behind: False")
+
+
 # ---- brokers that fail ------------------------------------------------------------------------------------------
 
 
@@ -282,7 +310,8 @@ def test_an_outage_is_told_and_leaves_no_record_out(world: World) -> None:
     assert topic.source.contact is None and "somewhere:9092" in (topic.source.trouble or "")
     topic.consumer.away = False
     topic.poll(after=PROBE_SECONDS)
-    assert [topic.source.contact, topic.source.trouble] == [topic.clock.now, None]
+    assert topic.source.trouble is None
+    assert topic.source.contact == topic.clock.now
     topic.consumer.away = True
     topic.poll(after=PROBE_SECONDS)
     assert topic.source.contact == topic.clock.now - PROBE_SECONDS
@@ -305,7 +334,8 @@ def test_what_the_brokers_do_not_allow_is_told_with_what_to_do() -> None:
     assert "kinstream topics create" in (topic.source.trouble or "")
     topic.consumer.refused = None
     topic.poll(Record(-1, code=KafkaError.GROUP_AUTHORIZATION_FAILED), after=PROBE_SECONDS)
-    assert (topic.source.trouble, topic.consumer.assigned) == (None, [0, 1])
+    assert topic.source.trouble is None
+    assert topic.consumer.assigned == [0, 1]
     topic.poll(Record(0, code=KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert "lacks READ on topic kinstream.models" in (topic.source.trouble or "")
     assert topic.consumer.assigned == []
