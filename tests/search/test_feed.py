@@ -198,7 +198,7 @@ def test_a_reset_and_a_deleted_space_have_nothing_learned_and_no_old_epoch_comes
     feed.step()
     assert one.model.learned
     world.system.control("a", Action.RESET)
-    world.system.run()
+    world.run()
     world.source.announce(*world.announced())
     feed.step()
     epoch = one.model.name.epoch
@@ -210,7 +210,7 @@ def test_a_reset_and_a_deleted_space_have_nothing_learned_and_no_old_epoch_comes
     world.learn("a", 3, load="again")
     world.system.control("a", Action.DELETE)
     learned = len(world.announced())
-    world.system.run()
+    world.run()
     world.source.announce(*world.announced()[:learned])
     feed.step()
     assert one.model.learned and one.model.name.epoch == epoch

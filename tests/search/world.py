@@ -26,7 +26,13 @@ class World:
 
     def learn(self, space: str, number: int = 6, **options: Any) -> None:
         self.system.samples(space, number, **options)
+        self.run()
+
+    def run(self) -> None:
+        """Apply all that waits, checkpoint, and have the announcements land."""
         self.system.run()
+        for agent in self.system.agents:
+            agent.sink.confirm()
 
     def records(self) -> list[tuple[bytes, bytes]]:
         """Key and value of every announcement."""
