@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.cimpl import NewPartitions
 
 from search.follower import ModelFollower
 from search.model import name_of
@@ -19,7 +19,7 @@ SECONDS = 40.0
 
 def producer(broker: KafkaBroker, **more: str) -> Producer:
     quiet = {"log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.max.ms": 200}
-    return Producer({"bootstrap.servers": broker.bootstrap, **quiet, **more})  # type: ignore[dict-item]
+    return Producer({"bootstrap.servers": broker.bootstrap, **quiet, **more})
 
 
 @pytest.mark.kafka

@@ -85,7 +85,7 @@ def test_names_order_versions_and_say_what_they_are() -> None:
 
 
 def test_whole_numbers_become_floating_point_and_the_callers_array_stays_his() -> None:
-    X = np.arange(6).reshape(2, 3)
+    X: Any = np.arange(6).reshape(2, 3)
     mapped = Model().transform(X)
     assert mapped.dtype == np.float64 and (mapped == X).all()
     narrow = X.astype(np.float32)
