@@ -23,9 +23,9 @@ from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
 from streams.records import ModelVersion
 from streams.space import core_state, restore_space
-from streams.state import from_bytes
+from streams.state import State, from_bytes
 
-FORMATS: Final = ("npz", "safetensors")
+FORMATS: Final = ("npz", "safetensors", "onnx")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
 ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
 
@@ -72,10 +72,22 @@ def learner_from(data: bytes, kind: str, arguments: dict[str, Any]) -> Learner:
     CheckpointError : not a state, or nothing was learned in it yet.
     SettingsError : the arguments do not fit the state.
     """
-    state = from_bytes(data)
+    learner = learner_of(from_bytes(data), kind, arguments)
+    if learner is None:
+        raise CheckpointError("nothing has been learned in this epoch of the space yet")
+    return learner
+
+
+def learner_of(state: State, kind: str, arguments: dict[str, Any]) -> Learner | None:
+    """The learner of a space, from its state in a checkpoint; None where nothing was learned in it yet.
+
+    Raises
+    ------
+    SettingsError : the arguments do not fit the state.
+    """
     core = core_state(state)
     if core is None:
-        raise CheckpointError("nothing has been learned in this epoch of the space yet")
+        return None
     declaration = restore_space(state).declaration
     if declaration is not None and declaration.scaler is not None:
         arguments = {**arguments, "scaler": declaration.scaler}
@@ -174,7 +186,13 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
         arrays |= {"similarity": W, "shift": shift, "factor": factor}
         more["rank"] = RANKED if scaler == "none" else RANKED_UNIT
-    metadata = more | {
+    metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
+    return Export(arrays, metadata)
+
+
+def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:
+    """What an exported file says of where it comes from: texts by name."""
+    return {
         "space": version.space,
         "learner": version.learner,
         "algorithm": version.algorithm,
@@ -185,15 +203,14 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         "partition": str(version.partition),
         "offset": str(version.offset),
         "state_sha256": version.sha256,
-        "scaler": scaler,
-        "use": use,
         "versions": json.dumps(versions, sort_keys=True),
     }
-    return Export(arrays, metadata)
 
 
 def encode(exported: Export, form: str) -> bytes:
     """The bytes of a file: npz (the arrays, and `metadata` as JSON text) or safetensors.
+
+    An ONNX file is no bag of arrays: `learners.export_onnx` makes it of the learner.
 
     Raises
     ------
@@ -209,5 +226,7 @@ def encode(exported: Export, form: str) -> bytes:
             from safetensors.numpy import save
 
             return bytes(save(arrays, metadata=exported.metadata))
+        case "onnx":
+            raise SettingsError("an ONNX file is made of the learner: learners.export_onnx.encode_onnx")
         case _:
             raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")

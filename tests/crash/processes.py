@@ -135,10 +135,10 @@ class System:
         where = ["--config", str(self.settings), "--set", f"checkpoints.url={self.checkpoints}"]
         return [sys.executable, "-m", "cli.main", *where, *arguments]
 
-    def run(self, *arguments: str) -> str:
-        """Run a command to its end; its standard output."""
+    def run(self, *arguments: str, seconds: float = PATIENCE) -> str:
+        """Run a command to its end, which it has so many seconds for; its standard output."""
         done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, check=False, timeout=PATIENCE
+            self.command(*arguments), capture_output=True, text=True, check=False, timeout=seconds
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)}: status {done.returncode}: {done.stderr[-2000:]}")

@@ -99,7 +99,7 @@ def soak(folder: Path, minutes: float, seed: int | None) -> Result:
         told("all is applied")
         pages = _pages(stage)
         replays = {
-            origin: json.loads(system.run(*_replay(origin, learners)))
+            origin: json.loads(system.run(*_replay(origin, learners), seconds=60.0 + seconds))
             for origin, learners in (("constraints", LEARNERS), ("events", ("opml", "shop")))
         }
         told("replayed")
