@@ -254,23 +254,9 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Any:
     SettingsError : neither a birth record nor the settings know the learner.
     CheckpointError : the model's file is gone or damaged.
     """
-    from learners.export import learner_from
-    from streams.birth import read_birth
-    from streams.errors import SettingsError
-    from streams.models_view import data_of
+    from search import loading
 
-    section = settings.learners.get(version.learner)
-    birth = read_birth(settings.checkpoints.url, f"learner-{version.learner}", version.generation)
-    if birth is not None:
-        kind, arguments = str(birth.settings["kind"]), dict(birth.settings["arguments"])
-    elif section is not None:
-        kind, arguments = section.kind, section.arguments()
-    else:
-        raise SettingsError(
-            f"learner {version.learner!r} has no birth record under {settings.checkpoints.url}, and the "
-            f"settings have no [learners.{version.learner}]: its hyper-parameters are not known"
-        )
-    return learner_from(data_of(version, settings), kind, arguments)
+    return loading.rebuilt(version, settings)
 
 
 def _models(settings: Settings, checkpoints: bool) -> Models:

@@ -23,7 +23,7 @@ from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
 from streams.records import ModelVersion
 from streams.space import core_state, restore_space
-from streams.state import from_bytes
+from streams.state import State, from_bytes
 
 FORMATS: Final = ("npz", "safetensors")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
@@ -72,10 +72,22 @@ def learner_from(data: bytes, kind: str, arguments: dict[str, Any]) -> Learner:
     CheckpointError : not a state, or nothing was learned in it yet.
     SettingsError : the arguments do not fit the state.
     """
-    state = from_bytes(data)
+    learner = learner_of(from_bytes(data), kind, arguments)
+    if learner is None:
+        raise CheckpointError("nothing has been learned in this epoch of the space yet")
+    return learner
+
+
+def learner_of(state: State, kind: str, arguments: dict[str, Any]) -> Learner | None:
+    """The learner of a space, from its state in a checkpoint; None where nothing was learned in it yet.
+
+    Raises
+    ------
+    SettingsError : the arguments do not fit the state.
+    """
     core = core_state(state)
     if core is None:
-        raise CheckpointError("nothing has been learned in this epoch of the space yet")
+        return None
     declaration = restore_space(state).declaration
     if declaration is not None and declaration.scaler is not None:
         arguments = {**arguments, "scaler": declaration.scaler}

@@ -31,6 +31,10 @@ class Damaged(CheckpointError):
     """A file is there but is not what was written; another checkpoint may still be whole."""
 
 
+class Missing(CheckpointError):
+    """A file that was announced is not there: a newer one has taken its place, or the store is another one."""
+
+
 class Files(ABC):
     """One folder and what is below it. Names are relative, with `/` between their parts.
 

@@ -10,10 +10,12 @@ from typing import Final
 
 from fsspec import open as open_url  # type: ignore[import-untyped, unused-ignore]
 
-from streams.checkpoint_view import Seen, agents, birth_of, checkpoints, folder_of
+from streams.birth import Birth, read_birth
+from streams.checkpoint_files import file_name
+from streams.checkpoint_view import Agent, Seen, agents, birth_of, checkpoints, folder_of
 from streams.codec import decode
 from streams.errors import BadRecord, CheckpointError, SettingsError
-from streams.files import MAX_STATE_BYTES
+from streams.files import MAX_STATE_BYTES, Damaged, Missing
 from streams.log import Message
 from streams.records import ModelVersion
 from streams.secrets import hide
@@ -25,6 +27,10 @@ STORES: Final = frozenset(
     {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci"}
 )
 Models = dict[tuple[str, str], ModelVersion]
+
+
+class Refused(CheckpointError):
+    """A model record names a place that nothing is read from."""
 
 
 @dataclass(slots=True)
@@ -75,12 +81,23 @@ def from_checkpoints(settings: Settings) -> Newest:
     """
     newest = Newest()
     for agent in agents(settings):
-        birth = birth_of(settings, agent) if agent.role == "learner" else None
-        if birth is not None:
-            for seen in checkpoints(settings, agent):
-                for version in _versions(seen, agent.name, str(birth.settings.get("algorithm", "?"))):
-                    newest.take(version)
+        if agent.role == "learner":
+            for version in checkpointed(settings, agent):
+                newest.take(version)
     return newest
+
+
+def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
+    """The models that one learner's newest checkpoints hold, of its pinned or newest generation.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    birth = birth_of(settings, learner)
+    if birth is not None:
+        for seen in checkpoints(settings, learner):
+            yield from _versions(seen, learner.name, str(birth.settings.get("algorithm", "?")))
 
 
 def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
@@ -131,7 +148,10 @@ def data_of(version: ModelVersion, settings: Settings) -> bytes:
 
     Raises
     ------
-    CheckpointError : the file is not there, or is not what was announced.
+    Missing : the file is not there.
+    Damaged : it is not what was announced.
+    Refused : the record names a kind of place that nothing is read from.
+    CheckpointError : the store fails.
     """
     own = folder_of(
         settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
@@ -144,30 +164,60 @@ def data_of(version: ModelVersion, settings: Settings) -> bytes:
         place = version.location
         data = _fetched(place, settings.checkpoints.url)
     if hashlib.sha256(data).hexdigest() != version.sha256:
-        raise CheckpointError(f"{place}: its digest is not the one that was announced; the file is damaged")
+        raise Damaged(f"{place}: its digest is not the one that was announced; the file is damaged")
     return data
 
 
+def birth_behind(version: ModelVersion, settings: Settings) -> Birth | None:
+    """The birth record of the generation that a model is of; None where there is none.
+
+    It is sought in our own checkpoint store first, then in the one that the model record names.
+
+    Raises
+    ------
+    Refused, CheckpointError : as `data_of`.
+    """
+    application = f"learner-{version.learner}"
+    birth = read_birth(settings.checkpoints.url, application, version.generation)
+    root = _root_of(version)
+    if birth is not None or root is None:
+        return birth
+    _refuse(version.location, settings.checkpoints.url)
+    return read_birth(root, application, version.generation)
+
+
+def _root_of(version: ModelVersion) -> str | None:
+    """The checkpoint store that a model lies in, where its location is as workers write it."""
+    folder = f"{file_name(version.topic)}-{version.partition}"
+    names = [file_name(f"learner-{version.learner}"), str(version.generation), folder, "spaces"]
+    root, *found = version.location.rsplit("/", len(names) + 1)
+    return root if root and found[:-1] == names else None
+
+
 def _fetched(location: str, own: str) -> bytes:
-    kind = _kind(location)
-    if kind not in STORES and kind != _kind(own):
-        raise CheckpointError(
-            f"{location}: a model record names a place of kind {kind!r}, and only checkpoint stores are read: "
-            f"{', '.join(sorted(STORES))}, or what checkpoints.url names"
-        )
+    _refuse(location, own)
     try:
         with open_url(location, "rb") as file:
             data = bytes(file.read(MAX_STATE_BYTES + 1))
     except FileNotFoundError as error:
-        raise CheckpointError(
+        raise Missing(
             f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
             "is mounted elsewhere: --set checkpoints.url=URL"
         ) from error
     except Exception as error:  # each store brings its own errors
         raise CheckpointError(f"{location}: {hide(str(error))}") from error
     if len(data) > MAX_STATE_BYTES:
-        raise CheckpointError(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+        raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
     return data
+
+
+def _refuse(location: str, own: str) -> None:
+    kind = _kind(location)
+    if kind not in STORES and kind != _kind(own):
+        raise Refused(
+            f"{location}: a model record names a place of kind {kind!r}, and only checkpoint stores are read: "
+            f"{', '.join(sorted(STORES))}, or what checkpoints.url names"
+        )
 
 
 def _kind(url: str) -> str:

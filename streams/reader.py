@@ -78,7 +78,7 @@ def read_range(
                         del left[p]
                     continue
                 if record.offset() < left[p]:
-                    yield _message(record, previous[p])
+                    yield message_of(record, previous[p])
                     previous[p] = record.offset()
                 if record.offset() >= left[p] - 1:
                     del left[p]
@@ -86,7 +86,8 @@ def read_range(
         consumer.close()
 
 
-def _message(r: Any, previous: int) -> Message:
+def message_of(r: Any, previous: int) -> Message:
+    """A record of confluent-kafka; `previous` is the offset of the one before it in its partition."""
     return Message(
         r.topic(),
         r.partition(),
