@@ -137,10 +137,8 @@ class EventsFeed:
             cluster.close()
 
     def _begin(self, partitions: int, bounds: Mapping[int, tuple[int, int]]) -> None:
-        for p, (low, high) in bounds.items():
-            reader = CatalogueReader(
-                self._topic, p, partitions, self._sources, redrives_of=self._redrives_of
-            )
+        for p, (low, _) in bounds.items():
+            reader = CatalogueReader(self._topic, p, partitions, self._sources, redrives_of=self._redrives_of)
             reader.begin(low)
             self.readers[p] = reader
         self.partitions = partitions
@@ -241,7 +239,11 @@ class EventsFeed:
                     self.progress[p].lost += low - reader.next_offset
                     log.warning(
                         "%s partition %d: offsets %d to %d were deleted before they were read; items of theirs "
-                        "are missing", self._topic, p, reader.next_offset, low - 1,
+                        "are missing",
+                        self._topic,
+                        p,
+                        reader.next_offset,
+                        low - 1,
                     )
                     reader.begin(low)
         except BrokerUnavailable as error:
@@ -255,4 +257,6 @@ class EventsFeed:
 
 def _message(r: Any, previous: int) -> Message:
     headers = tuple(r.headers() or ())
-    return Message(r.topic(), r.partition(), r.offset(), r.timestamp()[1], r.key(), r.value(), headers, previous)
+    return Message(
+        r.topic(), r.partition(), r.offset(), r.timestamp()[1], r.key(), r.value(), headers, previous
+    )

@@ -38,7 +38,11 @@ class NotReady(Exception):
 
 
 class UnknownItem(Exception):
-    """No item of that name is in the catalogue."""
+    """No item of that name is in the catalogue; `row` is its place in the request."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"item {row}")
+        self.row = row
 
 
 class WrongDimension(Exception):
@@ -190,8 +194,8 @@ class Searcher:
         with self._lock.read():
             return self._search(rows, k, None)
 
-    def similar(self, name: str, k: int) -> Answer:
-        """The k items nearest to an item of the catalogue, without itself.
+    def similar(self, names: Sequence[str], k: int) -> Answer:
+        """The k items nearest to each of these items of the catalogue, without itself.
 
         Raises
         ------
@@ -200,12 +204,15 @@ class Searcher:
         with self._lock.read():
             if not self.ready:
                 raise NotReady
-            slot = self._items.slot(name)
-            if slot is None:
-                raise UnknownItem
-            return self._search(self._items.rows(np.array([slot])), k, name)
+            slots = []
+            for row, name in enumerate(names):
+                slot = self._items.slot(name)
+                if slot is None:
+                    raise UnknownItem(row)
+                slots.append(slot)
+            return self._search(self._items.rows(np.array(slots, np.int64)), k, names)
 
-    def _search(self, rows: Vectors, k: int, without: str | None) -> Answer:
+    def _search(self, rows: Vectors, k: int, without: Sequence[str] | None) -> Answer:
         if not self.ready:
             raise NotReady
         if self._engine is None:
@@ -215,11 +222,14 @@ class Searcher:
             raise WrongDimension(self._items.modalities)
         found = self._engine.search(rows, k if without is None else k + 1)
         names, distances = [], []
-        for slots, apart in zip(found.slots.tolist(), found.distances.tolist(), strict=True):
+        for row, (slots, apart) in enumerate(
+            zip(found.slots.tolist(), found.distances.tolist(), strict=True)
+        ):
+            itself = None if without is None else without[row]
             near = sorted(
                 (far, name)
                 for slot, far in zip(slots, apart, strict=True)
-                if slot >= 0 and (name := self._items.names[slot]) is not None and name != without
+                if slot >= 0 and (name := self._items.names[slot]) is not None and name != itself
             )[:k]
             names.append([name for _, name in near])
             distances.append([far for far, _ in near])
