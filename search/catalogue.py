@@ -143,7 +143,9 @@ class CatalogueReader:
         place = Place(redrives_of or NOBODY, 1, topic, partition, partitions, topic, partitions, topic)
 
         def make(space: str, declaration: Declaration | None) -> _Collector:
-            return _Collector(sources.get(space, ITEMS), self._found)
+            # The machine asks one without a space what any of them follows.
+            some = SAMPLES if SAMPLES in sources.values() else ITEMS
+            return _Collector(sources.get(space, some), self._found)
 
         # Named spaces are wanted, whoever may create them. What they were created as may be gone from the log.
         self._machine = BuilderMachine(place, make, auto_create=True, max_spaces=_MAX_SPACES)

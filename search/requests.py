@@ -13,11 +13,17 @@ from search.refusals import Refused, Why
 from streams.records import Vectors
 from streams.validate import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
+#: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
+MOST: Final = 1e15
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
 Vector = Annotated[list[Number], Field(min_length=1)]
 Rows = Annotated[list[Vector], Field(min_length=1)]
-_ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(Rows)
-_VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Vector)
+# Their size is looked at by numpy.
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(
+    Annotated[list[Annotated[list[_Finite], Field(min_length=1)]], Field(min_length=1)]
+)
+_VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[_Finite], Field(min_length=1)])
 
 SpaceName = Annotated[
     str | None,
@@ -237,10 +243,9 @@ def _checked(rows: list[list[float]], size: int, place: str, most: int) -> Vecto
         raise Refused(
             422, Why.WRONG_DIMENSION, f"{len(rows[0])} numbers; the catalogue has {size}", place=f"{place}[0]"
         )
-    with np.errstate(over="ignore"):
-        table = np.array(rows, np.float64).astype(np.float32)
-    finite = np.isfinite(table)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0].tolist()
-        raise Refused(422, Why.NOT_FINITE, "not a float32 number", place=f"{place}[{row}][{column}]")
-    return table
+    table = np.array(rows, np.float64)
+    large = np.abs(table) > MOST
+    if large.any():
+        row, column = np.argwhere(large)[0].tolist()
+        raise Refused(422, Why.TOO_LARGE, f"above {MOST:g}", place=f"{place}[{row}][{column}]")
+    return table.astype(np.float32)

@@ -72,7 +72,7 @@ class Server:
         BrokerUnavailable, LoginRefused : no broker answers, or none lets this client in.
         """
         limits = self._settings.search
-        self._socket = _listening(limits.http_host, limits.http_port)
+        self._socket = listening(limits.http_host, limits.http_port)
         cluster = Cluster(self._settings.kafka)
         try:
             cluster.wait(self._settings.worker.startup_seconds)
@@ -127,7 +127,13 @@ class Server:
         os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 stands for any free one.
+
+    Raises
+    ------
+    SettingsError : the address cannot be listened on.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -17,7 +18,7 @@ from search.feed import ModelFeed
 from search.model import Model
 from search.recall import RecallSampler
 from search.searcher import Searcher
-from search.subscription import Subscription
+from search.subscription import FollowerStopped, Subscription
 from streams.errors import BadRecord, SettingsError
 from streams.http import Check, Health
 from streams.settings import SearchSettings, Settings
@@ -94,8 +95,8 @@ class SearchService:
             plan = Plan(section.index, section.options)
             check(plan, settings, section.learner, f"search.spaces.{name}")
             subscription = self.models.subscribe(name, section.learner)
-            newest = _newest(subscription)
-            self.spaces[name] = Served(Searcher(name, plan, newest), subscription)
+            searcher = Searcher(name, plan, _Newest(subscription))
+            self.spaces[name] = Served(searcher, subscription)
         sources = {name: section.catalogue for name, section in self.limits.spaces.items()}
         self.events = events(settings, sources, self._apply, self.limits.redrives_of)
         self.recall = RecallSampler(self.limits.recall_every)
@@ -200,8 +201,18 @@ class SearchService:
         return found
 
 
-def _newest(subscription: Subscription) -> Callable[[], Model]:
-    return lambda: subscription.model
+class _Newest:
+    """The newest model of a subscription; the last one that was seen where the follower has stopped."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._last = Model()
+
+    def __call__(self) -> Model:
+        # The service ends for the failure; until then it answers.
+        with contextlib.suppress(FollowerStopped):
+            self._last = self._subscription.model
+        return self._last
 
 
 def threads_of(limits: SearchSettings) -> int:

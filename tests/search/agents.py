@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ class Announced:
 
     def close(self) -> None: ...
 
-    def load(self, version: ModelVersion) -> Model:
+    def load(self, version: ModelVersion, serving: Model | None = None) -> Model:
         key = (version.space, version.generation, version.epoch, version.step)
         return Model(version, self.learners[key])
 
@@ -167,3 +168,62 @@ def running(**search: Any) -> Iterator[Agent]:
 
 
 SHOP = {"spaces": {"shop": {"learner": "opml"}}}
+
+
+@contextmanager
+def served(agent: Agent) -> Iterator[str]:
+    """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
+    import uvicorn
+
+    from search.http import make_app
+    from search.server import listening
+
+    listener = listening("127.0.0.1", 0)
+    app = make_app(agent.service)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        agent.wait(lambda: server.started, "the server listens")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        app.state.desk.close()
+        assert not thread.is_alive()
+
+
+class Truth:
+    """What every state of a catalogue held, and every model, for checking answers against brute force."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, NDArray[np.float32]] = {}
+        self.at: dict[int, dict[str, NDArray[np.float32]]] = {-1: {}}
+
+    def note(self, offset: int) -> None:
+        self.at[offset] = dict(self.items)
+
+    def check(self, answer: dict[str, Any], Q: NDArray[Any], k: int, learners: dict[Any, Any]) -> None:
+        """Compare an answer with the scan of the catalogue and under the model that it names."""
+        catalogue = self.at[answer["catalogue"]["offset"]]
+        assert answer["catalogue"]["items"] == len(catalogue)
+        model = answer["model"]
+        key = (answer["space"], model["generation"], model["epoch"], model["step"])
+        learner = learners[key] if model["learned"] else None
+        names = list(catalogue)
+        for query, result in zip(Q, answer["results"], strict=True):
+            found = {n["id"]: n["squared_distance"] for n in result["neighbours"]}
+            assert len(found) == len(result["neighbours"]) == min(k, len(names))
+            if not names:
+                continue
+            X = np.array([catalogue[name] for name in names], np.float64)
+            Y = np.repeat(np.asarray(query, np.float64)[None], len(X), axis=0)
+            far = learner.distance(X, Y) if learner is not None else ((X - Y) ** 2).sum(axis=1)
+            true = dict(zip(names, np.asarray(far, np.float64).tolist(), strict=True))
+            rounding = 1e-4 * (1.0 + max(true.values()))
+            for name, distance in found.items():
+                assert abs(distance - true[name]) <= rounding, name
+            left = [distance for name, distance in true.items() if name not in found]
+            assert not left or min(left) >= max(found.values()) - rounding
+            told = [n["squared_distance"] for n in result["neighbours"]]
+            assert told == sorted(told)
