@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners import registry
+from learners.base import Learner
 from learners.export import linear_map
 from learners.single import SingleModal
 from search import frozen
@@ -189,10 +190,22 @@ def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
         section = settings.learners.get(learner)
         if section is not None:
             made = registry.create(section.kind, **section.arguments())
-            if not isinstance(made, SingleModal):
-                raise SettingsError(f"index {plan.index!r} needs a linear map, and {section.kind} is none: use exact")
+            if not _is_linear(made):
+                raise SettingsError(
+                    f"index {plan.index!r} needs a linear map, and {section.kind} is none: use exact"
+                )
     except (TypeError, SettingsError) as error:
         raise SettingsError(f"{place}: {error}") from None
+
+
+def _is_linear(learner: Learner) -> bool:
+    """Whether a learner that has learned nothing yet will have a linear map, as far as that is known before."""
+    try:
+        return isinstance(learner, SingleModal) and learner.map is not None
+    except ValueError:
+        return True  # it has no dimension yet
+    except SettingsError:
+        return False
 
 
 def make(plan: Plan, model: Model, modalities: Modalities) -> Engine:
