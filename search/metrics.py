@@ -105,7 +105,7 @@ class _SearchCollector(Collector):
             labels=labels,
         )
         for served in self._service.spaces.values():
-            standing = served.searcher.standing()
+            standing = served.searcher.glance()
             values = (
                 standing.items,
                 standing.offset,

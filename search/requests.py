@@ -158,8 +158,8 @@ def read(kind: type[_Asked], body: bytes) -> _Asked:
         raise Refused(400, Why.NOT_JSON, f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise Refused(422, Why.INVALID, "the body must be a JSON object")
-    vectors = found.get("vectors")
-    if "vectors" in kind.model_fields and vectors is not None:
+    if "vectors" in kind.model_fields and "vectors" in found:
+        vectors = found["vectors"]
         # The union is decided here, so that a fault has one place and large batches are looked at once.
         found["vectors"] = [[0.0]]
         found_rows = _rows_of(vectors)

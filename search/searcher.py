@@ -166,6 +166,10 @@ class Searcher:
         with self._lock.read():
             return self._standing()
 
+    def glance(self) -> Standing:
+        """The same without waiting for a change that is under way, and perhaps in the middle of it: for metrics."""
+        return self._standing()
+
     def _standing(self) -> Standing:
         model = _RAW if self._engine is None else self._engine.model
         return Standing(model.name, model.learned, self._epoch, len(self._items), self._offset)
