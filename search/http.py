@@ -159,9 +159,7 @@ def make_app(service: SearchService) -> FastAPI:
     app.add_middleware(_Timed, metrics=metrics)
     _handle_errors(app)
 
-    def post(
-        path: str, reply: Any, asked: Any, summary: str
-    ) -> Callable[[_Handler], _Handler]:
+    def post(path: str, reply: Any, asked: Any, summary: str) -> Callable[[_Handler], _Handler]:
         some = (400, 404, 405, 408, 413, 415, 422, 500, 503, 504)
         body = {"required": True, "content": {_JSON: {"schema": _schema(asked)}}}
         made: Callable[[_Handler], _Handler] = app.post(

@@ -105,7 +105,17 @@ class Announced:
         self.learners[space, generation, epoch, step] = learner
         self.waiting.append(
             ModelVersion(
-                space, "opml", learner.algorithm if learner else "?", generation, epoch, step, "t", 0, step, "", "",
+                space,
+                "opml",
+                learner.algorithm if learner else "?",
+                generation,
+                epoch,
+                step,
+                "t",
+                0,
+                step,
+                "",
+                "",
                 int(time.time() * 1000),
             )
         )
@@ -114,7 +124,7 @@ class Announced:
 def linear(d: int, seed: int) -> Any:
     """A learner with a map of its own, as after learning."""
     rng = np.random.default_rng([7, seed])
-    learner = create("opml", gamma=0.1)
+    learner: Any = create("opml", gamma=0.1)
     X = rng.normal(size=(64, d))
     learner.learn_triplets(X[:20], X[20:40], X[40:60])
     return learner
@@ -124,7 +134,9 @@ class Agent:
     """A running service with its two feeds."""
 
     def __init__(self, **search: Any) -> None:
-        self.settings = Settings(search={"rebuild_seconds": 0.0, "recall_every": 0, **search})
+        self.settings = Settings.model_validate(
+            {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}}
+        )
         self.announced = Announced()
         made: list[Events] = []
 
@@ -132,7 +144,7 @@ class Agent:
             made.append(Events(*arguments))
             return made[0]
 
-        source: Source = self.announced  # type: ignore[assignment]
+        source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=self.announced)  # type: ignore[arg-type]
         self.service = SearchService(self.settings, models=models, events=events)  # type: ignore[arg-type]
         self.events = made[0]

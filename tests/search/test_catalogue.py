@@ -87,7 +87,11 @@ def test_what_cannot_be_used_is_counted_and_stops_nothing() -> None:
     assert len(log.put(block("e"))) == 1
     counted = log.reader.refused()
     assert counted == {
-        "not-finite": 1, "undecodable": 1, "wrong-dimension": 1, "wrong-key": 1, "space-paused": 1,
+        "not-finite": 1,
+        "undecodable": 1,
+        "wrong-dimension": 1,
+        "wrong-key": 1,
+        "space-paused": 1,
     }
     assert log.reader.passed_over == 1  # the one without a key is of no space that is served
     assert log.reader.next_offset == len(log.messages)
@@ -138,7 +142,7 @@ def test_records_that_the_client_dropped_are_asked_for_again() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_it_holds_what_a_builder_of_the_same_log_holds(seed: int) -> None:
     rng = np.random.default_rng([19, seed])
-    settings = Settings(builders={"clicks": {"kind": "clicks"}})
+    settings = Settings.model_validate({"builders": {"clicks": {"kind": "clicks"}}})
     place = Place("clicks", 1, TOPIC, 0, 1, "constraints", 1, "letters")
     builder = builder_spec(settings, "clicks").make_machine(place, lambda space: {})
     log = Log()
@@ -146,19 +150,24 @@ def test_it_holds_what_a_builder_of_the_same_log_holds(seed: int) -> None:
     for _ in range(120):
         names = "".join(rng.choice(list("abcdefgh"), rng.integers(0, 4)))
         gone = tuple(rng.choice(list("abcdefgh"), rng.integers(0 if names else 1, 3)))
-        record: Event = block(names, float(rng.normal()), 2 + (rng.random() < 0.1), tombstones=gone)
+        items = block(names, float(rng.normal()), 2 + (rng.random() < 0.1), tombstones=gone)
+        record: Event = items
         if rng.random() < 0.15:
             record = Control("shop", Action(rng.choice(["create", "reset", "delete", "pause", "resume"])), 1)
         elif names and rng.random() < 0.2:
-            record.tables[0].vectors[0] = np.nan
+            items.tables[0].vectors[0] = np.nan
         message = log.message(record)
         builder.step(message)
         found = log.reader.step(message)
         apply(held, found)
         space = builder.find("shop")
         catalogue = getattr(space and space.core, "_catalogue", None)
-        keys, vectors = catalogue.rows() if catalogue is not None and len(catalogue) else ([], [np.empty((0, 2))])
-        known = {tuple(key): row.tolist() for key, row in zip(np.asarray(keys).tolist(), vectors[0], strict=True)}
+        keys, vectors = (
+            catalogue.rows() if catalogue is not None and len(catalogue) else ([], [np.empty((0, 2))])
+        )
+        known = {
+            tuple(key): row.tolist() for key, row in zip(np.asarray(keys).tolist(), vectors[0], strict=True)
+        }
         mine = {tuple(hashes([name])[0].tolist()): row.tolist() for name, row in held.items()}
         assert known == mine
 

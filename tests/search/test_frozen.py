@@ -34,7 +34,9 @@ def test_any_sequence_of_changes(kind: str, seed: int) -> None:
     found = index.search(Q, k)
     assert found.slots.shape == (3, min(k, len(held)))
     for query, slots, far in zip(Q, found.slots.tolist(), found.distances.tolist(), strict=True):
-        true = {s: float(((z.astype(np.float64) - query.astype(np.float64)) ** 2).sum()) for s, z in held.items()}
+        true = {
+            s: float(((z.astype(np.float64) - query.astype(np.float64)) ** 2).sum()) for s, z in held.items()
+        }
         assert len(set(slots)) == len(slots) and set(slots) <= set(held)
         assert np.allclose([true[s] for s in slots], far, rtol=1e-12, atol=0)
         assert far == sorted(far)

@@ -190,7 +190,9 @@ def test_what_takes_too_long_is_given_up_and_keeps_its_place() -> None:
                 told = search(client, vectors=[0.0] * 4)
                 assert told.status_code == 504 and told.json()["reason"] == "timeout"
                 assert search(client, vectors=[0.0] * 4).status_code == 503
-            agent.wait(lambda: search(client, vectors=[0.0] * 4).status_code == 200, "the place is free again")
+            agent.wait(
+                lambda: search(client, vectors=[0.0] * 4).status_code == 200, "the place is free again"
+            )
 
 
 def test_a_body_that_does_not_come_is_given_up() -> None:
@@ -231,7 +233,9 @@ def test_a_fault_is_told_without_its_text(agent: Agent, client: httpx.Client) ->
     finally:
         searcher._engine = engine
     assert told.status_code == 500 and told.json() == {
-        "reason": "fault", "detail": "see the log of the server", "place": None,
+        "reason": "fault",
+        "detail": "see the log of the server",
+        "place": None,
     }
 
 
@@ -246,7 +250,12 @@ def test_the_page_needs_no_network(client: httpx.Client) -> None:
 def test_metrics_count_requests_and_queries(agent: Agent, client: httpx.Client) -> None:
     def value(name: str, **labels: str) -> float:
         families = text_string_to_metric_families(client.get("/metrics").text)
-        found = [s.value for f in families for s in f.samples if s.name == name and labels.items() <= s.labels.items()]
+        found = [
+            s.value
+            for f in families
+            for s in f.samples
+            if s.name == name and labels.items() <= s.labels.items()
+        ]
         return sum(found)
 
     ok = {"route": "/search", "status": "200"}
@@ -268,8 +277,18 @@ def test_metrics_count_requests_and_queries(agent: Agent, client: httpx.Client) 
         if "route" in s.labels
     }
     assert routes <= {
-        "/search", "/similar", "/similar/{item:path}", "/transform", "/spaces", "/docs", "/", "/healthz", "/readyz",
-        "/metrics", "/openapi.json", "other",
+        "/search",
+        "/similar",
+        "/similar/{item:path}",
+        "/transform",
+        "/spaces",
+        "/docs",
+        "/",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "other",
     }
 
 

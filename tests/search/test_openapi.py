@@ -68,9 +68,7 @@ def test_every_operation_is_driven(api: Any) -> None:
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_every_answer_is_in_the_schema(
-    api: Any, path: str, method: str, mode: GenerationMode
-) -> None:
+def test_every_answer_is_in_the_schema(api: Any, path: str, method: str, mode: GenerationMode) -> None:
     if path == "/spaces" and not mode.is_positive:
         mode = GenerationMode.POSITIVE  # it takes nothing that could be wrong
     operation = api[path][method]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,6 @@ from search.sharing import SharedLock
 from streams.errors import SettingsError
 from streams.records import Action
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
-
-import json
 
 
 def ask(agent: Agent, Q: Any, k: int = 5, space: str = "shop") -> dict[str, Any]:
@@ -33,7 +33,9 @@ def test_answers_follow_items_and_models(index: str) -> None:
     rng = np.random.default_rng(1)
     truth = Truth()
     # Every item is a candidate here: what is tested is that nothing stale is answered.
-    options = {"depth": 64} if index == "faiss-hnsw" else {"candidates": 1000} if index in ("lazy", "naive") else {}
+    options = (
+        {"depth": 64} if index == "faiss-hnsw" else {"candidates": 1000} if index in ("lazy", "naive") else {}
+    )
     space = {"learner": "opml", "index": index, "options": options}
     with running(spaces={"shop": space}) as agent:
         for step in range(1, 7):
@@ -69,7 +71,11 @@ def test_a_reset_empties_the_space_and_its_old_model_serves_no_more() -> None:
         agent.announced.announce("shop", linear(3, 2), 5, epoch=epoch)
         agent.settle()
         assert ask(agent, [[0.0] * 3])["model"] == {
-            "learner": "opml", "generation": 1, "epoch": epoch, "step": 5, "learned": True,
+            "learner": "opml",
+            "generation": 1,
+            "epoch": epoch,
+            "step": 5,
+            "learned": True,
         }
 
 
@@ -99,11 +105,13 @@ def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> 
     from search.service import SearchService
     from streams.settings import Settings
 
-    found = Settings(
-        kafka={"bootstrap_servers": "nowhere.invalid:9092"},
-        builders={"one-pass": {"kind": "one-pass"}},
-        learners={"oahu": {"kind": "oahu", "from": ["one-pass"]}},
-        search={"spaces": {"shop": {"learner": "oahu", "index": "lazy"}}},
+    found: Settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap_servers": "nowhere.invalid:9092"},
+            "builders": {"one-pass": {"kind": "one-pass"}},
+            "learners": {"oahu": {"kind": "oahu", "from": ["one-pass"]}},
+            "search": {"spaces": {"shop": {"learner": "oahu", "index": "lazy"}}},
+        }
     )
     with pytest.raises(SettingsError, match=r"search\.spaces\.shop: index 'lazy' needs a linear map"):
         SearchService(found)
@@ -116,6 +124,10 @@ def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> 
 
 def wrong_options(found: Any) -> Any:
     return found.search.spaces["shop"].model_copy(update={"index": "exact", "options": {"legs": 3}})
+
+
+def _enough(asked: list[Any], least: int, faults: list[BaseException]) -> bool:
+    return len(asked) > least or bool(faults)
 
 
 @pytest.mark.parametrize("index", ["exact", "lazy"])
@@ -165,7 +177,7 @@ def test_every_answer_is_right_under_the_model_and_catalogue_that_it_names(index
             # Noted before it happens: an answer may name it at once.
             truth.note(agent.events._offset + len(blocks) - 1)
             agent.events.append(*blocks)
-            agent.wait(lambda: len(asked) > step * 2 or bool(faults), "queries go on")
+            agent.wait(partial(_enough, asked, step * 2, faults), "queries go on")
         agent.settle()
         stop.set()
         for thread in threads:
