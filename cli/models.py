@@ -88,8 +88,12 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
 @_LEARNER
 @_CHECKPOINTS
 @click.option(
-    "--format", "form", type=click.Choice(["npz", "safetensors"]), help="By the file's name if left out."
+    "--format",
+    "form",
+    type=click.Choice(["npz", "safetensors", "onnx"]),
+    help="By the file's name if left out.",
 )
+@click.option("--onnx", "form", flag_value="onnx", help="The same as --format onnx.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
 )
@@ -97,32 +101,49 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
 def export(
     ctx: click.Context, space: str, learner: str | None, checkpoints: bool, form: str | None, output: Path
 ) -> None:
-    """Write a learned metric to a file, as a matrix.
+    """Write a learned metric to a file: a matrix, or an ONNX model.
 
     The learner makes x @ map.T + offset of raw features x. The scaler is part of it, except unit length, which
-    the file's metadata then names. A learner of several modalities has a map and an offset for each.
+    the file's metadata then names. A learner of several modalities has a map and an offset for each. An ONNX model
+    takes raw features, and has everything within; OAHU, which is no matrix, has that form too.
 
     Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
     """
-    from learners.export import encode
-    from learners.export import export as make
     from streams.models_view import computed_with, find
 
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
-    exported = make(rebuilt(version, settings), version, computed_with(version, settings))
-    data = encode(exported, form or output.suffix.removeprefix("."))
+    form = form or output.suffix.removeprefix(".")
+    make = _as_onnx if form == "onnx" else _as_arrays
+    data, told = make(rebuilt(version, settings), version, computed_with(version, settings), form)
     unfinished = output.with_name(f".{output.name}.part")
     try:
         unfinished.write_bytes(data)
         unfinished.replace(output)
     except OSError as error:
         raise click.FileError(str(output), hint=str(error)) from error
+    click.echo(f"{output}: {told}, step {version.step}")
+
+
+def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
+    """The bytes of a file of arrays, and what is in it."""
+    from learners.export import encode, export
+
+    exported = export(learner, version, versions)
     maps = {name: array for name, array in exported.arrays.items() if array.ndim == 2}
     told = ", ".join(f"{name} {' x '.join(map(str, array.shape))}" for name, array in maps.items())
     scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
     dtype = next(iter(maps.values())).dtype
-    click.echo(f"{output}: {told} {dtype}{scaler}, step {version.step}")
+    return encode(exported, form), f"{told} {dtype}{scaler}"
+
+
+def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
+    """The bytes of an ONNX file, and what is in it."""
+    from learners.export import origin
+    from learners.export_onnx import encode_onnx
+
+    data = encode_onnx(learner, origin(version, versions))
+    return data, f"onnx, {len(data):,} bytes"
 
 
 @models.command()

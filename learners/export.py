@@ -25,7 +25,7 @@ from streams.records import ModelVersion
 from streams.space import core_state, restore_space
 from streams.state import State, from_bytes
 
-FORMATS: Final = ("npz", "safetensors")
+FORMATS: Final = ("npz", "safetensors", "onnx")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
 ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
 
@@ -186,7 +186,13 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
         arrays |= {"similarity": W, "shift": shift, "factor": factor}
         more["rank"] = RANKED if scaler == "none" else RANKED_UNIT
-    metadata = more | {
+    metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
+    return Export(arrays, metadata)
+
+
+def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:
+    """What an exported file says of where it comes from: texts by name."""
+    return {
         "space": version.space,
         "learner": version.learner,
         "algorithm": version.algorithm,
@@ -197,15 +203,14 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         "partition": str(version.partition),
         "offset": str(version.offset),
         "state_sha256": version.sha256,
-        "scaler": scaler,
-        "use": use,
         "versions": json.dumps(versions, sort_keys=True),
     }
-    return Export(arrays, metadata)
 
 
 def encode(exported: Export, form: str) -> bytes:
     """The bytes of a file: npz (the arrays, and `metadata` as JSON text) or safetensors.
+
+    An ONNX file is no bag of arrays: `learners.export_onnx` makes it of the learner.
 
     Raises
     ------
@@ -221,5 +226,7 @@ def encode(exported: Export, form: str) -> bytes:
             from safetensors.numpy import save
 
             return bytes(save(arrays, metadata=exported.metadata))
+        case "onnx":
+            raise SettingsError("an ONNX file is made of the learner: learners.export_onnx.encode_onnx")
         case _:
             raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")

@@ -232,6 +232,16 @@ class OAHU(SingleModal):
     def map(self) -> Rows:
         raise SettingsError(f"{self.algorithm} is not a linear map")
 
+    @property
+    def network(self) -> OAHUNetwork:
+        """The network itself, for those who only read it."""
+        return self._network
+
+    @property
+    def mean_length(self) -> float:
+        """Mean squared length of the scaled vectors that the lift was measured on; 1 before the first."""
+        return self._lift.mean
+
     def embed(self, X: Rows) -> list[Rows]:
         """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean.
 

@@ -177,6 +177,8 @@ class ModelFeed:
         with self._changed:
             for version in versions:
                 self._take(version)
+            # Who waits may ask for what only the source knows, such as its trouble.
+            self._changed.notify_all()
             followed = list(self._subscriptions.values())
         caught_up = self._source.caught_up
         if caught_up or self._clock() >= self._eager_at:
