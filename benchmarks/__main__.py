@@ -23,6 +23,7 @@ from benchmarks import (
     memory,
     oahu,
     oahu_applications,
+    online_search,
     recovery,
     table_two,
 )
@@ -36,6 +37,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "oahu-applications": oahu_applications.figures,
     "evaluation": evaluation.figures,
     "table-two": table_two.figures,
+    "online-search": online_search.figures,
     "closure": closure.run,
     "clicks": clicks.figures,
     "drain": drain.run,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from search.index import Counters, Found
 from search.lsh.items import Items, Slots, vectors
-from search.lsh.metric import Metric
+from search.lsh.metric import HELD, Metric
 from search.lsh.ranking import nearest
 from search.lsh.settings import Settings
 
@@ -94,8 +94,12 @@ class MetricIndex(ABC):
             return
         self._d = d
         self.items = Items(d, self.settings.dtype)
-        self.metric = Metric(d, self.settings.bits, self.settings.seed, self.stats)
+        self.metric = Metric(d, self.settings.bits, self.settings.seed, self.stats, self._hold(d))
         self._begun()
+
+    def _hold(self, d: int) -> int:
+        """Sum of the ranks of steps that are kept beside the metric's base."""
+        return HELD
 
     def _remapped(self, matrix: NDArray[np.float64], offset: NDArray[np.float64]) -> None:
         self.metric.remap(matrix, offset)

@@ -13,7 +13,7 @@ from search.lsh.candidates import Candidates
 from search.lsh.deadlines import Deadlines
 from search.lsh.items import Slots, grown
 from search.lsh.keys import Keys
-from search.lsh.ranking import distances
+from search.lsh.ranking import distances, foremost
 from search.lsh.second_level import SecondLevel
 
 
@@ -41,12 +41,14 @@ class HashedIndex(MetricIndex):
     def _searched(self, Q: NDArray[np.float64], k: int) -> list[tuple[Slots, NDArray[np.float64], int]]:
         if self._version != self.metric.version:
             self._refresh()
+            self._candidates.refresh()
             self._version = self.metric.version
         budget = self.settings.budget(len(self), k)
         answers = []
         for q in Q:
             slots = self._candidates.of(q, budget)
-            answers.append((slots, distances(q, slots, self.items, self.metric), len(slots)))
+            near = foremost(q, slots, k, self.items, self.metric)
+            answers.append((near, distances(q, near, self.items, self.metric), len(slots)))
         return answers
 
     def rebuild(self) -> None:

@@ -23,25 +23,27 @@ Rows = NDArray[Any]
 NEVER: Final = 65_535
 #: Last level that a path may come to before all keys have to be computed anew.
 LAST: Final = 65_500
+#: Sums that `project` keeps side by side.
+LANES: Final = 32
 
 
 @compiled
-def project(p: Matrix, x: Rows, threshold: float) -> float:
-    """p.x + threshold in float64, summed in a fixed order."""
+def project(p: Matrix, x: Rows, threshold: float, lanes: Matrix) -> float:
+    """p.x + threshold in float64, summed in a fixed order.
+
+    Parameters
+    ----------
+    lanes : (LANES,) for sums side by side, which a processor adds at once.
+    """
     d = len(p)
-    # Eight sums side by side, which a processor adds at once.
-    a = b = c = e = f = g = h = o = 0.0
-    whole = d - d % 8
-    for i in range(0, whole, 8):
-        a += p[i] * np.float64(x[i])
-        b += p[i + 1] * np.float64(x[i + 1])
-        c += p[i + 2] * np.float64(x[i + 2])
-        e += p[i + 3] * np.float64(x[i + 3])
-        f += p[i + 4] * np.float64(x[i + 4])
-        g += p[i + 5] * np.float64(x[i + 5])
-        h += p[i + 6] * np.float64(x[i + 6])
-        o += p[i + 7] * np.float64(x[i + 7])
-    total = ((a + b) + (c + e)) + ((f + g) + (h + o))
+    whole = d - d % LANES
+    lanes[:] = 0.0
+    for first in range(0, whole, LANES):
+        for i in range(LANES):
+            lanes[i] += p[first + i] * np.float64(x[first + i])
+    total = 0.0
+    for i in range(LANES):
+        total += lanes[i]
     for i in range(whole, d):
         total += p[i] * np.float64(x[i])
     return total + threshold
@@ -70,6 +72,7 @@ def sign_bits(
     keys : (slots, words) written.
     """
     bits = S.shape[1]
+    lanes = np.empty(LANES)
     for row in range(len(slots)):
         slot = slots[row]
         for word in range(keys.shape[1]):
@@ -78,7 +81,7 @@ def sign_bits(
                 value = np.float64(S[row, j]) + thresholds[j]
                 size = abs(value)
                 if not (size > unsure[j] * norms[slot] + unsure_thresholds[j] and size < huge):
-                    value = project(P[j], X[slot], thresholds[j])
+                    value = project(P[j], X[slot], thresholds[j], lanes)
                 if value >= 0.0:
                     key |= np.uint64(1) << np.uint64(j - 64 * word)
             keys[slot, word] = key
@@ -170,6 +173,7 @@ def repair(
         Bits looked at, and bits flipped.
     """
     looked, flipped = 0, 0
+    lanes, x = np.empty(LANES), np.empty(X.shape[1])
     for slot in range(len(due)):
         found = 0
         for c in range(len(now)):
@@ -177,11 +181,13 @@ def repair(
         if found == 0:
             continue
         looked += found
+        for i in range(len(x)):
+            x[i] = X[slot, i]
         for c in range(len(now)):
             if due[slot, c] > now[c]:
                 continue
             j = watched[c]
-            value = project(P[j], X[slot], thresholds[j])
+            value = project(P[j], x, thresholds[j], lanes)
             if _settle(keys, slot, j, value):
                 flipped += 1
                 touched[slot] = True
@@ -212,8 +218,9 @@ def check_bits(
 ) -> int:
     """Make bit j of some slots what it has to be; returns how many were flipped, which are noted in `touched`."""
     flipped = 0
+    lanes = np.empty(LANES)
     for slot in slots:
-        if _settle(keys, slot, j, project(p, X[slot], threshold)):
+        if _settle(keys, slot, j, project(p, X[slot], threshold, lanes)):
             touched[slot] = True
             flipped += 1
     return flipped

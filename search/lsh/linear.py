@@ -9,6 +9,7 @@ from learners.kernels.threads import one_blas_thread
 from search.lsh.base import MetricIndex
 from search.lsh.items import Slots
 from search.lsh.keys import CHUNK
+from search.lsh.metric import HELD
 from search.lsh.ranking import distances
 from search.lsh.squares import Squares, changes
 
@@ -19,6 +20,10 @@ class LinearIndex(MetricIndex):
     |G (q - x)|^2 = q'Aq - 2 x'Aq + x'Ax, where x'Ax is kept. That form loses digits where q and x are close, so what
     could be among the k nearest within the error of the sum is calculated once more from the difference.
     """
+
+    def _hold(self, d: int) -> int:
+        # What is kept of the items can follow the steps that are held, and has to be calculated anew otherwise.
+        return max(HELD, d)
 
     def _begun(self) -> None:
         self._squares = Squares(self.metric, self.items)

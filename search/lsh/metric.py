@@ -12,7 +12,7 @@ from search.index import Counters
 
 Matrix = NDArray[np.float64]
 
-#: Steps are kept beside the map, and added to it when their ranks come to this.
+#: Steps are kept beside the map, and added to it when their ranks come to more than this.
 HELD: Final = 64
 #: P is computed anew from R and G after this many updates.
 EVERY: Final = 1_000
@@ -29,10 +29,12 @@ class Metric:
     ----------
     d : features.
     bits : rows of R. R is drawn from the seed once for each number of rows k of G.
+    hold : steps are added to the base when their ranks come to more than this.
 
     Attributes
     ----------
     P : (bits, d), and thresholds : (bits,), R o. Bit j of x is 1 where P_j x + thresholds_j >= 0.
+    recomputed : times that P was computed anew.
     path : (bits,) sum of |change of P_j| over all changes so far; and path_thresholds : (bits,) that of thresholds.
     version : changes whenever P does.
     base_version : changes whenever the base does and `settle` was not told that its caller knows of it.
@@ -43,11 +45,14 @@ class Metric:
     _U: Matrix
     _V: Matrix
     _back: Matrix
+    _narrow: NDArray[Any] | None
+    _size: float
 
-    def __init__(self, d: int, bits: int, seed: int, stats: Counters) -> None:
+    def __init__(self, d: int, bits: int, seed: int, stats: Counters, hold: int = HELD) -> None:
+        self._hold = hold
         self.bits, self.seed, self.stats = bits, seed, stats
         self.path, self.path_thresholds = np.zeros(bits), np.zeros(bits)
-        self.version = self.base_version = self._since = 0
+        self.version = self.base_version = self.recomputed = self._since = 0
         self._matrix(np.eye(d), np.zeros(d))
         self.P, self.thresholds = self._R @ self._base, np.zeros(bits)
 
@@ -81,6 +86,11 @@ class Metric:
         return self._offset
 
     @property
+    def size(self) -> float:
+        """A bound of G's Frobenius norm, and of those of the parts that `apply` adds up."""
+        return float(self._size + np.linalg.norm(self._U) * np.linalg.norm(self._V))
+
+    @property
     def held(self) -> int:
         """Sum of the ranks of the steps that the base is without."""
         return len(self._V)
@@ -108,7 +118,7 @@ class Metric:
             self._offset = self._offset + U @ V[:, self.d]
         self._U = np.concatenate([self._U, U], axis=1)
         self._V = np.concatenate([self._V, V[:, : self.d]])
-        if self.held > max(HELD, self.d):
+        if self.held > self._hold:
             self.settle()
             self.base_version += 1
         self.version += 1
@@ -128,11 +138,16 @@ class Metric:
     def settle(self) -> None:
         """Add the held steps to the base, after their `change` has been taken note of."""
         self._base = self.G
+        self._narrow, self._size = None, float(np.linalg.norm(self._base))
         self._forget()
 
-    def apply(self, Z: Matrix) -> Matrix:
-        """G z for each row: (n, d) to (n, k)."""
-        return np.asarray(Z @ self._base.T + (Z @ self._V.T) @ self._U.T)
+    def apply(self, Z: NDArray[Any]) -> NDArray[Any]:
+        """G z for each row, in the type of Z: (n, d) to (n, k)."""
+        if Z.dtype == np.float64:
+            return np.asarray(Z @ self._base.T + (Z @ self._V.T) @ self._U.T)
+        if self._narrow is None or self._narrow.dtype != Z.dtype:
+            self._narrow = self._base.astype(Z.dtype)
+        return np.asarray(Z @ self._narrow.T + (Z @ self._V.T.astype(Z.dtype)) @ self._U.T.astype(Z.dtype))
 
     def pull(self, Y: Matrix) -> Matrix:
         """G'y for each row: (n, k) to (n, d)."""
@@ -164,6 +179,7 @@ class Metric:
             # A generator of its own for each number of rows, so that R does not depend on earlier metrics.
             self._R = np.random.Generator(np.random.Philox([self.seed, k])).normal(size=(self.bits, k))
         self._base = np.array(matrix, np.float64)
+        self._narrow, self._size = None, float(np.linalg.norm(self._base))
         self.base_version += 1
         self._offset = np.array(offset, np.float64)
         self._forget()
@@ -181,6 +197,7 @@ class Metric:
         self.P, self.thresholds = P, thresholds
         self._since = 0
         self.version += 1
+        self.recomputed += 1
 
 
 def _lengths(rows: NDArray[Any]) -> Matrix:

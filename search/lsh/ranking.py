@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,14 @@ from search.lsh.metric import Metric
 
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
 #: rows it has, and equal vectors are to have equal distances.
-_ROWS: Final = 64
+_ROWS: Final = 16
+#: Errors of a sum of d products grow with the root of d; this is eight times what they come to.
+_SPREAD: Final = 8.0
+
+
+def rounding(d: int, dtype: Any) -> float:
+    """A sum of d products in that type is off by at most this times the lengths of the two factors."""
+    return float(_SPREAD * np.sqrt(d) * np.finfo(dtype).eps)
 
 
 def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric) -> NDArray[np.float64]:
@@ -27,6 +34,20 @@ def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric
             mapped = metric.apply(Z)
             found[first : first + len(piece)] = np.einsum("ij,ij->i", mapped, mapped)[: len(piece)]
     return found
+
+
+def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric: Metric) -> Slots:
+    """Those of the items in some slots that can be among the k nearest, by distances in the items' own type."""
+    if len(slots) <= max(k, _ROWS):
+        return slots
+    dtype = items.X.dtype
+    with one_blas_thread():
+        Z = q.astype(dtype) - items.X[slots]
+        mapped = metric.apply(Z)
+    length = np.sqrt(np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64))
+    doubt = rounding(metric.d, dtype) * metric.size * np.sqrt(np.einsum("ij,ij->i", Z, Z, dtype=np.float64))
+    near = length - doubt <= np.partition(length + doubt, k - 1)[k - 1]
+    return np.asarray(slots[near])
 
 
 def nearest(

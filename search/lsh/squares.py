@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,7 @@ from learners.kernels.threads import one_blas_thread
 from search.lsh.items import Items, Slots, grown
 from search.lsh.keys import CHUNK
 from search.lsh.metric import Metric
-
-#: Times the unit of rounding and the root of d: how far a sum of d products may be off. Errors of a sum grow with
-#: the root of its length; this is eight times what they come to.
-_SPREAD: Final = 8.0
+from search.lsh.ranking import rounding
 
 
 class Squares:
@@ -73,7 +70,7 @@ class Squares:
     @property
     def rounding(self) -> float:
         """A product of d terms is off by at most this times the lengths of its factors."""
-        return _SPREAD * float(np.sqrt(self._metric.d) * np.finfo(self._items.X.dtype).eps)
+        return rounding(self._metric.d, self._items.X.dtype)
 
     def _calculate(self, slots: Slots, A: NDArray[np.float64]) -> None:
         narrow = A.astype(self._items.X.dtype)
