@@ -129,7 +129,8 @@ def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str |
 
     newest = newest_generation(settings, spec.application) or 0
     numbers = {spec.pinned or newest or 1, newest + 1}
-    check_role(cluster, settings, role, name, [spec.group(number) for number in sorted(numbers)])
+    groups = [spec.group(number) for number in sorted(numbers)]
+    check_role(cluster, settings, role, name, groups, spec.also_writes)
 
 
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:

@@ -11,6 +11,8 @@ import numpy as np
 
 from learners.base import Learner, Outcomes
 from learners.registry import create
+from learners.steps import KINDS, as_stepped
+from learners.updates import Before, Origin
 from learners.warm_up import warm_up
 from processors import registry as builders
 from streams.agent import AgentSpec
@@ -42,6 +44,12 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     arguments = section.arguments()
     learner = create(section.kind, **arguments)
     _check_kinds(settings, name, learner)
+    if section.publish_updates and as_stepped(learner) is None:
+        raise SettingsError(
+            f"[learners.{name}] publish_updates: the changes of {section.kind} are no sums of a few directions; it can "
+            f"be set for {', '.join(KINDS)}. Readers of {section.kind} follow its announced models"
+        )
+    updates = settings.topic("updates") if section.publish_updates else None
 
     def make(declaration: Declaration | None) -> Learner:
         if declaration is None or declaration.scaler is None:
@@ -49,7 +57,8 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         return create(section.kind, **{**arguments, "scaler": declaration.scaler})
 
     def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
-        return LearnerMachine(place, make, follows=frozenset(section.follows), load_space=load_space)
+        follows = frozenset(section.follows)
+        return LearnerMachine(place, make, follows=follows, load_space=load_space, updates=updates)
 
     return AgentSpec(
         application=f"learner-{name}",
@@ -67,6 +76,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         pinned=section.generation,
         announce=lambda store: ModelAnnouncer(store, name, learner.algorithm, settings.topic("models")),
         warm_up=partial(warm_up, section.kind, arguments),
+        also_writes=("updates",) if section.publish_updates else (),
     )
 
 
@@ -133,6 +143,7 @@ class LearnerMachine(Machine):
     ----------
     make : learner of a space, from the space's declaration.
     follows : names of the builders whose blocks are learned.
+    updates : topic of update records; None for a learner that publishes none.
     """
 
     def __init__(
@@ -142,10 +153,12 @@ class LearnerMachine(Machine):
         *,
         follows: frozenset[str],
         load_space: Callable[[str], State] | None = None,
+        updates: str | None = None,
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
         self._follows = follows
+        self._updates = updates
 
     def make_core(self, name: str, space: Space) -> Learner:
         return self._make(space.declaration)
@@ -190,12 +203,14 @@ class LearnerMachine(Machine):
             raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted in this epoch")
         declaration = None if current is None else current.declaration
         core = cast(Learner | None, None if current is None else current.core) or self._make(declaration)
+        before = None if self._updates is None else Before(core)
         outcomes = core.learn(record) if record.kind in core.accepts else None
         space = self.open(name)
         if current is None:
             space.begin(epoch, None)
         space.core = core
         counts, by_rule = count(record, outcomes)
+        base_step = space.step
         space.step += counts.seen
         outcome = Outcome(
             space=name,
@@ -213,6 +228,17 @@ class LearnerMachine(Machine):
         )
         self.emit(name, space, encode(outcome))
         self.counts["applied"] += 1
+        if before is not None:
+            place = self.place
+            at = (message.topic, message.partition, message.offset)
+            steps = (base_step, space.step, record.time_ms)
+            origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
+            self._publish([encode(update) for update in before.updates(origin, record, outcomes)], name)
+
+    def _publish(self, values: Iterable[bytes], name: str) -> None:
+        # Whoever reads them looks at nothing but the space, so the key decides the partition, as it does for models.
+        if self._updates is not None:
+            self._outputs += [Output(self._updates, name.encode(), value, ()) for value in values]
 
     def _control(self, name: str, control: Control, epoch: int) -> None:
         space = self.open(name)

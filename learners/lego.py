@@ -84,6 +84,10 @@ class LogDetMap(LinearMap, TargetLearner):
         """A copy of the map (d, d), for scaled features."""
         return self._T.T.copy()
 
+    def directions(self, before: Rows, Z: Rows) -> Rows:
+        """Rows that span those of a change of the map; see `learners.steps`."""
+        return np.asarray((Z @ before.T) @ before)
+
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         T = self._T
         way = self.kernel

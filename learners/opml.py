@@ -122,6 +122,10 @@ class OPML(LinearMap):
         mapped = super()._mapped(Z)
         return mapped / mapped.dtype.type(self.radius) if self.radius > 0.0 else mapped
 
+    def directions(self, before: Rows, Z: Rows) -> Rows:
+        """Rows that span those of a change of the map, a product of it and of I + rank two; see `learners.steps`."""
+        return Z
+
     def _model(self) -> State:
         model = super()._model()
         return model | {"radius": self.radius} if self.guard == "normalise" else model

@@ -96,6 +96,11 @@ class SingleModal(ABC):
         """Number of features, None before the first block."""
         return self._dimension
 
+    @property
+    def settled(self) -> bool:
+        """Whether dimension and scaler are what they will always be: true from the end of a scaler's warm-up on."""
+        return self._dimension is not None and self._scaler.ready
+
     def learn(self, block: ConstraintBlock) -> Outcomes:
         """Learn from the rows of a block in order.
 

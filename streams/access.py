@@ -7,6 +7,7 @@ a group that is never joined.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from streams.acls import Grant, role
@@ -23,20 +24,30 @@ _IMPLIED_BY: Final = {
 
 
 def check_role(
-    cluster: Cluster, settings: Settings, name: str, agent: str | None = None, groups: Iterable[str] = ()
+    cluster: Cluster,
+    settings: Settings,
+    name: str,
+    agent: str | None = None,
+    groups: Iterable[str] = (),
+    needed: Iterable[str] = (),
 ) -> None:
     """Refuse where a role lacks something that it needs.
 
     Parameters
     ----------
     groups : the consumer groups that will be used; of those, the ones that a grant on groups is for are asked about.
+    needed : roles of topics whose grants are optional, but not as the agent is set.
 
     Raises
     ------
     AccessDenied : names every operation that is missing, and the command that tells what to allow.
     BrokerUnavailable, LoginRefused : as every question to the brokers.
     """
-    grants = role(name).grants(settings.topics.prefix, agent)
+    names = {settings.topic(topic) for topic in needed}
+    grants = [
+        replace(grant, optional=False) if grant.name in names else grant
+        for grant in role(name).grants(settings.topics.prefix, agent)
+    ]
     missing = lacking(cluster, grants, groups)
     if missing:
         command = " ".join(filter(None, ("kinstream topics acls", name, agent)))

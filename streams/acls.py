@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streams.errors import SettingsError
-from streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, Topic
+from streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
 
 #: How the operations are called by kafka-acls.sh and by Strimzi.
 _SPELLED: Final = {
@@ -103,6 +103,11 @@ def _retention(topic: Topic, prefix: str) -> Grant:
     return Grant("topic", topic.name(prefix), ("DESCRIBE_CONFIGS",), why, optional=True)
 
 
+def _updates(prefix: str, operation: str, why: str) -> Grant:
+    # Where nothing publishes, the topic need not be there.
+    return Grant("topic", UPDATES.name(prefix), (operation,), why, optional=True)
+
+
 def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(EVENTS, prefix),
@@ -118,6 +123,7 @@ def _learner(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         _read(CONSTRAINTS, prefix),
         _on(OUTCOMES, prefix, "WRITE", "what it did with each block"),
         _on(MODELS, prefix, "WRITE", "where its models lie"),
+        _updates(prefix, "WRITE", "how its maps change, with publish_updates"),
         _letters(prefix),
         _group("learner", agent),
         _retention(CONSTRAINTS, prefix),
@@ -152,7 +158,7 @@ def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 
 
 def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    return (_read(MODELS, prefix),)
+    return (_read(MODELS, prefix), _updates(prefix, "READ", UPDATES.holds))
 
 
 def _letters_reader(prefix: str, agent: str | None) -> tuple[Grant, ...]:

@@ -27,6 +27,7 @@ class AgentSpec:
     announce : what to publish after a checkpoint in that store.
     warm_up : compiles kernels; runs before the group is joined.
     collectors : prometheus-client collectors for this worker's metrics page.
+    also_writes : roles of topics that must be there besides the output topic; they are no part of a birth record.
     """
 
     application: str
@@ -39,6 +40,7 @@ class AgentSpec:
     announce: Callable[[CheckpointStore], Announce] = lambda store: announce_nothing
     warm_up: Callable[[], None] = lambda: None
     collectors: Sequence[Any] = ()
+    also_writes: tuple[str, ...] = ()
 
     def group(self, generation: int) -> str:
         """Consumer group: a new generation is a new group."""

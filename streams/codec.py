@@ -29,6 +29,7 @@ from streams.records import (
     ItemBlock,
     ItemClick,
     Kind,
+    ModelUpdate,
     ModelVersion,
     Outcome,
     Record,
@@ -37,6 +38,7 @@ from streams.records import (
     SampleBlock,
 )
 from streams.relation_codec import relation_block_in, relation_block_out
+from streams.update_codec import update_in, update_out
 from streams.validate import check_finite, check_space, finite_float, strings
 
 #: Part of what shapes outputs: the birth record of a generation carries it.
@@ -95,6 +97,11 @@ def decode_outcome(value: bytes | None) -> Outcome | Control:
 def decode_model(value: bytes | None) -> ModelVersion:
     """A record of `models`. Raises `BadRecord`."""
     return cast(ModelVersion, decode(value, ModelVersion))
+
+
+def decode_update(value: bytes | None) -> ModelUpdate:
+    """A record of `updates`. Raises `BadRecord`."""
+    return cast(ModelUpdate, decode(value, ModelUpdate))
 
 
 # ---- events -----------------------------------------------------------------------------------------------------
@@ -352,6 +359,7 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "ConstraintBlock": _constraints_out,
     "Outcome": _outcome_out,
     "ModelVersion": _model_out,
+    "ModelUpdate": update_out,
 }
 _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "SampleBlock": _sample_in,
@@ -364,4 +372,5 @@ _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "ConstraintBlock": _constraints_in,
     "Outcome": _outcome_in,
     "ModelVersion": _model_in,
+    "ModelUpdate": update_in,
 }

@@ -7,7 +7,7 @@ between the record and what is found means that the outputs would no longer be a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from streams.agent import AgentSpec
@@ -253,6 +253,7 @@ def open_generation(
     GenerationMismatch : there is no birth record, it differs from what is found, or the old generation still runs.
     BrokerUnavailable : the brokers do not answer.
     """
+    _look_for(spec.also_writes, settings, cluster)
     newest = newest_generation(settings, spec.application)
     url = settings.checkpoints.url
     if newest is None:
@@ -287,6 +288,14 @@ def open_generation(
         raise unfinished(generation.birth, url)
     compare(generation.birth, view_of(spec, settings, cluster), spec.command)
     return generation
+
+
+def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> None:
+    """Refuse where a topic is missing that an agent writes besides its output topic."""
+    wanted = [settings.topic(role) for role in roles]
+    missing = [name for name in wanted if name not in cluster.view(wanted).topics]
+    if missing:
+        raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
 
 
 def unfinished(birth: Birth, url: str) -> GenerationMismatch:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -356,5 +356,51 @@ class ModelVersion:
     deleted: bool = False
 
 
+# ---- kinstream.updates ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelUpdate:
+    """How the map of a space changed with one constraint block, or a part of that: new map = old map + U V.
+
+    The map is of scaled features. U and V have as many columns and rows as the change has directions; a record holds
+    a run of them, and the parts of an update add up. A change of no direction says that the map stayed as it was.
+
+    Parameters
+    ----------
+    generation, epoch : of the learner's space.
+    topic, partition, offset : of the constraint block.
+    base_step, step : constraints accepted by the space's model before and after the block, as in `Outcome.step`.
+    whole : False where the change has no such form, because the model's dimension or scaler began with the block. Who
+        adds updates up then waits for an announced model of this step or a later one.
+    part, parts : number of this part, from 0, and how many there are.
+    dimension : d, of the map (d, d).
+    rank, first : directions of the whole update, and the number of the first one in this part.
+    check : CRC-32 of the whole U and then the whole V, so that parts of two runs are never put together.
+    U, V : (d, k) and (k, d), of the learner's own type, float64 or float32.
+    time_ms : of the newest event behind the block.
+    """
+
+    space: str
+    learner: str
+    generation: int
+    epoch: int
+    topic: str
+    partition: int
+    offset: int
+    base_step: int
+    step: int
+    whole: bool
+    part: int
+    parts: int
+    dimension: int
+    rank: int
+    first: int
+    check: int
+    U: NDArray[np.floating[Any]]
+    V: NDArray[np.floating[Any]]
+    time_ms: int
+
+
 Event = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock | Control
-Record = Event | ConstraintBlock | Outcome | ModelVersion
+Record = Event | ConstraintBlock | Outcome | ModelVersion | ModelUpdate

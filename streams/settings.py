@@ -54,12 +54,16 @@ class BuilderSettings(_Section):
 
 
 class LearnerSettings(_Section):
-    """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and what its constructor takes."""
+    """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and what its constructor takes.
+
+    `publish_updates` writes what each block changed to `updates`. It shapes no outcome, so no generation depends on it.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
     kind: str
     follows: tuple[str, ...] = Field(alias="from", min_length=1)
     generation: int | None = Field(default=None, ge=1)
+    publish_updates: bool = False
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})

@@ -7,7 +7,9 @@ python -m tests.golden.write_records
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from streams.records import (
     ItemClick,
     Kind,
     LoadPosition,
+    ModelUpdate,
     ModelVersion,
     Outcome,
     Record,
@@ -85,6 +88,12 @@ def _clicks(load: LoadPosition) -> ClickBlock:
     )
 
 
+def _update(**narrow: Any) -> ModelUpdate:
+    U, V = np.arange(6.0).reshape(3, 2) / 4, np.arange(6.0).reshape(2, 3) - 2
+    first = ModelUpdate("digits", "lego", 2, 42, "c", 1, 7, 90, 99, True, 1, 2, 3, 3, 1, 2**32 - 1, U, V, 5)
+    return replace(first, **narrow)
+
+
 def records() -> dict[str, Record]:
     """The records, by file name."""
     load = LoadPosition("load-1", 7)
@@ -127,6 +136,11 @@ def records() -> dict[str, Record]:
         ),
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
+        ),
+        "update": _update(),
+        "update-narrow": _update(U=np.full((3, 2), 0.5, np.float32), V=np.ones((2, 3), np.float32)),
+        "update-broken": _update(
+            whole=False, part=0, parts=1, rank=0, first=0, check=0, U=np.empty((3, 0)), V=np.empty((0, 3))
         ),
     }
 

@@ -140,7 +140,7 @@ def test_kafka_acls_takes_the_commands(
     user, prefix = f"tool-{name}", f"tool-{name}"
     secured_kafka.add_user(user, "pa55-of-the-tool")
     secured_kafka.create_topic(f"{prefix}.events")
-    for topic in ("constraints", "outcomes", "models", "dead-letters"):
+    for topic in ("constraints", "outcomes", "models", "updates", "dead-letters"):
         secured_kafka.create_topic(f"{prefix}.{topic}")
     path = tmp_path / "kinstream.toml"
     path.write_text(

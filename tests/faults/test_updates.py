@@ -1,0 +1,48 @@
+"""A learner on a real broker publishes its changes; killed and started again, it leads a replica to its own map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search.updates import At, MapReplica
+from streams.codec import decode_model, decode_update
+from streams.state import from_bytes
+from tests.faults.conftest import MakeSystem
+from tests.faults.processes import System
+from tests.faults.reference import blocks
+from tests.kafka.broker import KafkaBroker
+
+BUILDER, LEARNER = "builder-one-pass", "learner-opml"
+
+
+def learned(system: System, space: str) -> tuple[At, Any]:
+    """The map of the newest checkpoint of a space, and which it is."""
+    state = from_bytes(system.states(LEARNER)[space])
+    epoch = decode_model(system.read("models")[-1].value).epoch
+    return At(1, epoch, int(state["accepted"])), state["L"]
+
+
+@pytest.mark.kafka
+def test_the_updates_of_a_killed_worker_lead_to_its_map(make_system: MakeSystem, kafka: KafkaBroker) -> None:
+    system = make_system(kafka, learners__opml__publish_updates=True)
+    system.worker(BUILDER, "--create")
+    learner = system.worker(LEARNER, "--create")
+    system.send(blocks("a", 3))
+    system.settle()
+    first, map_then = learned(system, "a")
+    system.send(blocks("a", 6, start=3))
+    learner.end()
+    system.worker(LEARNER)
+    system.settle()
+    replica = MapReplica("a", "opml")
+    replica.announce(first, map_then)
+    for message in system.read("updates"):
+        replica.take(decode_update(message.value))
+    last, map_now = learned(system, "a")
+    assert replica.at == last and last.step > first.step and not replica.behind
+    assert np.linalg.norm(replica.map - map_now) <= 1e-12 * np.linalg.norm(map_now)
+    assert np.linalg.norm(map_now - map_then) > 1e-3 * np.linalg.norm(map_now)
+    system.check_exact()
