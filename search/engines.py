@@ -19,6 +19,7 @@ from search.frozen import Found, FrozenIndex, Mapped
 from search.index import Index, create
 from search.items import Modalities, Slots, features
 from search.model import Model
+from search.stepped import Matrix, SteppedModel
 from streams.errors import SettingsError
 from streams.records import Vectors
 from streams.settings import Settings
@@ -157,6 +158,13 @@ class OnlineEngine:
         self._model = model
         return True
 
+    def step(self, model: Model, U: Matrix, V: Matrix) -> None:
+        """Add U V to the matrix, V with a last column for the offset: what has led to this model."""
+        if U.shape[1]:
+            with self._turn:
+                self._index.step(U, V)
+        self._model = model
+
 
 def _linear(model: Model, dimension: int) -> tuple[NDArray[Any], NDArray[Any], bool]:
     """Matrix and offset of a model, and whether vectors have to be divided by their length before.
@@ -167,6 +175,8 @@ def _linear(model: Model, dimension: int) -> tuple[NDArray[Any], NDArray[Any], b
     """
     if model.learner is None:
         return np.eye(dimension), np.zeros(dimension), False
+    if isinstance(model, SteppedModel):
+        return *model.raw_map(), model.base.scaler == "unit"
     matrix, offset, scaler = linear_map(model.learner)
     return matrix, offset, scaler == "unit"
 

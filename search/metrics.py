@@ -18,7 +18,7 @@ from streams.worker_metrics import registry
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)
 #: What became of an index: filled, let serve, left because the space began anew, failed, moved to a model in place.
-_INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted")
+_INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted", "stepped")
 _SAMPLE_FATES: Final = ("measured", "outdated", "dropped")
 
 
@@ -126,7 +126,7 @@ class _SearchCollector(Collector):
         events = CounterMetricFamily(
             "kinstream_search_index_events",
             "Indexes by what became of them: builds begun, swapped in, abandoned because the space began anew, failed; "
-            "adopted counts models that the index took over in place.",
+            "adopted: models that an index took over in place; stepped: batches of update records that it did.",
             labels=("space", "event"),
         )
         seconds = GaugeMetricFamily(

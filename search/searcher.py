@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.catalogue import Begin, Change, Changed, Drop, Put
-from search.engines import CHUNK, Engine, Plan, fits, make, mapped
+from search.engines import CHUNK, Engine, OnlineEngine, Plan, fits, make, mapped
 from search.frozen import Mapped
 from search.items import Items, Modalities, Slots, side_by_side, sizes_of
 from search.model import Model, Name
 from search.sharing import SharedLock
+from search.stepped import Matrix
 from streams.records import Vectors
 
 log = logging.getLogger("kinstream.search")
@@ -359,6 +360,26 @@ class Searcher:
         self.build_seconds = time.monotonic() - began
         self.counts["swapped" if done else "abandoned"] += 1
         return True
+
+    def step(self, before: Name, model: Model, U: Matrix, V: Matrix) -> bool:
+        """Move an online index from the model of that name to this one, by what lies between them.
+
+        Parameters
+        ----------
+        U, V : (k, r) and (r, d + 1), as `search.index.Index.step` takes them.
+
+        Returns
+        -------
+        False where another model serves: then `refresh` takes this one over as a whole.
+        """
+        with self._changing:
+            engine = self._engine
+            if not isinstance(engine, OnlineEngine) or engine.model.name != before:
+                return False
+            with self._lock.write():
+                engine.step(model, U, V)
+            self.counts["stepped"] += 1
+            return True
 
     def _build(self, engine: Engine, items: Items, slots: Slots) -> bool:
         """Fill an engine with the items and let it serve; False where the space has begun anew meanwhile."""

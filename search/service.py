@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from search.catalogue import Changed
-from search.engines import Plan, check
+from search.engines import ONLINE, Plan, check
 from search.events_feed import EventsFeed
 from search.feed import ModelFeed
 from search.model import Model
 from search.recall import RecallSampler
 from search.searcher import Searcher
+from search.stepping import Stepping
 from search.subscription import FollowerStopped, Subscription
+from search.updates_feed import UpdatesFeed
 from streams.errors import BadRecord, SettingsError
 from streams.http import Check, Health
+from streams.records import ModelUpdate
 from streams.settings import SearchSettings, Settings
 from streams.validate import check_space
 
@@ -44,8 +47,10 @@ class Served:
 
     searcher: Searcher
     subscription: Subscription
+    newest: _Newest
     behind_since: float | None = None
     trouble: str | None = None
+    stepping: Stepping | None = None
     next_build: float = field(default=0.0)
 
     @property
@@ -67,7 +72,7 @@ class SearchService:
 
     Parameters
     ----------
-    models, events : the feeds; those of the settings' brokers by default.
+    models, events, updates : the feeds; those of the settings' brokers by default.
 
     Raises
     ------
@@ -80,6 +85,7 @@ class SearchService:
         *,
         models: ModelFeed | None = None,
         events: Callable[..., EventsFeed] = EventsFeed,
+        updates: Callable[..., UpdatesFeed] = UpdatesFeed,
     ) -> None:
         self.settings = settings
         self.limits: SearchSettings = settings.search
@@ -94,11 +100,18 @@ class SearchService:
                 raise SettingsError(f"search.spaces: {error.detail}") from None
             plan = Plan(section.index, section.options)
             check(plan, settings, section.learner, f"search.spaces.{name}")
+            if section.updates and plan.index not in ONLINE:
+                raise SettingsError(f"search.spaces.{name}: updates are for the indexes {', '.join(ONLINE)}")
             subscription = self.models.subscribe(name, section.learner)
-            searcher = Searcher(name, plan, _Newest(subscription))
-            self.spaces[name] = Served(searcher, subscription)
+            stepping = Stepping(name, section.learner) if section.updates else None
+            newest = _Newest(subscription, stepping)
+            served = Served(Searcher(name, plan, newest), subscription, newest, stepping=stepping)
+            self.spaces[name] = served
         sources = {name: section.catalogue for name, section in self.limits.spaces.items()}
         self.events = events(settings, sources, self._apply, self.limits.redrives_of)
+        self.updates = updates(
+            settings, [name for name, one in self.spaces.items() if one.stepping], self._update
+        )
         self.recall = RecallSampler(self.limits.recall_every)
         self._stopping = threading.Event()
         self._threads = [
@@ -117,6 +130,7 @@ class SearchService:
         """Begin to read."""
         self.models.start()
         self.events.start()
+        self.updates.start()
         self.recall.start()
         for thread in self._threads:
             thread.start()
@@ -126,6 +140,7 @@ class SearchService:
         limit = time.monotonic() + seconds
         self._stopping.set()
         self.recall.stop()
+        self.updates.stop(max(0.0, limit - time.monotonic()))
         self.events.stop(max(0.0, limit - time.monotonic()))
         self.models.close(max(0.0, limit - time.monotonic()))
         for thread in self._threads:
@@ -140,12 +155,19 @@ class SearchService:
     def _apply(self, space: str, changed: list[Changed]) -> None:
         self.spaces[space].searcher.apply(changed)
 
+    def _update(self, update: ModelUpdate) -> None:
+        served = self.spaces.get(update.space)
+        if served is not None and served.stepping is not None:
+            served.stepping.give(update)
+
     def _refresh(self, served: Served) -> None:
         """Keep one space's index on the newest model."""
         while not self._stopping.wait(_LOOK_SECONDS):
             if not self._read_up():
                 continue
             served.searcher.loaded()
+            if served.stepping is not None:
+                served.stepping.advance(served.newest.announced(), served.searcher)
             if not served.searcher.behind:
                 served.behind_since = served.trouble = None
                 continue
@@ -202,17 +224,22 @@ class SearchService:
 
 
 class _Newest:
-    """The newest model of a subscription; the last one that was seen where the follower has stopped."""
+    """The newest model of a subscription, or what updates have made of it; the last one where the follower stopped."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription, stepping: Stepping | None) -> None:
         self._subscription = subscription
+        self._stepping = stepping
         self._last = Model()
 
-    def __call__(self) -> Model:
+    def announced(self) -> Model:
         # The service ends for the failure; until then it answers.
         with contextlib.suppress(FollowerStopped):
             self._last = self._subscription.model
         return self._last
+
+    def __call__(self) -> Model:
+        model = self.announced()
+        return model if self._stepping is None else self._stepping.newer(model)
 
 
 def threads_of(limits: SearchSettings) -> int:

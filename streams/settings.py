@@ -110,12 +110,14 @@ class MetricsSettings(_Section):
 class SearchSpaceSettings(_Section):
     """`[search.spaces.NAME]`: whose models measure there, where the items come from, and what they are found with.
 
-    `options` are the index's own: `bits`, `seed`, `eps` of the hashed ones, `neighbours` and `depth` of `faiss-hnsw`.
+    `updates` follows every step of a learner with `publish_updates`. `options` are the index's own: `bits`, `seed`,
+    `eps` of the hashed ones, `neighbours` and `depth` of `faiss-hnsw`.
     """
 
     learner: Name
     catalogue: Literal["items", "samples"] = "items"
     index: Literal["exact", "faiss-flat", "faiss-hnsw", "linear", "lazy", "naive"] = "exact"
+    updates: bool = False
     options: dict[str, Any] = {}
 
 

@@ -20,7 +20,7 @@ from search.service import SearchService
 from search.sources import Source
 from streams.codec import encode
 from streams.log import Message
-from streams.records import Action, Control, Event, ItemBlock, ModelVersion, Table
+from streams.records import Action, Control, Event, ItemBlock, ModelUpdate, ModelVersion, Table
 from streams.settings import Settings
 
 TOPIC = "kinstream.events"
@@ -72,6 +72,17 @@ class Events:
         for space in {one.space for one in changed}:
             self._apply(space, [one for one in changed if one.space == space])
         return self._offset - 1
+
+
+class Updates:
+    """In place of `UpdatesFeed`: a test gives the records."""
+
+    def __init__(self, settings: Settings, spaces: list[str], give: Callable[[ModelUpdate], None]) -> None:
+        self.give = give
+
+    def start(self) -> None: ...
+
+    def stop(self, seconds: float = 0.0) -> None: ...
 
 
 class Announced:
@@ -146,7 +157,7 @@ class Agent:
 
         source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=self.announced)  # type: ignore[arg-type]
-        self.service = SearchService(self.settings, models=models, events=events)  # type: ignore[arg-type]
+        self.service = SearchService(self.settings, models=models, events=events, updates=Updates)  # type: ignore[arg-type]
         self.events = made[0]
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
