@@ -24,6 +24,7 @@ from benchmarks import (
     oahu,
     oahu_applications,
     online_search,
+    query_agent,
     recovery,
     table_two,
 )
@@ -38,6 +39,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "evaluation": evaluation.figures,
     "table-two": table_two.figures,
     "online-search": online_search.figures,
+    "query-agent": query_agent.figures,
     "closure": closure.run,
     "clicks": clicks.figures,
     "drain": drain.run,
