@@ -105,7 +105,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
 
     changing = seconds > 0
     learning = _Learning(d, int(seconds * RATE / BLOCK) if changing else 1)
-    space = {"learner": "opml", "index": index, "updates": index == "lazy"}
+    space = {"learner": "opml", "index": index, "updates": index in ("lazy", "linear")}
     agent = Agent(spaces={"shop": space}, threads=2, request_seconds=60.0)
     agent.service.start()
     X = rows(number, d, 1)
@@ -125,7 +125,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
         for done, records in enumerate(learning.updates, 1):
             if stop.wait(max(0.0, began + done * BLOCK / RATE - time.monotonic())):
                 return
-            if index == "lazy":
+            if index in ("lazy", "linear"):
                 for record in records:
                     agent.service.updates.give(record)  # type: ignore[attr-defined]
             if done in models:
