@@ -9,8 +9,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams.clients import confluent
+from streams.cluster import Cluster
 from streams.codec import decode
-from streams.errors import BadRecord
+from streams.errors import BadRecord, KinstreamError
 from streams.login import denied, refused_login
 from streams.records import ModelVersion
 from streams.secrets import hide
@@ -38,6 +39,7 @@ class TopicSource:
     ----------
     settings : brokers and the topics' prefix.
     make : a consumer of confluent-kafka from its configuration.
+    identify : the id of the topic, None where it is not known.
     clock : monotonic, in seconds.
     """
 
@@ -46,6 +48,7 @@ class TopicSource:
         settings: Settings,
         *,
         make: Callable[[dict[str, Any]], Consumer] | None = None,
+        identify: Callable[[], str | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.caught_up = False
@@ -56,6 +59,9 @@ class TopicSource:
         self._kafka = settings.kafka
         self._clock = clock
         self._make = make
+        self._identify = identify or self._topic_id
+        self._identity: str | None = None
+        self._cluster: Cluster | None = None
         self._consumer: Consumer | None = None
         self._assigned: set[int] = set()
         #: Partitions whose end was not reached yet, of those that were there at the start.
@@ -63,6 +69,9 @@ class TopicSource:
         self._probe_at = clock()
 
     def open(self) -> None:
+        self._consumer = self._new()
+
+    def _new(self) -> Consumer:
         config = {
             **confluent(self._kafka),
             "group.id": "kinstream-follower",
@@ -77,9 +86,8 @@ class TopicSource:
         if self._make is None:
             from confluent_kafka import Consumer
 
-            self._consumer = Consumer(config)
-        else:
-            self._consumer = self._make(config)
+            return Consumer(config)
+        return self._make(config)
 
     def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[ModelVersion]:
         from confluent_kafka import KafkaException
@@ -99,7 +107,10 @@ class TopicSource:
             self._begin_again(f"{self.topic}: {failed.args[0].str()}")
             return []
         found = []
+        reader = self._consumer
         for record in records:
+            if self._consumer is not reader:
+                break  # what is left of the batch is read again
             version = self._read(record)
             if version is not None:
                 found.append(version)
@@ -109,6 +120,9 @@ class TopicSource:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
     # ---- records ------------------------------------------------------------------------------------------------
 
@@ -125,7 +139,7 @@ class TopicSource:
                 case KafkaError.GROUP_AUTHORIZATION_FAILED:
                     pass  # librdkafka looks for the coordinator of a group that is never joined
                 case KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    self._begin_again(str(denied(self._kafka, "READ", f"topic {self.topic}")))
+                    self._begin_again(str(denied(self._kafka, "READ", f"topic {self.topic}")), PROBE_SECONDS)
                 case _:
                     self._begin_again(f"{self.topic}: {error.str()}")
             return None
@@ -148,7 +162,7 @@ class TopicSource:
 
     def _probe(self) -> None:
         """Ask for the topic's partitions, and read those that are new."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
         assert self._consumer is not None
         self._probe_at = self._clock() + (PROBE_SECONDS if self._assigned else _AGAIN_SECONDS)
@@ -164,23 +178,41 @@ class TopicSource:
                 self.trouble = f"topic {self.topic}: {view.error.str()}; is it there? kinstream topics create"
             return
         self._answered()
+        identity = self._identify()
+        if identity is not None and self._identity not in (None, identity) and self._assigned:
+            # Offsets of another topic say nothing of this one: what it holds may lie before them.
+            log.warning("%s was made anew: it is read from the beginning", self.topic)
+            self._renew()
+        self._identity = identity or self._identity
         new = set(view.partitions) - self._assigned
         if new:
-            from confluent_kafka import OFFSET_BEGINNING
-
             self._consumer.incremental_assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in new])
-            if not self._assigned:
+            if not self.caught_up and not self._assigned:
                 self._left = new
             self._assigned |= new
             self._probe_at = self._clock() + PROBE_SECONDS
 
-    def _begin_again(self, text: str) -> None:
-        """Leave all partitions, and read them from the beginning once the brokers answer for them again."""
-        assert self._consumer is not None
-        self._consumer.unassign()
-        self._assigned = set()
-        self._probe_at = self._clock() + _AGAIN_SECONDS
+    def _topic_id(self) -> str | None:
+        if self._cluster is None:
+            self._cluster = Cluster(self._kafka)
+        try:
+            return self._cluster.topic_id(self.topic)
+        except KinstreamError as error:
+            # The consumer says by itself what is wrong for it.
+            log.debug("%s: %s", self.topic, error)
+            return None
+
+    def _begin_again(self, text: str, pause: float = _AGAIN_SECONDS) -> None:
+        """Read everything from the beginning, once the brokers answer for the topic again."""
+        self._renew()
+        self._probe_at = self._clock() + pause
         self.trouble = hide(text)
+
+    def _renew(self) -> None:
+        """Another consumer: one keeps what it has learned of a topic, and asks for that when the topic is another."""
+        assert self._consumer is not None
+        self._consumer.close()
+        self._consumer, self._assigned = self._new(), set()
 
     def _failed(self, error: Any) -> None:
         # What the callback has heard of a refused login says more than that nobody answered.

@@ -197,6 +197,11 @@ class Cluster:
         views = {name: TopicView(name, ids.get(name), len(t.partitions)) for name, t in known.items()}
         return ClusterView(None if mock else found.cluster_id, len(found.brokers), views)
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic that exists, which another one of the same name has not; None where brokers do not say."""
+        mock = _is_mock(self._metadata(topic).cluster_id)
+        return None if mock else self._topic_ids([topic])[topic]
+
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
         from confluent_kafka import KafkaException, TopicCollection
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from safetensors import safe_open
 
@@ -150,6 +151,27 @@ def test_an_exported_file_does_what_the_learner_does(system: System, form: str, 
     assert json.loads(metadata["versions"])["numpy"] == np.__version__
 
 
+@pytest.mark.parametrize(
+    "how", [("-o", "a.onnx"), ("--format", "onnx", "-o", "a.bin"), ("--onnx", "-o", "a")]
+)
+def test_an_onnx_file_does_what_the_learner_does(system: System, how: tuple[str, ...]) -> None:
+    system.control("a", Action.CREATE, Declaration((("x", 4),), "any", "unit"))
+    system.samples("a", 60)
+    system.run()
+    file = system.folder / how[-1]
+    result = system.cli("models", "export", "a", "--learner", "opml", *how[:-1], str(file))
+    assert result.exit_code == 0, repr(result.exception)
+    assert result.stdout.startswith(f"{file}: onnx, ")
+    assert result.stdout.endswith(f" bytes, step {core(system, 'opml', 'a').accepted}\n")
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta().custom_metadata_map
+    assert (about["space"], about["learner"], about["algorithm"]) == ("a", "opml", "opml/1")
+    assert json.loads(about["versions"])["numpy"] == np.__version__
+    X = np.random.default_rng(1).normal(size=(20, 4))
+    (found,) = session.run(None, {"x": X})
+    np.testing.assert_allclose(found, core(system, "opml", "a").transform(X), rtol=1e-12, atol=1e-12)
+
+
 def test_an_export_needs_no_brokers_with_checkpoints(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     system.samples("a")
     system.run()
@@ -223,7 +245,7 @@ def test_a_similarity_can_be_ranked_by_with_numpy_alone(scaler: str, kind: str) 
 def test_equal_models_are_equal_npz_files_and_other_formats_are_refused() -> None:
     made = export(learned(), VERSION, {})
     assert encode(made, "npz") == encode(export(learned(), VERSION, {}), "npz")
-    with pytest.raises(SettingsError, match="npz, safetensors, not 'csv'"):
+    with pytest.raises(SettingsError, match="npz, safetensors, onnx, not 'csv'"):
         encode(made, "csv")
 
 

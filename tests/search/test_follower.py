@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 
 from search.feed import ModelFeed
 from search.follower import ModelFollower
@@ -220,12 +220,14 @@ class Record:
 class FakeConsumer:
     """A consumer whose brokers do what a test says."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
+    def __init__(self) -> None:
+        self.config: dict[str, Any] = {}
         self.partitions = 2
         self.away = False
         self.refused: str | None = None
         self.assigned: list[int] = []
+        #: Every partition that was to be read from its beginning, in order.
+        self.begun: list[int] = []
         self.records: list[Record] = []
         self.closed = False
 
@@ -237,10 +239,10 @@ class FakeConsumer:
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=partitions)})
 
     def incremental_assign(self, partitions: list[Any]) -> None:
-        self.assigned += sorted(one.partition for one in partitions)
-
-    def unassign(self) -> None:
-        self.assigned = []
+        begun = sorted(one.partition for one in partitions)
+        assert all(one.offset == OFFSET_BEGINNING for one in partitions)
+        self.assigned += begun
+        self.begun += begun
 
     def poll(self, timeout: float) -> None:
         return None
@@ -250,7 +252,7 @@ class FakeConsumer:
         return found
 
     def close(self) -> None:
-        self.closed = True
+        self.closed, self.assigned = True, []
 
 
 EOF = KafkaError._PARTITION_EOF
@@ -261,17 +263,22 @@ class Topic:
 
     def __init__(self) -> None:
         self.clock = Clock()
+        self.identity: str | None = "first"
         config: Settings = settings()
-        made: list[FakeConsumer] = []
-
-        def make(given: dict[str, Any]) -> Any:
-            made.append(FakeConsumer(given))
-            return made[0]
-
+        #: Stands for every consumer that the source makes, one after the other.
+        self.consumer = FakeConsumer()
         kafka = config.kafka.model_copy(update={"bootstrap_servers": "somewhere:9092"})
-        self.source = TopicSource(config.model_copy(update={"kafka": kafka}), make=make, clock=self.clock)
+        self.source = TopicSource(
+            config.model_copy(update={"kafka": kafka}),
+            make=self._make,
+            identify=lambda: self.identity,
+            clock=self.clock,
+        )
         self.source.open()
-        (self.consumer,) = made
+
+    def _make(self, config: dict[str, Any]) -> Any:
+        self.consumer.config = config
+        return self.consumer
 
     def poll(self, *records: Record, after: float = 0.0) -> list[Any]:
         self.clock.now += after
@@ -301,6 +308,20 @@ def test_a_consumer_reads_all_partitions_without_leaving_a_trace(world: World) -
     assert topic.consumer.assigned == [0, 1, 2]
     topic.source.close()
     assert topic.consumer.closed
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
+    topic = Topic()
+    topic.poll()
+    assert topic.consumer.begun == [0, 1]
+    topic.identity = None
+    topic.poll(after=PROBE_SECONDS)
+    assert topic.consumer.begun == [0, 1], "that brokers do not say which topic it is says nothing"
+    topic.identity, topic.consumer.partitions = "second", 1
+    topic.poll(after=PROBE_SECONDS)
+    assert (topic.consumer.begun, topic.consumer.assigned) == ([0, 1, 0], [0])
+    topic.poll(after=PROBE_SECONDS)
+    assert topic.consumer.begun == [0, 1, 0]
 
 
 def test_an_outage_is_told_and_leaves_no_record_out(world: World) -> None:
