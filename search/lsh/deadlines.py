@@ -81,9 +81,9 @@ class Deadlines:
             self.watched,
             self._radii,
             metric.thresholds,
-            # Rounding when a bit is looked at again must fit in, too.
-            2.0 * unsure,
-            2.0 * unsure_thresholds,
+            # Rounding when a bit is looked at again must fit in, too, and that of paths and radii.
+            4.0 * unsure,
+            4.0 * unsure_thresholds,
             self._gone(metric),
             self._unit,
             self._due,
@@ -123,8 +123,8 @@ class Deadlines:
             self._radii,
             metric.P,
             metric.thresholds,
-            2.0 * unsure,
-            2.0 * unsure_thresholds,
+            4.0 * unsure,
+            4.0 * unsure_thresholds,
             self._gone(metric),
             self._unit,
             keys.table,

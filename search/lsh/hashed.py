@@ -106,6 +106,11 @@ class LazyIndex(HashedIndex):
             self._stale = Deadlines(watched, self.settings.seed)
         self._restart()
 
+    @property
+    def watched(self) -> NDArray[np.int64]:
+        """Bits that are kept up to date."""
+        return self._stale.watched
+
     def _restart(self) -> None:
         self._begun_with = len(self.items)
         self._stale.start(self.metric, self.items, self.settings.sample)
@@ -137,10 +142,10 @@ class LazyIndex(HashedIndex):
         self.stats.checked += looked
         self.stats.flipped += flipped
         self.stats.repair_seconds += perf_counter() - begun
-        if not exact and self._changed() > self.settings.share:
+        if not exact and self.changed() > self.settings.share:
             self.rebuild()
 
-    def _changed(self) -> float:
+    def changed(self) -> float:
         """Share of the monitored items, or bits, in which stale bits were found since the last rebuild."""
         cells = max(1, self._stale.cells)
         if self.settings.rule == "bits":
