@@ -180,9 +180,9 @@ def figures(quick: bool) -> list[Figure]:
     logs = [("mnist", 20_000, 30, None), ("emnist_bymerge", 50_000, 60, 64)]
     if not quick:
         logs = [
-            ("mnist", 60_000, 60, None),
-            ("emnist_bymerge", 100_000, 80, None),
-            ("emnist_bymerge", 100_000, 400, 64),
+            ("mnist", 60_000, 40, None),
+            ("emnist_bymerge", 100_000, 60, None),
+            ("emnist_bymerge", 100_000, 200, 64),
         ]
     for name, n, m, d in logs:
         data = load(name)
