@@ -39,6 +39,10 @@ RUNS: Final = (
     ("faiss-flat", False),
     ("faiss-hnsw", False),
 )
+#: Those that follow every step.
+ONLINE: Final = ("lazy", "linear")
+#: The paper's rule for keys that follow fast: eight hyperplanes of some items are watched.
+MONITORED: Final = {"monitor": 8, "sample": 2_000}
 
 
 def rows(number: int, d: int, seed: int) -> NDArray[np.float32]:
@@ -105,7 +109,8 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
 
     changing = seconds > 0
     learning = _Learning(d, int(seconds * RATE / BLOCK) if changing else 1)
-    space = {"learner": "opml", "index": index, "updates": index in ("lazy", "linear")}
+    options = MONITORED if index == "lazy" else {}
+    space = {"learner": "opml", "index": index, "updates": index in ONLINE, "options": options}
     agent = Agent(spaces={"shop": space}, threads=2, request_seconds=60.0)
     agent.service.start()
     X = rows(number, d, 1)
@@ -125,7 +130,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
         for done, records in enumerate(learning.updates, 1):
             if stop.wait(max(0.0, began + done * BLOCK / RATE - time.monotonic())):
                 return
-            if index in ("lazy", "linear"):
+            if index in ONLINE:
                 for record in records:
                     agent.service.updates.give(record)  # type: ignore[attr-defined]
             if done in models:

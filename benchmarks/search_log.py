@@ -38,7 +38,7 @@ class Log:
     steps : for each query, what changes before it; None where no constraint came in between or none was utilised.
     after : (m, d) queries for when learning is over.
     constraints, utilised : counts.
-    learning_seconds : of the learner for all constraints.
+    learning_seconds : of processor time, of the learner for all constraints.
     """
 
     name: str
@@ -66,7 +66,7 @@ def log(data: SharedSet, n: int, m: int, constraints: int, d: int | None = None,
         axes = np.linalg.eigh(sampled.T @ sampled)[1][:, ::-1][:, :d]
         X = np.ascontiguousarray(X @ axes.astype(np.float32))
     left, right, signs = _pairs(y[:n], constraints, draw)
-    apart = np.sum((X[left] - X[right]) ** 2, axis=1, dtype=np.float64)
+    apart = np.asarray(np.sum((X[left] - X[right]) ** 2, axis=1, dtype=np.float64))
     near, far = np.percentile(apart[apart > 0.0], (5, 95))
     learner = LEGO(eta=ETA / float(apart.mean()) ** 2, y_similar=float(near), y_dissimilar=float(far))
     before: NDArray[Any] = np.eye(X.shape[1])
@@ -78,9 +78,9 @@ def log(data: SharedSet, n: int, m: int, constraints: int, d: int | None = None,
         step = None
         if end > begin:
             U, V = X[left[begin:end]], X[right[begin:end]]
-            begun = time.perf_counter()
+            begun = time.thread_time()
             outcomes = learner.learn_pairs(U, V, signs[begin:end]).counts()
-            seconds += time.perf_counter() - begun
+            seconds += time.thread_time() - begun
             utilised += outcomes.utilised
             if outcomes.utilised:
                 after = learner.G

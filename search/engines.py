@@ -226,7 +226,8 @@ def make(plan: Plan, model: Model, modalities: Modalities) -> Engine:
     SettingsError : the index does not exist, or needs a package that is not installed.
     """
     if plan.index in ONLINE:
-        return OnlineEngine(create(plan.index, **plan.options), model, modalities)
+        options = {"dtype": "float32", **plan.options}
+        return OnlineEngine(create(plan.index, **options), model, modalities)
     dimension = sum(size for _, size in modalities)
     width = mapped(model, np.zeros((1, dimension), np.float32), modalities).shape[1]
     return MappedEngine(frozen.create(plan.index, width, **plan.options), model, modalities)

@@ -56,8 +56,11 @@ class Deadlines:
         mean = float(np.sqrt(np.mean(norms**2))) if len(norms) else 0.0
         self._scale = (mean or 1.0) if self._offsets else 0.0
         self._share = 1.0 if sample is None else min(1.0, sample / max(1, len(items)))
-        self._due = np.full((items.slots, len(w)), kernels.NEVER, np.uint16)
-        self._radii = np.zeros(items.slots)
+        if len(self._due) == items.slots:
+            self._due.fill(kernels.NEVER)
+        else:
+            self._due = np.full((items.slots, len(w)), kernels.NEVER, np.uint16)
+            self._radii = np.zeros(items.slots)
         self.cells = 0
 
     def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: Items) -> None:
@@ -76,16 +79,15 @@ class Deadlines:
         self._radii[slots] = np.hypot(items.norms[slots], self._scale)
         unsure, unsure_thresholds = doubt(metric, S.dtype)
         kernels.deadlines(
-            S,
+            S if len(self.watched) == S.shape[1] else np.ascontiguousarray(S[:, self.watched]),
             slots,
-            self.watched,
             self._radii,
-            metric.thresholds,
-            # Rounding when a bit is looked at again must fit in, too.
-            2.0 * unsure,
-            2.0 * unsure_thresholds,
+            metric.thresholds[self.watched],
+            # Rounding when a bit is looked at again must fit in, too, and that of paths and radii.
+            4.0 * unsure[self.watched],
+            4.0 * unsure_thresholds[self.watched],
             self._gone(metric),
-            self._unit,
+            1.0 / self._unit,
             self._due,
         )
         self.cells += len(slots) * len(self.watched)
@@ -114,17 +116,19 @@ class Deadlines:
         self, now: NDArray[np.uint16], metric: Metric, items: Items, keys: Keys, touched: NDArray[np.bool_]
     ) -> tuple[int, int]:
         """Flip what is stale; returns how many bits were looked at and flipped."""
-        unsure, unsure_thresholds = doubt(metric, np.float64)
+        unsure, unsure_thresholds = doubt(metric, items.X.dtype)
         return kernels.repair(
             self._due,
             now,
             self.watched,
             items.X,
+            items.norms,
             self._radii,
+            metric.P.astype(items.X.dtype),
             metric.P,
             metric.thresholds,
-            2.0 * unsure,
-            2.0 * unsure_thresholds,
+            unsure,
+            unsure_thresholds,
             self._gone(metric),
             self._unit,
             keys.table,

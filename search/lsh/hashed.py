@@ -22,7 +22,7 @@ class HashedIndex(MetricIndex):
 
     def _begun(self) -> None:
         self.keys = Keys(self.settings.bits)
-        self._candidates = Candidates(self.items, self.metric, self.keys)
+        self.candidates = Candidates(self.items, self.metric, self.keys)
         self._version = self.metric.version
 
     def _entered(self, slots: Slots) -> None:
@@ -33,20 +33,20 @@ class HashedIndex(MetricIndex):
             self._version = self.metric.version
         for piece, S in self.keys.write(slots, self.items, self.metric):
             self._hashed(piece, S)
-        self._candidates.enter(slots)
+        self.candidates.enter(slots)
 
     def _left(self, slots: Slots) -> None:
-        self._candidates.leave(slots)
+        self.candidates.leave(slots)
 
     def _searched(self, Q: NDArray[np.float64], k: int) -> list[tuple[Slots, NDArray[np.float64], int]]:
         if self._version != self.metric.version:
             self._refresh()
-            self._candidates.refresh()
+            self.candidates.refresh()
             self._version = self.metric.version
         budget = self.settings.budget(len(self), k)
         answers = []
         for q in Q:
-            slots = self._candidates.of(q, budget)
+            slots = self.candidates.of(q, budget)
             near = foremost(q, slots, k, self.items, self.metric)
             answers.append((near, distances(q, near, self.items, self.metric), len(slots)))
         return answers
@@ -106,6 +106,11 @@ class LazyIndex(HashedIndex):
             self._stale = Deadlines(watched, self.settings.seed)
         self._restart()
 
+    @property
+    def watched(self) -> NDArray[np.int64]:
+        """Bits that are kept up to date."""
+        return self._stale.watched
+
     def _restart(self) -> None:
         self._begun_with = len(self.items)
         self._stale.start(self.metric, self.items, self.settings.sample)
@@ -137,10 +142,10 @@ class LazyIndex(HashedIndex):
         self.stats.checked += looked
         self.stats.flipped += flipped
         self.stats.repair_seconds += perf_counter() - begun
-        if not exact and self._changed() > self.settings.share:
+        if not exact and self.changed() > self.settings.share:
             self.rebuild()
 
-    def _changed(self) -> float:
+    def changed(self) -> float:
         """Share of the monitored items, or bits, in which stale bits were found since the last rebuild."""
         cells = max(1, self._stale.cells)
         if self.settings.rule == "bits":

@@ -91,44 +91,38 @@ def sign_bits(
 def deadlines(
     S: Rows,
     slots: NDArray[np.int64],
-    watched: NDArray[np.int64],
     radii: Matrix,
     thresholds: Matrix,
     unsure: Matrix,
     unsure_thresholds: Matrix,
     path: Matrix,
-    unit: Matrix,
+    per_unit: Matrix,
     due: Levels,
 ) -> None:
-    """Write for watched bits of some slots how far the path may go before they can be stale.
+    """Write for the watched bits of some slots how far the path may go before they can be stale.
 
     Parameters
     ----------
-    S, slots, unsure, unsure_thresholds : see `sign_bits`.
-    watched : (w,) bits, and path, unit : (w,) of these bits, where the path stands, and its length for a level.
+    S : (m, w) products of the watched bits, and thresholds, unsure, unsure_thresholds : (w,), see `sign_bits`.
+    path, per_unit : (w,) where the path stands, and levels to a length of 1.
     radii : (slots,) a path of length c can move a bit's value by c * radius.
     due : (slots, w) written: the bit has to be looked at once the path is at this level.
     """
     for row in range(len(slots)):
         slot = slots[row]
-        for c in range(len(watched)):
-            j = watched[c]
-            size = abs(np.float64(S[row, j]) + thresholds[j])
-            doubt = unsure[j] * radii[slot] + unsure_thresholds[j]
-            due[slot, c] = _level(size - doubt, radii[slot], path[c], unit[c])
+        radius = radii[slot]
+        inverse = 1.0 / radius if radius > 0.0 else 0.0
+        for c in range(len(per_unit)):
+            size = abs(np.float64(S[row, c]) + thresholds[c])
+            slack = max(size - (unsure[c] * radius + unsure_thresholds[c]), 0.0)
+            due[slot, c] = np.uint16(min((path[c] + slack * inverse) * per_unit[c], NEVER - 1.0))
 
 
 @compiled
 def _level(slack: float, radius: float, path: float, unit: float) -> int:
-    if radius <= 0.0:
-        # The value of the zero vector is its threshold, and a radius of 0 says that thresholds are 0 for good.
-        return NEVER - 1
-    if not slack > 0.0:
-        return 0
-    level = (path + slack / radius) / unit
-    if not level < NEVER - 1:
-        return NEVER - 1
-    return int(level)
+    if not (slack > 0.0 and radius > 0.0):
+        slack, radius = 0.0, 1.0
+    return int(min((path + slack / radius) / unit, NEVER - 1.0))
 
 
 @compiled
@@ -149,7 +143,9 @@ def repair(
     now: Levels,
     watched: NDArray[np.int64],
     X: Rows,
+    norms: Matrix,
     radii: Matrix,
+    narrow: Rows,
     P: Matrix,
     thresholds: Matrix,
     unsure: Matrix,
@@ -164,7 +160,7 @@ def repair(
     Parameters
     ----------
     now : (w,) the level of each watched bit's path, rounded up.
-    unsure, unsure_thresholds : (bits,) bounds of the rounding of `project`, with some to spare.
+    narrow : (bits, d) P in the type of X, for which unsure, unsure_thresholds : (bits,) are.
     touched : (slots,) set where a bit was flipped.
 
     Returns
@@ -173,7 +169,7 @@ def repair(
         Bits looked at, and bits flipped.
     """
     looked, flipped = 0, 0
-    lanes, x = np.empty(LANES), np.empty(X.shape[1])
+    lanes = np.empty(LANES)
     for slot in range(len(due)):
         found = 0
         for c in range(len(now)):
@@ -181,17 +177,17 @@ def repair(
         if found == 0:
             continue
         looked += found
-        for i in range(len(x)):
-            x[i] = X[slot, i]
         for c in range(len(now)):
             if due[slot, c] > now[c]:
                 continue
             j = watched[c]
-            value = project(P[j], x, thresholds[j], lanes)
+            value = np.float64(np.dot(narrow[j], X[slot])) + thresholds[j]
+            if not abs(value) > unsure[j] * norms[slot] + unsure_thresholds[j] or np.isinf(value):
+                value = project(P[j], X[slot], thresholds[j], lanes)
             if _settle(keys, slot, j, value):
                 flipped += 1
                 touched[slot] = True
-            doubt = unsure[j] * radii[slot] + unsure_thresholds[j]
+            doubt = 4.0 * (unsure[j] * radii[slot] + unsure_thresholds[j])
             due[slot, c] = _level(abs(value) - doubt, radii[slot], path[c], unit[c])
     return looked, flipped
 

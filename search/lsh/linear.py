@@ -57,6 +57,7 @@ class LinearIndex(MetricIndex):
             rough = own - 2.0 * crossed[:, row]
             doubt = norms * (squares.error * norms + 2.0 * squares.rounding * np.linalg.norm(AQ[row]))
             last = min(k, len(taken)) - 1
-            near = taken[rough - doubt <= np.partition(rough + doubt, last)[last]]
+            # Written so that what has overflowed stays in.
+            near = taken[~(rough - doubt > np.partition(rough + doubt, last)[last])]
             answers.append((near, distances(q, near, items, metric), len(taken)))
         return answers

@@ -46,7 +46,8 @@ def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric:
         mapped = metric.apply(Z)
     length = np.sqrt(np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64))
     doubt = rounding(metric.d, dtype) * metric.size * np.sqrt(np.einsum("ij,ij->i", Z, Z, dtype=np.float64))
-    near = length - doubt <= np.partition(length + doubt, k - 1)[k - 1]
+    # Written so that what has overflowed stays in.
+    near = ~(length - doubt > np.partition(length + doubt, k - 1)[k - 1])
     return np.asarray(slots[near])
 
 

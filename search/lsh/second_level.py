@@ -1,9 +1,10 @@
 """The LEGO paper's way to find stale bits: a second level of hashing.
 
 Let s = P1_j x for the hyperplanes P1 of the last rebuild, and D = P_j - P1_j. The bit is stale where s (s + D x) <= 0,
-which is q.u >= 0 for u = [s^2; s x] and q = [-1; -D]. So stale items are those whose u has a small angle with q: u is
-hashed when the keys are computed, q when they are repaired, and the items whose hashes are nearest are checked exactly.
-Nothing is flipped wrongly, but some stale bits are missed.
+which is q.u >= 0 for u = [s^2 / c; s x] and q = [-c; -D]. So stale items are those whose u has a small angle with q: u
+is hashed when the keys are computed, q when they are repaired, and the items whose hashes are nearest are checked
+exactly. Nothing is flipped wrongly, but some stale bits are missed. The paper has c = 1. Where D is short, that makes
+the angles of stale and other items differ by less than a hash can tell; c of about the length of D is better.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from search.lsh.items import Items, Slots, grown
 from search.lsh.keys import Keys
 from search.lsh.metric import Metric
 
+#: The c of u and q, as a share of the length of P1_j.
+_FIRST: Final = 0.05
 #: Bits of a hash of the second level.
 BITS: Final = 128
 _WORDS: Final = BITS // 64
 
 
 class SecondLevel:
-    """Hashes of [s^2; s x; s a] for each watched bit and item; the last entry stands for the thresholds, in scale a.
+    """Hashes of [s^2 / c; s x; s a] for each watched bit and item; the last entry, in scale a, is for the thresholds.
 
     Parameters
     ----------
@@ -55,6 +58,8 @@ class SecondLevel:
         draw = np.random.Generator(np.random.Philox([self._seed, metric.d, 2]))
         self._R = draw.normal(size=(BITS, metric.d + 2))
         self._P, self._thresholds = metric.P[self.watched], metric.thresholds[self.watched]
+        lengths = np.sqrt(np.einsum("ij,ij->i", self._P, self._P))
+        self._first = _FIRST * np.where(lengths > 0.0, lengths, 1.0)
         norms = items.norms[items.taken()]
         self._scale = float(np.sqrt(np.mean(norms**2))) if norms.any() else 1.0
         self._hashes = np.zeros((len(self.watched), items.slots, _WORDS), np.uint64)
@@ -82,7 +87,7 @@ class SecondLevel:
             shared = rows @ self._R[:, 1:-1].T + self._scale * self._R[:, -1]
         for c in range(len(self.watched)):
             s = first[:, c, None]
-            self._hashes[c, slots] = packed(s * (s * self._R[:, 0] + shared))
+            self._hashes[c, slots] = packed(s * (s / self._first[c] * self._R[:, 0] + shared))
 
     def leave(self, slots: Slots) -> None:
         """Forget items."""
@@ -109,7 +114,7 @@ class SecondLevel:
         for c, j in enumerate(self.watched):
             moved = metric.P[j] - self._P[c]
             shift = (metric.thresholds[j] - self._thresholds[c]) / self._scale
-            query = packed(-(self._R @ np.concatenate([[1.0], moved, [shift]])))
+            query = packed(-(self._R @ np.concatenate([[self._first[c]], moved, [shift]])))
             kernels.differing(self._hashes[c], query, away)
             rough = np.where(self._present[: items.top], away, np.inf).astype(np.float32)
             # A bit that was flipped once is no longer what the first hash says, so it is always looked at.

@@ -49,7 +49,7 @@ class Settings:
     sample: int | None = None
     rule: str = "items"
     share: float = 0.1
-    limit: float = 0.05
+    limit: float = 0.1
     retrieved: float = 0.1
     dtype: str = "float64"
 
