@@ -90,7 +90,7 @@ def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birt
     birth = birth_of(settings, agent)
     if birth is None:
         raise SettingsError(
-            f"{agent.application} has no birth record under {settings.checkpoints.url}: it never ran, or this "
+            f"{agent.application} has no birth record under {settings.checkpoints.shown}: it never ran, or this "
             "is not the store of its workers"
         )
     if partition >= birth.input_partitions:

@@ -225,7 +225,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
     """
     from cli.worker import agent_spec
     from streams.errors import SettingsError
-    from streams.generation import newest_generation
+    from streams.newest import newest_generation
 
     if not settings.builders:
         raise SettingsError("--max-backlog: the settings name no builder to wait for; see --config")
@@ -239,7 +239,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
         generation = newest_generation(settings, spec.application)
         if generation is None:
             raise SettingsError(
-                f"--max-backlog: {spec.application} has no generation under {settings.checkpoints.url}; "
+                f"--max-backlog: {spec.application} has no generation under {settings.checkpoints.shown}; "
                 f"start it first: {spec.command} --create"
             )
         found.append((spec.group(generation), settings.topic(spec.input_role)))

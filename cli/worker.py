@@ -111,7 +111,7 @@ def agent_spec(settings: Any, role: str, name: str | None) -> Any:
 def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
     # Once, by the supervisor: a worker that is started again must not begin another one.
     from streams.cluster import Cluster
-    from streams.generation import open_generation
+    from streams.opening import open_generation
 
     cluster = Cluster(settings.kafka)
     cluster.wait(settings.worker.startup_seconds)
@@ -125,7 +125,7 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
     """Refuse to begin where the brokers do not allow the agent what it needs, in its newest generation and the next."""
     from streams.access import check_role
-    from streams.generation import newest_generation
+    from streams.newest import newest_generation
 
     newest = newest_generation(settings, spec.application) or 0
     numbers = {spec.pinned or newest or 1, newest + 1}
@@ -136,7 +136,7 @@ def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str |
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
     from streams.cluster import Cluster
     from streams.errors import BrokerUnavailable, KinstreamError
-    from streams.generation import open_generation
+    from streams.opening import open_generation
     from streams.secrets import hide
     from streams.supervisor import REFUSED, RESTART
     from streams.worker import Worker

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from streams.acls import ROLES, as_json
+from streams.groups import start_of
 from streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"
 #: What the chart puts the prefix of the topics and the name of an agent in for.
 PREFIX: Final = "{prefix}"
 AGENT: Final = "{agent}"
+#: And what it puts the start of the names of groups in for, which the prefix decides.
+GROUPS: Final = "{groups}"
 
 
 def topics() -> dict[str, Any]:
@@ -39,11 +42,20 @@ def roles() -> dict[str, Any]:
         "roles": {
             name: {
                 "agent": role.agent,
-                "acls": as_json(role.grants(PREFIX, AGENT if role.agent else None)),
+                "acls": [
+                    _of_any_prefix(acl) for acl in as_json(role.grants(PREFIX, AGENT if role.agent else None))
+                ],
             }
             for name, role in ROLES.items()
         }
     }
+
+
+def _of_any_prefix(acl: dict[str, Any]) -> dict[str, Any]:
+    resource = acl["resource"]
+    if resource["type"] != "group":
+        return acl
+    return acl | {"resource": resource | {"name": GROUPS + resource["name"].removeprefix(start_of(PREFIX))}}
 
 
 def made() -> dict[Path, str]:

@@ -63,6 +63,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     return AgentSpec(
         application=f"learner-{name}",
         name=name,
+        prefix=settings.topics.prefix,
         input_role="constraints",
         output_role="outcomes",
         shaping={

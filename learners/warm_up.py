@@ -30,7 +30,10 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     if base is not None:
         warm_up(base, learner.settings)  # type: ignore[attr-defined]
     for member in getattr(learner, "members", {}).values():
-        warm_up(member["kind"], {name: value for name, value in member.items() if name != "kind"})
+        own = {name: value for name, value in member.items() if name != "kind"}
+        if has(member["kind"], "dtype"):
+            own = {"dtype": getattr(learner, "dtype", None)} | own
+        warm_up(member["kind"], own)
     if getattr(learner, "kernel", None) != "auto":
         _run(kind, settings)
         return
@@ -57,7 +60,12 @@ def _run(kind: str, arguments: dict[str, Any]) -> None:
     m = 4 * learner.warm_up + _ROWS
     x, y, z = draw.normal(size=(3, m, _D)).astype(np.float32)
     signs = np.where(np.arange(m) % 2, 1, -1).astype(np.int8)
+    # What cannot be used makes blocks of another layout: the vectors of one constraint are equal, one is no number.
+    x[-1] = y[-1] = z[-1]
+    x[-2] = np.nan
     if Kind.PAIR in learner.accepts:
         learner.learn_pairs(x, y, signs)
     if Kind.TRIPLET in learner.accepts:
         learner.learn_triplets(x, y, z)
+    # What an outcome says of a learner of several.
+    _ = getattr(learner, "weights", None)

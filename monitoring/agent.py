@@ -109,6 +109,7 @@ def metrics_spec(settings: Settings) -> AgentSpec:
     return AgentSpec(
         application="metrics",
         name="metrics",
+        prefix=settings.topics.prefix,
         input_role="outcomes",
         output_role=None,
         shaping={

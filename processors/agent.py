@@ -69,6 +69,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
     return AgentSpec(
         application=f"builder-{name}",
         name=name,
+        prefix=settings.topics.prefix,
         input_role="events",
         output_role="constraints",
         shaping={

@@ -9,9 +9,10 @@ from streams.agent import AgentSpec
 from streams.birth import Birth, read_birth, settings_digest
 from streams.cluster import Cluster, ClusterView
 from streams.errors import SettingsError
-from streams.generation import Generation, newest_generation
+from streams.generation import Generation
 from streams.inheritance import inherit
 from streams.machine import Machine, Place
+from streams.newest import newest_generation
 from streams.settings import Settings
 
 
@@ -149,7 +150,7 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
     number = spec.pinned or newest_generation(settings, spec.application)
     birth = None if number is None else read_birth(settings.checkpoints.url, spec.application, number)
     if birth is None:
-        why = f"{spec.application} has no birth record under {settings.checkpoints.url}"
+        why = f"{spec.application} has no birth record under {settings.checkpoints.shown}"
         return Agent(spec, settings, None, partitions, unconfirmed=why)
     other = other_log(birth, view)
     if other is not None:

@@ -14,15 +14,10 @@ from streams.birth import Birth, ClusterView, Promotion, cluster_differences, re
 from streams.checkpoint import versions
 from streams.cluster import Cluster
 from streams.errors import CheckpointError, GenerationMismatch, SettingsError
-from streams.generation import (
-    Generation,
-    birth_at,
-    generations_that_ran,
-    newest_generation,
-    refuse_members,
-    view_of,
-)
+from streams.generation import Generation
 from streams.manifest import Manifest
+from streams.newest import newest_generation
+from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
 from streams.settings import Settings
 from streams.state import State
 
@@ -131,7 +126,7 @@ def plan(
     before = newest_generation(settings, spec.application)
     if before is None and (lost := generations_that_ran(spec, settings, cluster)):
         raise GenerationMismatch(
-            f"{spec.application} has no birth record under {settings.checkpoints.url}, and its group "
+            f"{spec.application} has no birth record under {settings.checkpoints.shown}, and its group "
             f"{spec.group(lost)} has read this topic before: this is not the store of its workers, or it is lost. "
             "Bring it back"
         )
@@ -219,7 +214,7 @@ def _generation(spec: AgentSpec, settings: Settings, number: int, view: ClusterV
     birth = read_birth(settings.checkpoints.url, spec.application, number)
     if birth is None:
         raise GenerationMismatch(
-            f"{spec.application} has no birth record of generation {number} under {settings.checkpoints.url}: bring "
+            f"{spec.application} has no birth record of generation {number} under {settings.checkpoints.shown}: bring "
             "the file back from a copy"
         )
     began = (birth.cluster_id, birth.input_topic, birth.input_topic_id, birth.input_partitions)

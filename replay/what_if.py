@@ -16,7 +16,7 @@ from replay.what_if_state import SavedState, StateFolder
 from streams.birth import read_birth
 from streams.cluster import Cluster
 from streams.errors import SettingsError
-from streams.generation import birth_at, view_of
+from streams.opening import birth_at, view_of
 from streams.settings import Settings
 from streams.topics import partition_of
 

@@ -103,7 +103,7 @@ class Loader:
                 return section.kind, anywhere(section.arguments())
             else:
                 raise SettingsError(
-                    f"learner {version.learner!r} has no birth record under {self._settings.checkpoints.url}, and "
+                    f"learner {version.learner!r} has no birth record under {self._settings.checkpoints.shown}, and "
                     f"the settings have no [learners.{version.learner}]: its hyper-parameters are not known"
                 )
             self._known[key] = kind, anywhere(arguments)

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from streams.access import check_role
 from streams.cluster import Cluster
 from streams.errors import SettingsError
 from streams.settings import Settings
@@ -69,13 +70,14 @@ class Server:
         Raises
         ------
         SettingsError : the address cannot be listened on.
-        BrokerUnavailable, LoginRefused : no broker answers, or none lets this client in.
+        BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, or lets this client in, or allows it to read.
         """
         limits = self._settings.search
         self._socket = listening(limits.http_host, limits.http_port)
         cluster = Cluster(self._settings.kafka)
         try:
             cluster.wait(self._settings.worker.startup_seconds)
+            check_role(cluster, self._settings, "search")
         finally:
             cluster.close()
 

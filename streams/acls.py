@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from streams import groups
 from streams.errors import SettingsError
 from streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
 
@@ -89,13 +90,17 @@ def _letters(prefix: str) -> Grant:
     return _on(DEAD_LETTERS, prefix, "WRITE", "what it refuses")
 
 
-def _group(role: str, agent: str | None) -> Grant:
+def _group(prefix: str, role: str, agent: str | None) -> Grant:
     # As `AgentSpec.group` names them, of every generation.
     middle = role if role == "metrics" else f"{role}-{agent}"
-    name = f"kinstream-{role}-" if role != "metrics" and agent is None else f"kinstream-{middle}-v"
-    return Grant(
-        "group", name, ("READ",), "to share the partitions, and offsets for lag tools", prefixed=True
-    )
+    rest = f"{role}-" if role != "metrics" and agent is None else f"{middle}-v"
+    why = "to share the partitions, and offsets for lag tools"
+    return Grant("group", f"{groups.start_of(prefix)}{rest}", ("READ",), why, prefixed=True)
+
+
+def _seen(prefix: str, applications: str, why: str) -> Grant:
+    name = f"{groups.start_of(prefix)}{applications}"
+    return Grant("group", name, ("DESCRIBE",), why, prefixed=True)
 
 
 def _retention(topic: Topic, prefix: str) -> Grant:
@@ -113,7 +118,7 @@ def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         _read(EVENTS, prefix),
         _on(CONSTRAINTS, prefix, "WRITE", "the constraints that it builds"),
         _letters(prefix),
-        _group("builder", agent),
+        _group(prefix, "builder", agent),
         _retention(EVENTS, prefix),
     )
 
@@ -125,13 +130,18 @@ def _learner(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         _on(MODELS, prefix, "WRITE", "where its models lie"),
         _updates(prefix, "WRITE", "how its maps change, with publish_updates"),
         _letters(prefix),
-        _group("learner", agent),
+        _group(prefix, "learner", agent),
         _retention(CONSTRAINTS, prefix),
     )
 
 
 def _metrics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
-    return (_read(OUTCOMES, prefix), _letters(prefix), _group("metrics", None), _retention(OUTCOMES, prefix))
+    return (
+        _read(OUTCOMES, prefix),
+        _letters(prefix),
+        _group(prefix, "metrics", None),
+        _retention(OUTCOMES, prefix),
+    )
 
 
 def _producer(prefix: str, agent: str | None) -> tuple[Grant, ...]:
@@ -141,7 +151,7 @@ def _producer(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 def _pacing(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         *(_on(topic, prefix, "DESCRIBE", "where it ends") for topic in (CONSTRAINTS, OUTCOMES)),
-        Grant("group", "kinstream-", ("DESCRIBE",), "how far the agents have come", prefixed=True),
+        _seen(prefix, "", "how far the agents have come"),
     )
 
 
@@ -153,12 +163,20 @@ def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _on(CONSTRAINTS, prefix, "READ", "is it the log that was replayed?"),
         _on(OUTCOMES, prefix, "DESCRIBE", "its partitions"),
-        Grant("group", "kinstream-learner-", ("DESCRIBE",), "whether workers still run", prefixed=True),
+        _seen(prefix, "learner-", "whether workers still run"),
     )
 
 
 def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(MODELS, prefix), _updates(prefix, "READ", UPDATES.holds))
+
+
+def _search(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(EVENTS, prefix),
+        _read(MODELS, prefix),
+        _updates(prefix, "READ", "how maps change, for spaces with updates"),
+    )
 
 
 def _letters_reader(prefix: str, agent: str | None) -> tuple[Grant, ...]:
@@ -190,6 +208,7 @@ ROLES: Final = {
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role("promotion", "kinstream models promote", _promotion),
         Role("models", "kinstream models list, show, export; your services that use models", _models),
+        Role("search", "kinstream search", _search),
         Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
         Role("redrive", "kinstream dead-letters redrive", _redrive),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streams import groups
 from streams.checkpoint import CheckpointStore
 from streams.machine import Machine, Place
 from streams.partition import Announce, announce_nothing
@@ -27,6 +28,7 @@ class AgentSpec:
     announce : what to publish after a checkpoint in that store.
     warm_up : compiles kernels; runs before the group is joined.
     collectors : prometheus-client collectors for this worker's metrics page.
+    prefix : of the topics, for the names of groups.
     also_writes : roles of topics that must be there besides the output topic; they are no part of a birth record.
     """
 
@@ -40,11 +42,12 @@ class AgentSpec:
     announce: Callable[[CheckpointStore], Announce] = lambda store: announce_nothing
     warm_up: Callable[[], None] = lambda: None
     collectors: Sequence[Any] = ()
+    prefix: str = groups.DEFAULT_PREFIX
     also_writes: tuple[str, ...] = ()
 
     def group(self, generation: int) -> str:
         """Consumer group: a new generation is a new group."""
-        return f"kinstream-{self.application}-v{generation}"
+        return groups.name_of(self.prefix, self.application, generation)
 
     @property
     def command(self) -> str:

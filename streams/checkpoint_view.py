@@ -15,8 +15,8 @@ from streams.checkpoint_files import file_name, open_files
 from streams.checkpoint_folder import CheckpointFolder
 from streams.errors import CheckpointError, SettingsError
 from streams.files import Damaged
-from streams.generation import newest_generation
 from streams.manifest import DataFile, Manifest
+from streams.newest import newest_generation
 from streams.settings import Settings
 from streams.state import State, from_bytes
 

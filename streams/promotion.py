@@ -14,8 +14,9 @@ from streams.agent import AgentSpec
 from streams.birth import Birth, as_content, read_birth, write_birth
 from streams.errors import CheckpointError, GenerationMismatch
 from streams.files import without_secret
-from streams.generation import Generation, make_newest
+from streams.generation import Generation
 from streams.manifest import DataFile, Manifest
+from streams.newest import make_newest
 from streams.settings import Settings
 from streams.state import State
 

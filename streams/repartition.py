@@ -18,7 +18,9 @@ from streams.birth import Birth, as_content, read_birth, write_birth
 from streams.cluster import Cluster
 from streams.errors import GenerationMismatch
 from streams.files import without_secret
-from streams.generation import Generation, make_newest, refuse_members, unfinished
+from streams.generation import Generation
+from streams.newest import make_newest
+from streams.opening import refuse_members, unfinished
 from streams.repartition_record import Growth, write_growth
 from streams.repartition_state import Beginning
 from streams.settings import Settings

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from streams import groups
 from streams.agent import AgentSpec
 from streams.birth import (
     Birth,
@@ -24,17 +24,12 @@ from streams.cluster import Cluster
 from streams.dead_letters import keys_of
 from streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from streams.files import without_secret
-from streams.generation import (
-    Generation,
-    birth_at,
-    generations_that_ran,
-    newest_generation,
-    refuse_members,
-    view_of,
-)
+from streams.generation import Generation
 from streams.log import Message
 from streams.login import denied
 from streams.manifest import Manifest
+from streams.newest import newest_generation
+from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
 from streams.reader import ends, read_range
 from streams.repartition import Move, Plan, taken, without_time
 from streams.repartition_record import Growth
@@ -46,7 +41,6 @@ from streams.topics import murmur2, partition_of
 ROLES: Final = ("events", "constraints", "outcomes")
 #: Readers before those that they read from.
 _COMMIT_ORDER: Final = {role: number for number, role in enumerate(reversed(ROLES))}
-_GROUP: Final = re.compile(r"kinstream-(?P<application>.+)-v\d+")
 
 
 def plan(
@@ -143,15 +137,16 @@ def _refuse_strangers(
     known = {spec.application for spec in specs} | leave
     names = [settings.topic(role) for role in ROLES]
     counts = {name: view.partitions for name, view in cluster.view(names).topics.items()}
-    for group in cluster.groups("kinstream-"):
-        match = _GROUP.fullmatch(group)
-        if match is None or match["application"] in known:
+    prefix = settings.topics.prefix
+    for group in cluster.groups(groups.start_of(prefix)):
+        found = groups.read(prefix, group)
+        if found is None or found.application in known:
             continue
         read = [name for name in names if cluster.committed(group, name, counts[name])]
         if read:
             raise SettingsError(
-                f"{match['application']} has read {read[0]} (group {group}) and is not in these settings: bring its "
-                f"section back, or leave its states behind with --leave {match['application']}"
+                f"{found.application} has read {read[0]} (group {group}) and is not in these settings: bring its "
+                f"section back, or leave its states behind with --leave {found.application}"
             )
 
 

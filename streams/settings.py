@@ -83,6 +83,11 @@ class CheckpointSettings(_Section):
     interval_seconds: float = Field(default=10.0, gt=0)
     keep: int = Field(default=3, ge=2)
 
+    @property
+    def shown(self) -> str:
+        """The URL as people may see it: without credentials."""
+        return without_secret(self.url)
+
 
 class WorkerSettings(_Section):
     """Limits of a worker process, in seconds and bytes; `max_resident_bytes` is for each partition."""

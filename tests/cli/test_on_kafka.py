@@ -14,8 +14,8 @@ from cli.worker import agent_spec
 from streams.clients import confluent_producer
 from streams.cluster import Cluster
 from streams.emitter import Emitter
-from streams.generation import open_generation
 from streams.machine import Machine
+from streams.opening import open_generation
 from streams.reader import read_range
 from streams.settings import Settings, load
 from streams.topics import partition_of

@@ -149,7 +149,7 @@ def test_the_settings_are_those_of_the_values(
         assert {key: read[key] for key in wanted} == wanted
     for section in ("builders", "learners"):
         for agent, entry in given[section].items():
-            told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_none=True)
+            told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_unset=True)
             assert json.loads(json.dumps(told)) == entry["settings"]
     store = values["checkpoints"] | given["checkpoints"]
     assert (found.checkpoints.keep, found.checkpoints.interval_seconds) == (

@@ -25,6 +25,7 @@ from streams.checkpoint_view import checkpoints as newest_checkpoints
 from streams.clients import confluent_producer
 from streams.cluster import Cluster
 from streams.emitter import Emitter
+from streams.groups import name_of
 from streams.identity import Headers
 from streams.log import Message
 from streams.reader import ends, read_range
@@ -244,7 +245,7 @@ class System:
     def members(self, application: str, generation: int = 1) -> int:
         """How many members the group of a generation has."""
         with self.cluster() as cluster:
-            return cluster.group_members(f"kinstream-{application}-v{generation}")
+            return cluster.group_members(name_of(self.prefix, application, generation))
 
     def begin_generation(self, application: str, *options: str, generation: int = 2) -> Process:
         """Begin a generation once the old one's group is empty, and see it served."""
@@ -317,7 +318,7 @@ class System:
         """The offsets that the group has committed; empty for a group that never did."""
         with self.cluster() as cluster:
             return cluster.committed(
-                f"kinstream-{application}-v{generation}", self.topic(role), self._partitions
+                name_of(self.prefix, application, generation), self.topic(role), self._partitions
             )
 
     def wait_for(self, application: str, ends: Mapping[int, int], seconds: float = SECONDS) -> float:

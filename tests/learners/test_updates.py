@@ -17,7 +17,7 @@ from search.updates import At, MapReplica
 from streams.agent import AgentSpec
 from streams.codec import decode_outcome, decode_update, encode
 from streams.errors import GenerationMismatch, SettingsError
-from streams.generation import open_generation
+from streams.opening import open_generation
 from streams.records import Action, Control, Kind, ModelUpdate, Outcome
 from streams.settings import Settings
 from tests.learners.blocks import block as block_of

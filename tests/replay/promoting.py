@@ -10,8 +10,9 @@ from replay.what_if import WhatIf, WhatIfRequest, WhatIfResult
 from replay.what_if_settings import what_if_settings
 from replay.what_if_state import StateFolder
 from streams.codec import decode
-from streams.generation import Generation, open_generation
+from streams.generation import Generation
 from streams.identity import read_identity
+from streams.opening import open_generation
 from streams.partition import PartitionRunner
 from streams.records import Counts, Outcome
 from streams.settings import LearnerSettings, Settings

@@ -21,8 +21,8 @@ from replay.what_if_state import RECORD, StateFolder
 from streams import failpoints
 from streams.birth import read_birth
 from streams.errors import CheckpointError, GenerationMismatch, KinstreamError, SettingsError
-from streams.generation import newest_generation
 from streams.identity import read_identity
+from streams.newest import newest_generation
 from streams.parking import Parking
 from tests.replay.conftest import MakeSystem
 from tests.replay.promoting import (

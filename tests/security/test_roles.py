@@ -22,7 +22,8 @@ from streams.clients import confluent_producer
 from streams.cluster import Cluster
 from streams.emitter import Emitter
 from streams.errors import DeliveryDenied
-from streams.generation import open_generation
+from streams.groups import name_of
+from streams.opening import open_generation
 from streams.settings import KafkaSettings, load
 from tests.faults.processes import AGENTS, System
 from tests.kafka.secured import SecuredBroker
@@ -107,7 +108,7 @@ class Case:
 
     def groups(self, grant: Grant) -> list[str]:
         """The groups that exist of those that a grant is for."""
-        names = [f"kinstream-{application}-v1" for application in AGENTS]
+        names = [name_of(self.system.prefix, application, 1) for application in AGENTS]
         return [name for name in names if grant.resource == "group" and name.startswith(grant.name)]
 
     def attempt(self, role: str, *arguments: str) -> tuple[int, str]:
@@ -251,6 +252,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "promotion": ("models", "promote", "STATE"),
     "models": ("models", "list"),
+    "search": (
+        "--set",
+        "search.http_port=0",
+        "--set",
+        'search.spaces={"s": {"learner": "opml"}}',
+        "search",
+        "--unsupervised",
+    ),
     "dead-letters": ("dead-letters", "list"),
     "redrive": ("dead-letters", "redrive", "--all", "--yes"),
 }

@@ -20,9 +20,9 @@ from streams.cluster import Cluster, ClusterView, TopicView
 from streams.codec import encode
 from streams.dead_letters import Choice, Standing, choose, redrives
 from streams.dead_letters import plan as plan_redrive
-from streams.generation import open_generation
 from streams.identity import Headers
 from streams.log import Message
+from streams.opening import open_generation
 from streams.partition import PartitionRunner
 from streams.records import Action, Control, Counts, Declaration
 from streams.repartition import Plan

@@ -12,7 +12,7 @@ from streams.birth import Birth, Promotion, TopicIdentity, as_content, from_cont
 from streams.checkpoint_files import seal
 from streams.errors import CheckpointError
 from streams.files import Damaged
-from streams.generation import make_newest, newest_generation
+from streams.newest import make_newest, newest_generation
 from streams.settings import CheckpointSettings, Settings
 
 PROMOTION = Promotion("digest", {0: 5, 1: 0}, inherited=(1,), taken_over=("b",))

@@ -18,7 +18,8 @@ from replay.what_if_settings import what_if_settings
 from streams import failpoints
 from streams.birth import read_birth
 from streams.errors import KinstreamError
-from streams.generation import newest_generation, open_generation
+from streams.newest import newest_generation
+from streams.opening import open_generation
 from streams.topics import partition_of
 from tests.streams.growing import (
     AGENTS,
