@@ -41,6 +41,7 @@ log = logging.getLogger("kinstream.search")
 
 _JSON: Final = "application/json"
 _RETRY_SECONDS: Final = 1
+_FAULT: Final = "see the log of the server"
 _SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _REASONS: Final = {
     400: "The body is not JSON.",
@@ -102,6 +103,12 @@ class Desk:
         except TimeoutError:
             detail = f"no answer within {self._limits.request_seconds:g} s (search.request_seconds)"
             raise Refused(504, Why.TIMEOUT, detail, retry_seconds=_RETRY_SECONDS) from None
+        except Refused:
+            raise
+        except Exception:
+            # Told here: the framework would end the connection, too.
+            log.exception("a request could not be answered")
+            raise Refused(500, Why.FAULT, _FAULT) from None
         return Response(content, media_type=_JSON, headers=_SAFE)
 
     def _done(self, future: asyncio.Future[bytes]) -> None:
@@ -271,7 +278,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     async def fault(request: Request, error: Exception) -> Response:
         log.error("%s %s could not be answered", request.method, request.url.path, exc_info=error)
-        return _json(500, Refused(500, Why.FAULT, "see the log of the server").body())
+        return _json(500, Refused(500, Why.FAULT, _FAULT).body())
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(HTTPException, http)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -26,6 +26,8 @@ class SearchMetrics:
     """Counts requests, and makes the registry of `/metrics`."""
 
     def __init__(self, service: SearchService) -> None:
+        # No series beside each counter for when it began: nobody reads it.
+        disable_created_metrics()
         self.registry: CollectorRegistry = registry(_SearchCollector(service))
         self.seconds = Histogram(
             "kinstream_search_request_duration_seconds",

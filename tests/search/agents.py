@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -188,6 +189,22 @@ def running(**search: Any) -> Iterator[Agent]:
         yield agent
     finally:
         agent.service.stop()
+
+
+def full_page() -> bytes:
+    """A metrics page with every series of the query agent."""
+    from prometheus_client import generate_latest
+
+    from search.metrics import SearchMetrics
+
+    with running(spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
+        agent.events.append(items("shop", ["a"], np.ones((1, 2))))
+        agent.announced.announce("shop", linear(2, 1), 1)
+        agent.settle()
+        agent.service.recall._window["shop"] = deque([1.0])
+        metrics = SearchMetrics(agent.service)
+        metrics.seconds.labels("/search", "200").observe(0.1)
+        return generate_latest(metrics.registry)
 
 
 SHOP = {"spaces": {"shop": {"learner": "opml"}}}
