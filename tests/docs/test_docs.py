@@ -29,7 +29,7 @@ from streams.errors import Reason
 from streams.failpoints import VARIABLE
 from streams.manifest import versions
 from streams.records import Click, ItemBlock, Relation, SampleBlock
-from streams.settings import BuilderSettings, LearnerSettings, Settings, load
+from streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
 from streams.supervisor import LEASH, RESTARTS
 from streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
@@ -160,6 +160,7 @@ def sections() -> dict[str, dict[str, Any]]:
         if name not in ("builders", "learners")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
+    models |= {"[search.spaces.NAME]": SearchSpaceSettings}
     return {
         heading: {
             field.alias or name: REQUIRED if field.is_required() else plain(field.default)
