@@ -27,7 +27,7 @@ class SearchMetrics:
 
     def __init__(self, service: SearchService) -> None:
         # No series beside each counter for when it began: nobody reads it.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: CollectorRegistry = registry(_SearchCollector(service))
         self.seconds = Histogram(
             "kinstream_search_request_duration_seconds",
