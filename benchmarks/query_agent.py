@@ -2,8 +2,9 @@
 
 The agent runs in a process of its own with its real server, catalogue, index and stepping. What brokers would bring
 comes from a thread in that process: the update records of a learner that learned before, at a steady rate, and its
-model every two seconds, five times as often as with the default interval of checkpoints. So the learner's own work, which is another
-machine's in a real system, is not in the figures. Two clients ask one query a request, as fast as they are answered.
+model every two seconds, five times as often as with the default interval of checkpoints. So the learner's own work,
+which is another machine's in a real system, is not in the figures. Two clients ask one query a request, as fast as
+they are answered.
 """
 
 from __future__ import annotations

@@ -109,6 +109,9 @@ class Server:
         log.info("query agent: %s, spaces %s", self.url, ", ".join(self.service.spaces))
         watch = threading.Thread(target=self._watch, args=(server, seconds), daemon=True)
         watch.start()
+        # The server raises the signal that has ended it once more, for whoever was asked before it.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _ended)
         server.run(sockets=[self._socket])
         app.state.desk.close()
         self.service.stop()
@@ -127,6 +130,10 @@ class Server:
         time.sleep(seconds)
         log.error("not ended within %.0f s; ending hard", seconds)
         os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
+
+
+def _ended(number: int, frame: object) -> None:
+    """The server has ended already."""
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -35,9 +35,9 @@ D = 4
 class Agent:
     """The query agent of a system, which may be killed and comes back by its supervisor."""
 
-    def __init__(self, system: System, port: int) -> None:
+    def __init__(self, system: System, port: int, *options: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.process = Process(system.command("search"), system.folder / "search.log", {})
+        self.process = Process(system.command("search", *options), system.folder / "search.log", {})
         system._processes.append(self.process)
 
     def ready(self) -> bool:
@@ -185,7 +185,7 @@ def test_it_reads_what_others_wrote_before_and_stops_when_told(
     records = [(SPACE, encode(item_block(rng, truth))) for _ in range(300)]
     system.send([*records, (SPACE, b"no record"), ("other", records[0][1])])
     truth.note(299)
-    agent = Agent(system, port)
+    agent = Agent(system, port, "--unsupervised")
     until(agent.ready, "ready")
     Q = rng.normal(size=(2, D)).astype(np.float32)
     answer = agent.ask(Q, 5)
@@ -197,7 +197,7 @@ def test_it_reads_what_others_wrote_before_and_stops_when_told(
 
     ((_, epoch),) = system.send([(SPACE, encode(Control(SPACE, Action.RESET, 1)))])
     until(lambda: (agent.ask(Q, 5) or {"catalogue": {}})["catalogue"].get("items") == 0, "the reset is seen")
-    assert agent.process.stop() == 0
+    assert agent.process.stop() == 0 and "Traceback" not in agent.process.log()
     # It only reads: no group of it is known to the brokers.
     with system.cluster() as cluster:
         groups = cluster.admin.list_consumer_groups().result().valid
