@@ -66,6 +66,7 @@ def play(settings: dict[str, Any], events: Log) -> Played:
     index = create(**settings, **SEARCH)
     index.put(names, events.X)
     index.search(events.Q[:1], 10)
+    compiled(settings)
     found: list[list[str]] = []
     updates = searches = after = 0.0
     examined = []
@@ -95,6 +96,16 @@ def play(settings: dict[str, Any], events: Log) -> Played:
         float(np.mean(examined)) / n,
         index.stats.as_dict(),
     )
+
+
+def compiled(settings: dict[str, Any]) -> None:
+    """Let a small index of that kind do everything once, so that kernels are compiled."""
+    draw = np.random.default_rng(0)
+    index = create(**(settings | SEARCH | {"limit": 1.0, "share": 0.0}))
+    index.put([str(row) for row in range(200)], draw.normal(size=(200, 8)))
+    for _ in range(3):
+        index.step(0.01 * draw.normal(size=(8, 1)), draw.normal(size=(1, 8)))
+        index.search(draw.normal(size=(1, 8)), 3)
 
 
 def recall(found: list[list[str]], truth: list[list[str]], depth: int) -> float:
