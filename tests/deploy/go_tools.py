@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.deploy import go_toolchain
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -48,7 +50,7 @@ def bring(tool: GoTool) -> Path:
     if not path.exists():
         made = path.parent.with_name(f"{path.parent.name}.{os.getpid()}")
         command = ["go", "install", f"{tool.package}@{tool.version}"]
-        environment = os.environ | {"GOBIN": str(made)}
+        environment = go_toolchain.environment(ROOT / ".cache" / "go") | {"GOBIN": str(made)}
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=900, env=environment

@@ -50,8 +50,8 @@ def test_no_refusal_to_open_tells_the_secret(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         newest_generation(config, spec.application)
     texts = [first, lost, gone, str(error.value)]
-    with pytest.raises(GenerationMismatch) as error:
+    with pytest.raises(GenerationMismatch) as missing:
         recorded(config, spec, 9)
-    for text in (*texts, str(error.value)):
+    for text in (*texts, str(missing.value)):
         assert "store?token=***" in text and "pa55" not in text
     assert "has read this topic before" in lost and "no birth record of generation 4" in gone
