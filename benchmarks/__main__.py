@@ -23,6 +23,8 @@ from benchmarks import (
     memory,
     oahu,
     oahu_applications,
+    online_search,
+    query_agent,
     recovery,
     table_two,
 )
@@ -36,6 +38,8 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "oahu-applications": oahu_applications.figures,
     "evaluation": evaluation.figures,
     "table-two": table_two.figures,
+    "online-search": online_search.figures,
+    "query-agent": query_agent.figures,
     "closure": closure.run,
     "clicks": clicks.figures,
     "drain": drain.run,

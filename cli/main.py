@@ -15,6 +15,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("cli.demo:demo", "Learn handwritten digits on the embedded broker and show what came of it."),
     "produce": ("cli.produce:produce", "Send data to kinstream.events."),
     "worker": ("cli.worker:worker", "Run one builder, learner or metrics agent."),
+    "search": ("cli.search:search", "Answer nearest-neighbour queries while the metric is learned."),
     "topics": ("cli.topics:topics", "Create, list or check the topics."),
     "spaces": ("cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
     "models": ("cli.models:models", "List, show, export or promote learned metrics."),

@@ -171,6 +171,14 @@ def _models(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(MODELS, prefix), _updates(prefix, "READ", UPDATES.holds))
 
 
+def _search(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(EVENTS, prefix),
+        _read(MODELS, prefix),
+        _updates(prefix, "READ", "how maps change, for spaces with updates"),
+    )
+
+
 def _letters_reader(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(DEAD_LETTERS, prefix),)
 
@@ -200,6 +208,7 @@ ROLES: Final = {
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role("promotion", "kinstream models promote", _promotion),
         Role("models", "kinstream models list, show, export; your services that use models", _models),
+        Role("search", "kinstream search", _search),
         Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
         Role("redrive", "kinstream dead-letters redrive", _redrive),
     )

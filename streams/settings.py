@@ -112,6 +112,40 @@ class MetricsSettings(_Section):
     window: int = Field(default=1_000, ge=1)
 
 
+class SearchSpaceSettings(_Section):
+    """`[search.spaces.NAME]`: whose models measure there, where the items come from, and what they are found with.
+
+    `updates` follows every step of a learner with `publish_updates`. `options` are the index's own: `bits`, `seed`,
+    `eps` of the hashed ones, `neighbours` and `depth` of `faiss-hnsw`.
+    """
+
+    learner: Name
+    catalogue: Literal["items", "samples"] = "items"
+    index: Literal["exact", "faiss-flat", "faiss-hnsw", "linear", "lazy", "naive"] = "exact"
+    updates: bool = False
+    options: dict[str, Any] = {}
+
+
+class SearchSettings(_Section):
+    """The query agent: its spaces, where it listens, and its limits.
+
+    `threads` 0 stands for one per processor. Every `recall_every`-th query is checked against the exact scan; 0: none.
+    """
+
+    spaces: dict[str, SearchSpaceSettings] = {}
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(default=8088, ge=0, le=65535)
+    redrives_of: Name | None = None
+    threads: int = Field(default=0, ge=0, le=1_024)
+    max_concurrent: int = Field(default=64, ge=1)
+    max_body_bytes: int = Field(default=8_000_000, ge=1_024)
+    max_rows: int = Field(default=256, ge=1)
+    max_k: int = Field(default=1_000, ge=1)
+    request_seconds: float = Field(default=10.0, gt=0)
+    rebuild_seconds: float = Field(default=1.0, ge=0)
+    recall_every: int = Field(default=1_000, ge=0)
+
+
 class TopicSettings(_Section):
     prefix: str = Field(default="kinstream", pattern=r"^[a-z0-9][a-z0-9-]*$")
     partitions: int = Field(default=PARTITIONS, ge=1)
@@ -191,6 +225,7 @@ class Settings(BaseSettings):
     checkpoints: CheckpointSettings = CheckpointSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
+    search: SearchSettings = SearchSettings()
     builders: dict[Name, BuilderSettings] = {}
     learners: dict[Name, LearnerSettings] = {}
 

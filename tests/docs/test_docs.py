@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,12 @@ from streams.errors import Reason
 from streams.failpoints import VARIABLE
 from streams.manifest import versions
 from streams.records import Click, ItemBlock, Relation, SampleBlock
-from streams.settings import BuilderSettings, LearnerSettings, Settings, load
+from streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
 from streams.supervisor import LEASH, RESTARTS
 from streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.monitoring.test_promtool import full_page
+from tests.search.agents import full_page as search_page
 
 DOCS = ROOT / "docs"
 #: What a table says where there is no default.
@@ -158,6 +160,7 @@ def sections() -> dict[str, dict[str, Any]]:
         if name not in ("builders", "learners")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
+    models |= {"[search.spaces.NAME]": SearchSpaceSettings}
     return {
         heading: {
             field.alias or name: REQUIRED if field.is_required() else plain(field.default)
@@ -224,10 +227,12 @@ def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
         assert told == {name: list(v) if isinstance(v, tuple) else v for name, v in made.items()}
 
 
+@cache
 def exposed() -> dict[str, set[str]]:
     """Every series of ours with its labels, as the collectors show it."""
     series: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(full_page().decode()):
+    pages = full_page().decode(), search_page().decode()
+    for family in (one for text in pages for one in text_string_to_metric_families(text)):
         for sample in family.samples:
             if not sample.name.startswith("kinstream_"):
                 continue
@@ -240,7 +245,7 @@ def exposed() -> dict[str, set[str]]:
 
 def test_the_series_are_those_that_the_collectors_expose() -> None:
     told = {
-        row[0].strip("`"): set(row[1].split(", "))
+        row[0].strip("`"): set(filter(None, row[1].split(", ")))
         for row in rows(DOCS / "metrics.md")
         if row[0].startswith("`kinstream_")
     }

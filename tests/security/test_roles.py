@@ -252,6 +252,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "promotion": ("models", "promote", "STATE"),
     "models": ("models", "list"),
+    "search": (
+        "--set",
+        "search.http_port=0",
+        "--set",
+        'search.spaces={"s": {"learner": "opml"}}',
+        "search",
+        "--unsupervised",
+    ),
     "dead-letters": ("dead-letters", "list"),
     "redrive": ("dead-letters", "redrive", "--all", "--yes"),
 }

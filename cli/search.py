@@ -1,0 +1,58 @@
+"""`kinstream search`: the query agent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+from cli.context import settings_of
+from cli.main import global_arguments
+
+
+@click.command()
+@click.option("--unsupervised", is_flag=True, help="Run in this process; whatever ends it must restart it.")
+@click.pass_context
+def search(ctx: click.Context, unsupervised: bool) -> None:
+    """Answer nearest-neighbour queries over HTTP. Example: kinstream --config kinstream.toml search
+
+    It serves the spaces of [search.spaces.NAME], each with the items of kinstream.events and the newest model of its
+    learner. It only reads: run as many as you like, and end them at any time.
+    """
+    from search.server import require_packages
+    from streams.supervisor import Supervisor
+
+    settings = settings_of(ctx)
+    require_packages()
+    if unsupervised:
+        sys.exit(_serve(settings))
+    command = [sys.executable, "-m", "cli.main", *global_arguments(ctx), "search", "--unsupervised"]
+    sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
+
+
+def _serve(settings: Any) -> int:
+    from search.server import Server
+    from streams.errors import BrokerUnavailable, KinstreamError
+    from streams.secrets import hide
+    from streams.supervisor import REFUSED, RESTART
+
+    try:
+        server = Server(settings)
+        server.begin()
+    except BrokerUnavailable as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        return RESTART
+    except KinstreamError as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        return REFUSED
+    try:
+        status = server.run()
+    except Exception:
+        logging.getLogger("kinstream.search").exception("the query agent ended")
+        status = RESTART
+    sys.stderr.flush()
+    # The threads of clients and of searches that nobody waits for must not delay the exit.
+    os._exit(status)

@@ -1,0 +1,173 @@
+"""What every index of vectors under a changing metric offers, and the one switch between their ways of searching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.errors import SettingsError
+
+Mode = Literal["linear", "naive", "lazy", "static"]
+MODES: Final[tuple[str, ...]] = get_args(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The nearest items of m queries.
+
+    Parameters
+    ----------
+    ids : for each query at most k ids, nearest first; of equal distances the item that was put first comes first.
+    distances : (m, k) float64, squared distances of those items under the metric of the search; infinite where
+        there are fewer than k.
+    examined : (m,) int64, items whose distance was looked at, for each query.
+    """
+
+    ids: list[list[str]]
+    distances: NDArray[np.float64]
+    examined: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an index has done since it was made.
+
+    Parameters
+    ----------
+    searches : queries answered.
+    examined : items whose distance was looked at, over all queries.
+    updates : utilised steps of the metric, a step of rank r counting r times; a new metric counts once.
+    rebuilds : times that the keys of all items were computed anew.
+    rebuild_seconds, repair_seconds, update_seconds : time spent on rebuilds, on finding and flipping stale bits, and on
+        steps of the metric.
+    checked : bits of the stored keys that were computed exactly because they could be stale.
+    flipped : those that were stale.
+    drift : largest relative error found in P = R G when P was computed anew.
+    drift_faults : times that it was above 1e-8, which no sequence of steps should bring about.
+    """
+
+    searches: int = 0
+    examined: int = 0
+    updates: int = 0
+    rebuilds: int = 0
+    rebuild_seconds: float = 0.0
+    repair_seconds: float = 0.0
+    update_seconds: float = 0.0
+    checked: int = 0
+    flipped: int = 0
+    drift: float = 0.0
+    drift_faults: int = 0
+
+    def as_dict(self) -> dict[str, float]:
+        """For metrics and JSON."""
+        return asdict(self)
+
+
+class Index(Protocol):
+    """Items that are searched under a metric x -> matrix @ x + offset, both of which may change at any time.
+
+    An index has no locks: one thread at a time may call it. Until a metric is given, distances are Euclidean.
+    """
+
+    stats: Counters
+
+    def put(self, ids: Sequence[str], X: NDArray[Any]) -> None:
+        """Insert items, or replace the vectors of those that are there; of an id given twice the last vector stays.
+
+        Parameters
+        ----------
+        X : (n, d) features.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, or a row is not finite; the row is named, and nothing is changed.
+        """
+        ...
+
+    def drop(self, ids: Sequence[str]) -> None:
+        """Delete items; ids that are not there are ignored."""
+        ...
+
+    def remap(self, matrix: NDArray[Any], offset: NDArray[Any] | None = None) -> None:
+        """Take a new metric.
+
+        Parameters
+        ----------
+        matrix : (k, d), and offset : (k,), zero where left out. Distances do not depend on the offset, but keys do.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, or a value is not finite; nothing is changed.
+        """
+        ...
+
+    def step(self, U: NDArray[Any], V: NDArray[Any]) -> None:
+        """Change the metric's matrix G to G + U V.
+
+        Parameters
+        ----------
+        U : (k, r), and V : (r, d), or (r, d + 1) where the last column changes the offset, by U times it. For r
+            utilised steps of LEGO, U has their alpha w as columns and V their g as rows.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, or a value is not finite; nothing is changed.
+        """
+        ...
+
+    def search(self, Q: NDArray[Any], k: int) -> Found:
+        """The k nearest items of each query.
+
+        Parameters
+        ----------
+        Q : (m, d) features.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, k is below 1, or a row is not finite, which is named.
+        """
+        ...
+
+    def __len__(self) -> int:
+        """Items that are there."""
+        ...
+
+
+def create(mode: str = "lazy", **settings: Any) -> Index:
+    """An empty index.
+
+    Parameters
+    ----------
+    mode : "linear" looks at every item. "lazy" keeps keys of locality-sensitive hashing up to date as far as the
+        metric has moved, and looks at the items whose keys are nearest. "naive" computes all keys anew for the first
+        search after every change of the metric. "static" stays with the metric that it has when its first item is
+        put, for keys and distances: what a search without learning finds.
+    settings : see `search.lsh.settings.Settings`; those that a mode has no use for are ignored.
+
+    Raises
+    ------
+    SettingsError
+        A mode or setting is unknown or out of range.
+    """
+    from search.lsh.hashed import LazyIndex, NaiveIndex, StaticIndex
+    from search.lsh.linear import LinearIndex
+    from search.lsh.settings import Settings
+
+    made = Settings.of(**settings)
+    if mode == "linear":
+        return LinearIndex(made)
+    if mode == "naive":
+        return NaiveIndex(made)
+    if mode == "lazy":
+        return LazyIndex(made)
+    if mode == "static":
+        return StaticIndex(made)
+    raise SettingsError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")

@@ -1,0 +1,1 @@
+"""Online locality-sensitive hashing: nearest neighbours under a metric that is being learned."""

@@ -1,0 +1,84 @@
+"""Candidates of a query: the items that keys and lengths say are nearest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.threads import one_blas_thread
+from search.lsh import kernels
+from search.lsh.items import Items, Slots, grown
+from search.lsh.keys import CHUNK, Keys
+from search.lsh.metric import Metric
+
+#: Lengths are calculated anew when the map has changed by this share of its norm.
+_MOVED: Final = 0.1
+
+
+class Candidates:
+    """Looks at the keys of all items, which are bits, and picks those whose estimated distance is smallest.
+
+    Keys tell the angle between the mapped query and item, not their distance. With the length |y| of the mapped item,
+    as it was when the item was put or lengths were last calculated, the estimate is |y|^2 - 2 |y| |y_q| cos(angle).
+    """
+
+    def __init__(self, items: Items, metric: Metric, keys: Keys) -> None:
+        self._items, self._metric, self._keys = items, metric, keys
+        self._lengths = np.zeros(0, np.float32)
+        self._seen = metric.recomputed
+        self._G = metric.G
+
+    def enter(self, slots: Slots) -> None:
+        """Note the lengths of items that were put."""
+        if len(self._lengths) < self._items.slots:
+            self._lengths = grown(self._lengths, self._items.slots, np.inf)
+        if len(slots) == len(self._items):
+            self._seen, self._G = self._metric.recomputed, self._metric.G
+        self._calculate(slots)
+
+    def refresh(self) -> None:
+        """Calculate all lengths anew where the metric has become another one, looked at when P was recomputed."""
+        if self._seen == self._metric.recomputed:
+            return
+        self._seen = self._metric.recomputed
+        G = self._metric.G
+        if G.shape != self._G.shape or np.linalg.norm(G - self._G) > _MOVED * np.linalg.norm(self._G):
+            self._G = G
+            self._calculate(self._items.taken())
+
+    def leave(self, slots: Slots) -> None:
+        """Forget items."""
+        self._lengths[slots] = np.inf
+
+    def of(self, q: NDArray[np.float64], budget: int) -> Slots:
+        """At most `budget` items (at least 1) for one query (d,), in ascending order of slots."""
+        top = self._items.top
+        length = float(np.linalg.norm(self._metric.apply(q[None])[0] + self._metric.offset))
+        bits = self._keys.bits
+        table = (-2.0 * length * np.cos(np.pi * np.arange(bits + 1) / bits)).astype(np.float32)
+        rough = np.empty(top, np.float32)
+        query = self._keys.of_query(q, self._metric)
+        kernels.estimates(self._keys.table, query, self._lengths, table, rough)
+        return lowest(rough, budget)
+
+    def _calculate(self, slots: Slots) -> None:
+        offset = self._metric.offset.astype(self._items.X.dtype)
+        for first in range(0, len(slots), CHUNK):
+            piece = slots[first : first + CHUNK]
+            with one_blas_thread():
+                mapped = self._metric.apply(self._items.rows(piece)) + offset
+            self._lengths[piece] = np.sqrt(np.einsum("ij,ij->i", mapped, mapped))
+
+
+def lowest(values: NDArray[np.float32], wanted: int) -> Slots:
+    """Places of the smallest finite values in ascending order; of equal values the first ones."""
+    if wanted < len(values):
+        bound = np.partition(values, wanted - 1)[wanted - 1]
+        below = np.flatnonzero(values < bound)
+        equal = np.flatnonzero(values == bound)[: wanted - len(below)]
+        found = np.sort(np.concatenate([below, equal]))
+    else:
+        found = np.arange(len(values))
+    return np.asarray(found[np.isfinite(values[found])])

@@ -1,0 +1,158 @@
+"""The query agent as a process: service, HTTP server, signals."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from streams.access import check_role
+from streams.cluster import Cluster
+from streams.errors import SettingsError
+from streams.settings import Settings
+from streams.supervisor import RESTART
+
+if TYPE_CHECKING:
+    from search.service import SearchService
+
+log = logging.getLogger("kinstream.search")
+
+_BACKLOG: Final = 128
+_LOOK_SECONDS: Final = 0.2
+#: Connections beyond those that are worked on: they wait, and probes get through.
+_SPARE_CONNECTIONS: Final = 64
+_KEEP_ALIVE_SECONDS: Final = 15
+
+
+def require_packages() -> None:
+    """Refuse to begin without the packages of the extra.
+
+    Raises
+    ------
+    SettingsError : names what to install.
+    """
+    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"search needs {' and '.join(missing)}: pip install 'kinstream[search]'")
+
+
+class Server:
+    """A query agent: `begin` listens, `run` serves until SIGTERM or SIGINT.
+
+    Raises
+    ------
+    SettingsError : a setting is wrong, or a package is missing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        require_packages()
+        from search.service import SearchService
+
+        self._settings = settings
+        self.service: SearchService = SearchService(settings)
+        self._socket: socket.socket | None = None
+
+    @property
+    def url(self) -> str:
+        """Address without a path, once `begin` has returned."""
+        assert self._socket is not None
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def begin(self) -> None:
+        """Wait for the brokers, and listen.
+
+        Raises
+        ------
+        SettingsError : the address cannot be listened on.
+        BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, or lets this client in, or allows it to read.
+        """
+        limits = self._settings.search
+        self._socket = listening(limits.http_host, limits.http_port)
+        cluster = Cluster(self._settings.kafka)
+        try:
+            cluster.wait(self._settings.worker.startup_seconds)
+            check_role(cluster, self._settings, "search")
+        finally:
+            cluster.close()
+
+    def run(self) -> int:
+        """Serve; returns the exit status."""
+        import uvicorn
+        from threadpoolctl import threadpool_limits
+
+        from search.http import make_app
+
+        # Requests run beside each other, so each has one core.
+        threadpool_limits(limits=1)
+        app = make_app(self.service)
+        seconds = self._settings.worker.shutdown_seconds
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=max(1, int(seconds) - 5),
+                limit_concurrency=self._settings.search.max_concurrent + _SPARE_CONNECTIONS,
+            )
+        )
+        assert self._socket is not None
+        self.service.start()
+        log.info("query agent: %s, spaces %s", self.url, ", ".join(self.service.spaces))
+        watch = threading.Thread(target=self._watch, args=(server, seconds), daemon=True)
+        watch.start()
+        # The server raises the signal that has ended it once more, for whoever was asked before it.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _ended)
+        server.run(sockets=[self._socket])
+        app.state.desk.close()
+        self.service.stop()
+        return 0 if self.service.failure is None else RESTART
+
+    def _watch(self, server: Any, seconds: float) -> None:
+        """End the server where the service has failed, and the process where the server does not end in time."""
+        told = False
+        while not server.should_exit:
+            if self.service.failure is not None:
+                server.should_exit = True
+            if not told and self.service.ready:
+                log.info("query agent: ready")
+                told = True
+            time.sleep(_LOOK_SECONDS)
+        time.sleep(seconds)
+        log.error("not ended within %.0f s; ending hard", seconds)
+        os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
+
+
+def _ended(number: int, frame: object) -> None:
+    """The server has ended already."""
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 stands for any free one.
+
+    Raises
+    ------
+    SettingsError : the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is told.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise SettingsError(
+            f"cannot listen on {host} port {port}: {error}; change search.http_host or search.http_port"
+        ) from error
+    return made

@@ -1,0 +1,153 @@
+"""The paper's second level finds most stale bits and flips no other; rebuilds come when their rule says; the budget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from search.index import create
+from search.lsh.hashed import LazyIndex
+from search.lsh.settings import Settings
+from tests.search.model import steps
+
+
+def lazy(**options: Any) -> LazyIndex:
+    return cast(LazyIndex, create("lazy", **options))
+
+
+def monitored(index: LazyIndex) -> tuple[Any, Any]:
+    """Stored and true values of the monitored bits (n, w)."""
+    taken = index.items.taken()
+    watched = index.watched
+    stored = np.stack([index.keys.bit(taken, int(j)) for j in watched], axis=1)
+    values = index.items.X[taken] @ index.metric.P[watched].T + index.metric.thresholds[watched]
+    return stored, values >= 0.0
+
+
+@pytest.mark.parametrize("offset", (False, True))
+def test_second_level_finds_most_stale_bits_and_flips_no_other(offset: bool) -> None:
+    draw = np.random.default_rng(11)
+    d, n = 32, 4_000
+    index = lazy(stale="second-level", monitor=16, share=1.0, bits=64)
+    index.remap(np.eye(d), 0.3 * draw.normal(size=d) if offset else None)
+    X = draw.normal(size=(n, d))
+    index.put([str(row) for row in range(n)], X)
+    start, _ = monitored(index)
+    for _ in range(5):
+        U, V = steps(draw, d, 0.02)
+        index.step(U, np.hstack([V, draw.normal(size=(1, 1))]) if offset else V)
+    _, wanted = monitored(index)
+    stale = start != wanted
+    index.search(X[:1], 1)
+    stored, _ = monitored(index)
+    flipped = stored != start
+    assert stale.mean() > 0.01
+    assert not (flipped & ~stale).any()
+    assert index.stats.flipped == flipped.sum()
+    assert 0.8 < flipped.sum() / stale.sum() <= 1.0
+    assert index.stats.checked <= 0.11 * n * 16
+
+
+def test_second_level_takes_back_a_flip() -> None:
+    draw = np.random.default_rng(12)
+    index = lazy(stale="second-level", monitor=4, share=1.0, bits=16)
+    X = draw.normal(size=(500, 8))
+    index.put([str(row) for row in range(500)], X)
+    start, _ = monitored(index)
+    U, V = steps(draw, 8, 0.2)
+    index.step(U, V)
+    index.search(X[:1], 1)
+    away, _ = monitored(index)
+    assert (away != start).any()
+    index.step(-U, V)
+    index.search(X[:1], 1)
+    back, wanted = monitored(index)
+    assert (back == start).all() and (back == wanted).all()
+
+
+def test_second_level_with_items_that_come_and_go() -> None:
+    draw = np.random.default_rng(13)
+    index = lazy(stale="second-level", monitor=8, bits=64)
+    for turn in range(30):
+        names = [str(row) for row in draw.integers(0, 700, 60)]
+        index.put(names, draw.normal(size=(60, 16)))
+        index.drop([str(row) for row in draw.integers(0, 700, 25)])
+        index.step(*steps(draw, 16, 0.05))
+        found = index.search(draw.normal(size=(1, 16)), 5)
+        assert set(found.ids[0]) <= {index.items.ids[slot] for slot in index.items.taken()}
+        stored, wanted = monitored(index)
+        assert np.mean(stored != wanted) < 0.05, turn
+    assert index.stats.rebuilds > 0
+
+
+@pytest.mark.parametrize("rule", ("items", "bits"))
+@pytest.mark.parametrize("options", ({}, {"sample": 300}, {"stale": "second-level"}), ids=str)
+def test_rebuild_comes_when_enough_has_been_seen_to_change(rule: str, options: dict[str, Any]) -> None:
+    draw = np.random.default_rng(14)
+    index = lazy(monitor=8, rule=rule, share=0.1, bits=64, retrieved=0.3, **options)
+    X = draw.normal(size=(1_000, 16))
+    index.put([str(row) for row in range(1_000)], X)
+    rebuilds = 0
+    for _ in range(60):
+        changed = index.changed()
+        assert changed <= 0.1
+        index.step(*steps(draw, 16, 0.05))
+        index.search(X[:1], 1)
+        if index.stats.rebuilds > rebuilds:
+            rebuilds = index.stats.rebuilds
+            stored, wanted = monitored(index)
+            assert (stored == wanted).all() and index.changed() == 0.0
+    # Sure of items sooner than of bits.
+    assert rebuilds > (5 if rule == "items" else 1)
+
+
+def test_rule_counts_items_and_bits() -> None:
+    draw = np.random.default_rng(15)
+    both = [lazy(monitor=4, rule=rule, share=1.0, bits=32) for rule in ("items", "bits")]
+    X = draw.normal(size=(500, 8))
+    U, V = steps(draw, 8, 0.2)
+    for index in both:
+        index.put([str(row) for row in range(500)], X)
+        start, _ = monitored(index)
+        index.step(U, V)
+        index.search(X[:1], 1)
+        stored, wanted = monitored(index)
+        assert (stored == wanted).all()
+        flipped = stored != start
+        share = flipped.any(axis=1).mean() if index.settings.rule == "items" else flipped.mean()
+        assert index.changed() == pytest.approx(share) and share > 0.0
+
+
+def test_budget_is_kept_and_grows_as_asked() -> None:
+    draw = np.random.default_rng(16)
+    X = draw.normal(size=(5_000, 10))
+    for eps, factor in ((0.22, 1.0), (0.5, 2.0), (1.0, 1.0)):
+        index = create("lazy", eps=eps, candidates=factor)
+        index.put([str(row) for row in range(5_000)], X)
+        found = index.search(X[:20], 10)
+        assert set(found.examined.tolist()) == {math.ceil(factor * 5_000 ** (1.0 / (1.0 + eps)))}
+        # Nothing is found that was not looked at, and never fewer than k are looked at.
+        assert index.search(X[:1], 600).examined[0] >= 600
+        assert len(index.search(X[:1], 600).ids[0]) == 600
+    assert Settings().budget(0, 5) == 0 and Settings().budget(3, 5) == 3
+
+
+def test_candidates_are_worth_their_number() -> None:
+    draw = np.random.default_rng(17)
+    X, Q = draw.normal(size=(5_000, 12)), draw.normal(size=(50, 12))
+    ids = [str(row) for row in range(5_000)]
+    scan = create("linear")
+    scan.put(ids, X)
+    truth = scan.search(Q, 10).ids
+    recalls = []
+    for factor in (0.15, 0.5, 3.0):
+        index = create("lazy", eps=1.0, candidates=factor)
+        index.put(ids, X)
+        found = index.search(Q, 10)
+        recalls.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.ids, truth, strict=True)]))
+    assert recalls[0] < recalls[1] < recalls[2]
+    # As many random items would be 0.002, 0.007 and 0.04 of the nearest.
+    assert recalls[0] > 0.3 and recalls[2] > 0.95
