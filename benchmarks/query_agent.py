@@ -114,9 +114,10 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
     agent = Agent(spaces={"shop": space}, threads=2, request_seconds=60.0)
     agent.service.start()
     X = rows(number, d, 1)
-    for at in range(0, number, 1_000):
-        names = [f"item-{n}" for n in range(at, min(at + 1_000, number))]
-        agent.events.append(items("shop", names, X[at : at + 1_000]))
+    many = 400_000 // (4 * d)  # what fits into one record
+    for at in range(0, number, many):
+        names = [f"item-{n}" for n in range(at, min(at + many, number))]
+        agent.events.append(items("shop", names, X[at : at + many]))
     learner = learning.models[0][1]
     agent.announced.announce("shop", learner, BLOCK)
     agent.wait(lambda: not agent.announced.waiting, "announced")

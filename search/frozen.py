@@ -133,7 +133,7 @@ class Exact:
             chosen = np.argpartition(near, wanted - 1, axis=1)[:, :wanted]
         else:
             chosen = np.broadcast_to(np.arange(near.shape[1]), near.shape).copy()
-        return measured(Q, self._rows, chosen, np.isfinite(self._lengths)[chosen], k)
+        return measured(Q, self._rows, chosen, np.isfinite(self._lengths[chosen]), k)
 
     def _reserve(self, wanted: int) -> None:
         held = len(self._lengths)
