@@ -151,7 +151,7 @@ class Portfolio(SingleModal):
         self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
         self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
         names = "-".join(one.algorithm.replace("/", "-") for one in learners)
-        self._algorithm = f"portfolio-{names}/1"
+        self._algorithm = f"portfolio-{names}/2"
 
     @property
     def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
@@ -165,7 +165,7 @@ class Portfolio(SingleModal):
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """Such as "portfolio-opml-1-lego-1/1"."""
+        """Such as "portfolio-opml-1-lego-1/2"."""
         return self._algorithm
 
     @property
