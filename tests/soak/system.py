@@ -52,6 +52,9 @@ AGENTS: Final = (
 )
 #: Rows of each labelled space and lists of clicks in a second, and how many go into a message.
 ROWS, LISTS, BLOCK = 100, 32, 16
+#: Lists in a message: of what the builder of clicks decides on, poison of the whole topic is under a twentieth then,
+#: which the alerts take for a ticket.
+CLICK_BLOCK = 4
 #: One on each partition.
 SPACES: Final = ("digits-0", "digits-1", "digits-3")
 POISON_SHARE: Final = 0.01
@@ -140,10 +143,10 @@ class Stage:
             "--bias",
             "0",
         ]
-        self._load("clicks", "simulated-clicks", "sklearn:digits", *options)
+        self._load("clicks", "simulated-clicks", "sklearn:digits", *options, block=CLICK_BLOCK)
 
-    def _load(self, name: str, *arguments: str) -> None:
-        kept = ["--block-rows", str(BLOCK), "--load-id", name, "--progress-folder", str(self.system.progress)]
+    def _load(self, name: str, *arguments: str, block: int = BLOCK) -> None:
+        kept = ["--block-rows", str(block), "--load-id", name, "--progress-folder", str(self.system.progress)]
         command = ["produce", *arguments, *kept, "--json"]
         self._loads[name] = (command, self.system.start(f"produce-{name}", *command))
 
