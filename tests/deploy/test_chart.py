@@ -526,7 +526,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("serviceMonitor.job=streams", "job"),
         ("strimzi.enabled=true", "strimzi.cluster"),
         ("search.spaces.shop.learner=copml", "search.spaces.shop follows copml, which is no learner"),
-        ("search.spaces.shop.index=exact", "learner is required"),
+        ("search.spaces.shop.index=exact", "missing property 'learner'"),
         ("search.spaces.shop.learner=opml,search.spaces.shop.index=fast", "index"),
         ("search.settings.threds=2", "threds"),
         (

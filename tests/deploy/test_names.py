@@ -134,7 +134,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
     for deployment in groupless:
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         assert acls and {acl["resource"]["type"] for acl in acls} == {"topic"}
-        assert {operation for acl in acls for operation in acl["operations"]} == {"Describe", "Read"}
+        assert {operation for acl in acls for operation in acl["operations"]} == {"Read"}
 
 
 # ---- ports ------------------------------------------------------------------------------------------------------

@@ -40,7 +40,9 @@ def test_every_agent_of_the_settings_is_shown() -> None:
 
 
 def test_every_space_that_is_to_be_searched_is_shown() -> None:
-    given = Settings(search=SearchSettings(spaces={"shop": SearchSpaceSettings(learner="fast", index="lazy")}))
+    given = Settings(
+        search=SearchSettings(spaces={"shop": SearchSpaceSettings(learner="fast", index="lazy")})
+    )
     labels = {"space": "shop", "learner": "fast", "index": "lazy"}
     assert shown(given).get_sample_value("kinstream_search_space_info", labels) == 1
 
