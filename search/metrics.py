@@ -96,7 +96,7 @@ class _SearchCollector(Collector):
                 ("model_generation", "Its generation; 0 while the un-learned map serves."),
                 (
                     "model_behind",
-                    "1 while a newer model was announced than the one that serves: it is being taken over, or cannot be.",
+                    "1 while a newer model was announced than the one that serves: it is taken over, or cannot be.",
                 ),
                 (
                     "model_stale_seconds",

@@ -81,6 +81,7 @@ class Workers:
     def __init__(self, system: System) -> None:
         self._system = system
         self._reserved = {agent: reserve_port() for agent in AGENTS}
+        self._query_port = reserve_port()
         self._running: dict[Agent, Process] = {}
 
     @property
@@ -98,7 +99,6 @@ class Workers:
 
     def search(self) -> str:
         """A query agent; its address."""
-        self._query_port = reserve_port()
         port = int(self._query_port.getsockname()[1])
         self._query = self._system.start("search", "--set", f"search.http_port={port}", "search")
         return f"127.0.0.1:{port}"
