@@ -33,7 +33,7 @@ def learns(kind: str, base: object = None) -> str:
 
 
 class Roster(Collector):
-    """A series for each builder and each learner of the settings, whether it runs or not."""
+    """A series for each builder, each learner and each searched space of the settings, whether it runs or not."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,3 +60,11 @@ class Roster(Collector):
             how = learns(learner.kind, learner.arguments().get("base"))
             learners.add_metric([f"learner-{name}", name, learner.kind, how], 1)
         yield learners
+        spaces = GaugeMetricFamily(
+            "kinstream_search_space_info",
+            "Always 1. A space that the settings have a query agent for, whether one runs or not.",
+            labels=("space", "learner", "index"),
+        )
+        for name, space in self._settings.search.spaces.items():
+            spaces.add_metric([name, space.learner, space.index], 1)
+        yield spaces

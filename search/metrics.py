@@ -95,8 +95,12 @@ class _SearchCollector(Collector):
                 ("model_epoch", "Its epoch; -1 while the un-learned map serves."),
                 ("model_generation", "Its generation; 0 while the un-learned map serves."),
                 (
+                    "model_behind",
+                    "1 while a newer model was announced than the one that serves: it is taken over, or cannot be.",
+                ),
+                (
                     "model_stale_seconds",
-                    "How long a newer model has been known than the one that serves; 0 if none.",
+                    "How long a newer model has been loaded that does not serve yet; 0 if none.",
                 ),
             )
         ]
@@ -115,6 +119,7 @@ class _SearchCollector(Collector):
                 standing.model.step,
                 standing.model.epoch,
                 standing.model.generation,
+                int(served.behind),
                 served.stale_seconds(),
             )
             for family, value in zip(families, values, strict=True):
@@ -175,7 +180,19 @@ class _SearchCollector(Collector):
             found = served.subscription.staleness().failures
             for reason in Failure:
                 failures.add_metric([served.space, served.learner, reason.value], found.get(reason, 0))
-        yield from (ready, failures)
+        updates = CounterMetricFamily(
+            "kinstream_search_update_records",
+            "Records of kinstream.updates, of spaces with updates: read, and unreadable ones, which are left out.",
+            labels=("fate",),
+        )
+        updates.add_metric(["read"], self._service.updates.read)
+        updates.add_metric(["unreadable"], self._service.updates.unreadable)
+        trouble = GaugeMetricFamily(
+            "kinstream_search_updates_trouble",
+            "1 while kinstream.updates cannot be read, and announced models are what spaces with updates follow.",
+        )
+        trouble.add_metric([], int(self._service.updates.trouble is not None))
+        yield from (ready, failures, updates, trouble)
 
     def _records(self) -> Iterator[Metric]:
         records = CounterMetricFamily(

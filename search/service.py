@@ -61,6 +61,11 @@ class Served:
     def learner(self) -> str:
         return self.subscription.learner
 
+    @property
+    def behind(self) -> bool:
+        """Whether a newer model was announced than the one that serves: not taken over yet, or not to be loaded."""
+        return self.searcher.behind or self.subscription.staleness().behind
+
     def stale_seconds(self) -> float:
         """How long a newer model has been known that does not serve yet."""
         since = self.behind_since
@@ -174,8 +179,11 @@ class SearchService:
             served.behind_since = served.behind_since or time.monotonic()
             if time.monotonic() < served.next_build and served.searcher.ready:
                 continue
+            began = time.monotonic()
             try:
                 served.searcher.refresh()
+                # What came meanwhile is newer than the model that serves now, and is not known for longer than this.
+                served.behind_since = began
                 # At most half of the time goes into building.
                 pause = max(self.limits.rebuild_seconds, served.searcher.build_seconds)
             except Exception as error:

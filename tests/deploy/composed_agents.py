@@ -35,6 +35,7 @@ class Agents:
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
             "KINSTREAM_CHECKPOINTS__URL": str(folder / "checkpoints"),
             "KINSTREAM_WORKER__HTTP_HOST": "127.0.0.1",
+            "KINSTREAM_SEARCH__HTTP_HOST": "127.0.0.1",
         }
         self._ports: dict[str, socket.socket] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -53,7 +54,8 @@ class Agents:
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 [*self._command, *arguments],
-                env=self._environment | {"KINSTREAM_WORKER__HTTP_PORT": port},
+                env=self._environment
+                | {"KINSTREAM_WORKER__HTTP_PORT": port, "KINSTREAM_SEARCH__HTTP_PORT": port},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -80,6 +82,21 @@ class Agents:
             return found if same and min(found.values()) > 0 and len(set(found.values())) == 1 else None
 
         return self._until(settled, "the learners do not get on", pause=2.0)
+
+    def wait_for_models(self, agent: str, spaces: Iterable[str]) -> None:
+        """Return once a query agent has learned models of these spaces."""
+        wanted = set(spaces)
+
+        def loaded() -> bool | None:
+            found = {
+                sample.labels["space"]
+                for family in text_string_to_metric_families(self._page(agent, "/metrics") or "")
+                for sample in family.samples
+                if sample.name == "kinstream_search_model_age_seconds"
+            }
+            return True if wanted <= found else None
+
+        self._until(loaded, "the query agent has no model")
 
     def stop(self, seconds: float) -> dict[str, int]:
         """SIGTERM to all; exit status of each, which must come within `seconds` and what the supervisor adds."""

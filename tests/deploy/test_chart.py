@@ -131,9 +131,12 @@ def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, 
     wanted = [["worker", "builder", name, "--create"] for name in settings.builders]
     wanted += [["worker", "learner", name, "--create"] for name in settings.learners]
     wanted += [["worker", "metrics", "--create"]]
+    workers = list(wanted)
+    if settings.search.spaces:
+        wanted += [["search"]]
     found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
     assert sorted(found) == sorted(wanted)
-    for _, agent, *rest in wanted:
+    for _, agent, *rest in workers:
         assert agent_spec(settings, agent, rest[0] if len(rest) == 2 else None).shaping
 
 
@@ -151,6 +154,12 @@ def test_the_settings_are_those_of_the_values(
         for agent, entry in given[section].items():
             told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_unset=True)
             assert json.loads(json.dumps(told)) == entry["settings"]
+    searched = given.get("search", {})
+    told = found.search.model_dump(exclude_unset=True)
+    assert {key: one for key, one in told.items() if key != "spaces"} == (
+        values["search"]["settings"] | searched.get("settings", {}) if searched else {}
+    )
+    assert told.get("spaces", {}) == searched.get("spaces", {})
     store = values["checkpoints"] | given["checkpoints"]
     assert (found.checkpoints.keep, found.checkpoints.interval_seconds) == (
         store["keep"],
@@ -193,6 +202,30 @@ def test_a_release_may_begin_without_builders_and_learners() -> None:
     assert found.keys() == {"blue-kinstream-metrics"}
 
 
+@pytest.mark.parametrize("name", ["secured", "strimzi"])
+def test_the_service_of_the_query_agent_finds_it(name: str, tmp_path: Path) -> None:
+    documents = rendered(name)
+    service = of_kind("Service", documents)["blue-kinstream-search"]["spec"]
+    (port,) = service["ports"]
+    assert port["port"] == read_settings(documents, tmp_path).search.http_port == 8088
+    deployments = of_kind("Deployment", documents)
+    found = [
+        name
+        for name, one in deployments.items()
+        if service["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
+    ]
+    assert found == ["blue-kinstream-search"]
+    assert container(pods(documents)[found[0]])["ports"][0]["name"] == port["targetPort"]
+    # Headless would hand out pods that are not ready to who balances by itself.
+    assert "publishNotReadyAddresses" not in service and "clusterIP" not in service
+
+
+def test_no_query_agent_runs_where_no_space_is_named(tmp_path: Path) -> None:
+    documents = rendered("minimal")
+    assert not [one for one in documents if "search" in one["metadata"]["name"]]
+    assert not read_settings(documents, tmp_path).search.spaces
+
+
 def test_an_entry_stands_over_the_workload() -> None:
     found = of_kind("Deployment", rendered("secured"))
     replicas = {name.removeprefix("blue-kinstream-"): one["spec"]["replicas"] for name, one in found.items()}
@@ -203,6 +236,7 @@ def test_an_entry_stands_over_the_workload() -> None:
         "learner-per-modality": 1,
         "learner-euclidean": 1,
         "metrics": 2,
+        "search": 2,
     }
     opml = container(pods(rendered("secured"))["blue-kinstream-learner-opml"])
     assert opml["resources"]["limits"] == {"memory": "4Gi"}
@@ -274,11 +308,13 @@ def test_a_pod_is_left_more_time_than_the_worker_takes(
 
 
 def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...], tmp_path: Path) -> None:
-    worker = read_settings(documents, tmp_path).worker
-    assert worker.http_host == "0.0.0.0"
+    settings = read_settings(documents, tmp_path)
+    worker = settings.worker
     for name in of_kind("Deployment", documents):
         found = container(pods(documents)[name])
-        assert found["ports"] == [{"name": "metrics", "containerPort": worker.http_port}]
+        where = settings.search if found["args"] == ["search"] else worker
+        assert where.http_host == "0.0.0.0"
+        assert found["ports"] == [{"name": "metrics", "containerPort": where.http_port}]
         asked = {kind: found[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
         assert asked == {
             "startupProbe": {"path": "/healthz", "port": "metrics"},
@@ -343,7 +379,7 @@ def test_a_pod_has_no_rights_that_it_does_not_need(documents: tuple[Document, ..
 
 
 def test_only_the_metrics_can_be_reached() -> None:
-    (policy,) = of_kind("NetworkPolicy", rendered("secured")).values()
+    policy = of_kind("NetworkPolicy", rendered("secured"))["blue-kinstream"]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     (rule,) = policy["spec"]["ingress"]
     assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
@@ -351,6 +387,27 @@ def test_only_the_metrics_can_be_reached() -> None:
     wanted = policy["spec"]["podSelector"]["matchLabels"].items()
     for one in of_kind("Deployment", rendered("secured")).values():
         assert wanted <= one["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_who_asks_reaches_the_query_agents_alone() -> None:
+    documents = rendered("secured")
+    policy = of_kind("NetworkPolicy", documents)["blue-kinstream-search"]
+    # What is not named stays as the policy of all pods has it: who asks is let in, and nobody is let out.
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
+    assert rule["from"] == yaml.safe_load(VALUES["secured"].read_text())["networkPolicy"]["searchFrom"]
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+    reached = [
+        name
+        for name, one in of_kind("Deployment", documents).items()
+        if wanted <= one["spec"]["template"]["metadata"]["labels"].items()
+    ]
+    assert reached == ["blue-kinstream-search"]
+    everybody = rendered("secured", "--set", "networkPolicy.searchFrom=null")
+    (rule,) = of_kind("NetworkPolicy", everybody)["blue-kinstream-search"]["spec"]["ingress"]
+    assert "from" not in rule
+    assert not of_kind("NetworkPolicy", rendered("strimzi"))
 
 
 def test_secrets_are_files_and_the_settings_take_them(
@@ -446,6 +503,8 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
         (mount,) = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
         assert mount["mountPath"] == "/var/lib/kinstream"
+        # A query agent only reads.
+        assert mount.get("readOnly", False) is (container(pod)["args"] == ["search"])
 
 
 # ---- other refusals -----------------------------------------------------------------------------------------------
@@ -466,6 +525,14 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("checkpoints.keep=1", "keep"),
         ("serviceMonitor.job=streams", "job"),
         ("strimzi.enabled=true", "strimzi.cluster"),
+        ("search.spaces.shop.learner=copml", "search.spaces.shop follows copml, which is no learner"),
+        ("search.spaces.shop.index=exact", "missing property 'learner'"),
+        ("search.spaces.shop.learner=opml,search.spaces.shop.index=fast", "index"),
+        ("search.settings.threds=2", "threds"),
+        (
+            "search.spaces.shop.learner=opml,newGeneration.agents={search}",
+            "newGeneration.agents: there is no search",
+        ),
     ],
 )
 def test_values_that_cannot_work_are_refused(values: str, reason: str) -> None:
@@ -538,6 +605,7 @@ def test_a_user_of_strimzi_may_what_its_role_needs() -> None:
         "blue-kinstream-builder-one-pass": as_json(role("builder").grants("red", "one-pass")),
         "blue-kinstream-learner-opml": as_json(role("learner").grants("red", "opml")),
         "blue-kinstream-metrics": as_json(role("metrics").grants("red")),
+        "blue-kinstream-search": as_json(role("search").grants("red")),
         "shop": as_json(role("producer").grants("red")),
         "search": as_json(role("models").grants("red")),
     }
@@ -576,7 +644,7 @@ def test_users_of_strimzi_may_have_certificates() -> None:
 def test_prometheus_finds_every_worker() -> None:
     documents = rendered("secured")
     (monitor,) = of_kind("ServiceMonitor", documents).values()
-    (service,) = of_kind("Service", documents).values()
+    service = of_kind("Service", documents)["blue-kinstream"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     (port,) = service["spec"]["ports"]
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -585,6 +653,9 @@ def test_prometheus_finds_every_worker() -> None:
     for name, one in of_kind("Deployment", documents).items():
         assert service["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
         assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
+    # The monitor sees the other Service as well, and must not ask a query agent twice.
+    (other,) = (one for one in of_kind("Service", documents).values() if one is not service)
+    assert endpoint["port"] not in [one["name"] for one in other["spec"]["ports"]]
 
 
 def test_the_job_is_one_that_rules_and_dashboards_know() -> None:

@@ -57,6 +57,11 @@ def agents() -> dict[str, dict[str, Any]]:
     return {name: one for name, one in services().items() if (one.get("command") or [""])[0] == "worker"}
 
 
+def everything() -> dict[str, dict[str, Any]]:
+    """All that serve a page: the workers and the query agent."""
+    return {**agents(), "search": services()["search"]}
+
+
 def settings() -> Settings:
     return load(SETTINGS)
 
@@ -101,7 +106,7 @@ def test_every_image_is_of_a_version() -> None:
 
 def test_nothing_listens_beyond_this_machine() -> None:
     published = [port for service in services().values() for port in service.get("ports", ())]
-    assert len(published) == 4
+    assert len(published) == 5
     assert {port["host_ip"] for port in published} == {"127.0.0.1"}
 
 
@@ -125,7 +130,7 @@ def test_one_learner_is_the_baseline_of_the_others() -> None:
 
 
 def test_agents_wait_for_the_topics_and_those_for_the_broker() -> None:
-    for service in agents().values():
+    for service in everything().values():
         assert service["depends_on"]["topics"]["condition"] == "service_completed_successfully"
     assert services()["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
     assert services()["topics"]["command"] == ["topics", "create"]
@@ -133,7 +138,7 @@ def test_agents_wait_for_the_topics_and_those_for_the_broker() -> None:
 
 def test_kinstream_runs_with_no_rights_that_it_does_not_need() -> None:
     own = {name: one for name, one in services().items() if one["image"] == IMAGE}
-    assert own.keys() == {*agents(), "topics", "kinstream"}
+    assert own.keys() == {*everything(), "topics", "kinstream"}
     for service in own.values():
         assert service["read_only"] is True
         assert service["user"] == "10001:10001"
@@ -143,7 +148,7 @@ def test_kinstream_runs_with_no_rights_that_it_does_not_need() -> None:
 
 
 def test_an_agent_is_left_more_time_than_the_worker_takes() -> None:
-    for service in agents().values():
+    for service in everything().values():
         assert (
             float(service["stop_grace_period"].removesuffix("s")) >= settings().worker.shutdown_seconds + 10
         )
@@ -155,13 +160,29 @@ def test_agents_share_the_checkpoints() -> None:
         assert volumes[settings().checkpoints.url] == "checkpoints"
 
 
+def test_the_query_agent_reads_the_checkpoints_and_answers_this_machine() -> None:
+    search = services()["search"]
+    assert search["command"] == ["search"]
+    (volume,) = (one for one in search["volumes"] if one["target"] == settings().checkpoints.url)
+    assert (volume["source"], volume["read_only"]) == ("checkpoints", True)
+    (port,) = search["ports"]
+    assert (port["host_ip"], int(port["published"]), port["target"]) == (
+        "127.0.0.1",
+        settings().search.http_port,
+        settings().search.http_port,
+    )
+    assert settings().search.http_host == "0.0.0.0"
+    assert {one.learner for one in settings().search.spaces.values()} <= settings().learners.keys()
+
+
 def test_prometheus_asks_every_agent_where_it_listens() -> None:
     worker = settings().worker
     assert worker.http_host == "0.0.0.0"
     (targets,) = yaml.safe_load((DEPLOY / "compose" / "targets" / "workers.yml").read_text())
-    assert sorted(targets["targets"]) == sorted(f"{name}:{worker.http_port}" for name in agents())
-    for service in agents().values():
-        assert f"http://127.0.0.1:{worker.http_port}/readyz" in service["healthcheck"]["test"][-1]
+    ports = dict.fromkeys(agents(), worker.http_port) | {"search": settings().search.http_port}
+    assert sorted(targets["targets"]) == sorted(f"{name}:{port}" for name, port in ports.items())
+    for name, service in everything().items():
+        assert f"http://127.0.0.1:{ports[name]}/readyz" in service["healthcheck"]["test"][-1]
 
 
 def mounts(name: str) -> dict[str, str]:
@@ -237,11 +258,12 @@ def test_the_broker_starts_and_the_topics_are_created(
 def test_the_agents_learn_and_stop_in_time(kafka_of_compose: ComposedKafka, tmp_path: Path) -> None:
     with Agents(SETTINGS, kafka_of_compose.bootstrap, tmp_path) as system:
         assert system.run(*services()["topics"]["command"]).returncode == 0
-        for name, service in agents().items():
+        for name, service in everything().items():
             system.start(name, service["command"])
         system.wait_until_ready()
         done = system.run("produce", "labelled", "sklearn:digits", "--space", "digits", "--shuffle-seed", "1")
         assert done.returncode == 0, done.stderr
         learned = system.wait_for_learners("metrics", settings().learners.keys())
         assert len(set(learned.values())) == 1, learned
-        assert system.stop(settings().worker.shutdown_seconds) == dict.fromkeys(agents(), 0)
+        system.wait_for_models("search", settings().search.spaces.keys())
+        assert system.stop(settings().worker.shutdown_seconds) == dict.fromkeys(everything(), 0)

@@ -92,8 +92,13 @@ def test_the_build_arguments_are_those_of_the_script() -> None:
     image = taken.pop("PYTHON_IMAGE")
     assert re.fullmatch(r"docker\.io/library/python:\d+\.\d+\.\d+-slim-\w+", image)
     assert told.keys() == taken.keys()
-    defaults = {name: found[1] for name, text in told.items() if (found := re.search(r"\((\w+)\)$", text))}
+    defaults = {name: found[1] for name, text in told.items() if (found := re.search(r"\(([\w,]+)\)$", text))}
     assert {name: value for name, value in taken.items() if value} == defaults
+    # What the script takes where nothing is said is what it says of itself.
+    used = dict(re.findall(r"\$\{([A-Z_]+):?-([^}\s]+)\}", STEPS.read_text()))
+    assert {name: value for name, value in used.items() if name in told} == defaults
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    assert f"| `EXTRAS` | `{defaults['EXTRAS']}` |" in page
 
 
 def test_the_image_runs_as_nobody_in_particular() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -16,7 +17,14 @@ import yaml
 from cli.main import cli
 from cli.worker import agent_spec
 from monitoring.roster import UNLEARNED
-from streams.settings import BuilderSettings, KafkaSettings, LearnerSettings, Settings
+from streams.settings import (
+    BuilderSettings,
+    KafkaSettings,
+    LearnerSettings,
+    SearchSettings,
+    SearchSpaceSettings,
+    Settings,
+)
 from streams.topics import CATALOGUE
 from tests.deploy.charts import CHART, VALUES, container, environment, of_kind, pods, rendered, settings_file
 from tests.deploy.go_tools import ROOT
@@ -31,6 +39,8 @@ DEFAULTS: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_te
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The page and its port, wherever it is written down.
 PORT: Final = 9108
+#: Of the query agent: queries, probes and its page.
+QUERIES: Final = SearchSettings().http_port
 #: Templates and other files of the chart, without what is generated or linked.
 TEMPLATES: Final = [
     path for path in CHART.rglob("*") if path.is_file() and "files" not in path.relative_to(CHART).parts
@@ -108,27 +118,39 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
     documents = rendered(name)
     settings = Settings.model_validate(tomllib.loads(settings_file(documents)))
     groups = {}
+    groupless = set()
     for deployment in of_kind("Deployment", documents):
-        _, agent, *rest = [
-            word for word in container(pods(documents)[deployment])["args"] if word != "--create"
-        ]
+        command, *words = container(pods(documents)[deployment])["args"]
+        if command == "search":
+            groupless.add(deployment)
+            continue
+        agent, *rest = [word for word in words if word != "--create"]
         groups[deployment] = agent_spec(settings, agent, rest[0] if rest else None).group(7)
     for deployment, group in groups.items():
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         (prefix,) = (acl["resource"]["name"] for acl in acls if acl["resource"]["type"] == "group")
         assert [other for other, found in groups.items() if found.startswith(prefix)] == [deployment], group
+    assert groupless == {"blue-kinstream-search"}
+    for deployment in groupless:
+        acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
+        assert acls and {acl["resource"]["type"] for acl in acls} == {"topic"}
+        assert {operation for acl in acls for operation in acl["operations"]} == {"Read"}
 
 
 # ---- ports ------------------------------------------------------------------------------------------------------
 
 
 def test_the_port_is_the_same_everywhere() -> None:
-    assert f"\nEXPOSE {PORT}\n" in (DEPLOY / "Containerfile").read_text()
+    assert f"\nEXPOSE {PORT} {QUERIES}\n" in (DEPLOY / "Containerfile").read_text()
+    assert SETTINGS["search"]["http_port"] == DEFAULTS["search"]["settings"]["http_port"] == QUERIES
     assert SETTINGS["worker"]["http_port"] == PORT
     assert DEFAULTS["settings"]["worker"]["http_port"] == PORT
     for targets in (DEPLOY / "prometheus" / "targets", DEPLOY / "compose" / "targets"):
         (found,) = yaml.safe_load((targets / "workers.yml").read_text())
-        assert {int(target.rpartition(":")[2]) for target in found["targets"]} == {PORT}
+        ports = {target: int(target.rpartition(":")[2]) for target in found["targets"]}
+        assert ports and all(
+            port == (QUERIES if target.startswith("search:") else PORT) for target, port in ports.items()
+        )
     (example,) = (block for block in blocks(ROOT / "README.md", "toml"))
     assert tomllib.loads(example.text)["worker"]["http_port"] == PORT
 
@@ -139,8 +161,23 @@ def test_the_port_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize("section", ["topics", "spaces", "worker", "metrics"])
 def test_the_chart_takes_the_settings_of_a_section_within_the_same_limits(section: str) -> None:
     model = type(getattr(Settings(), section))
-    wanted = model.model_json_schema()["properties"]
-    taken = SCHEMA["properties"]["settings"]["properties"][section]["properties"]
+    check_limits(model, SCHEMA["properties"]["settings"]["properties"][section]["properties"])
+
+
+def test_the_chart_takes_the_settings_of_the_query_agent_within_the_same_limits() -> None:
+    taken = SCHEMA["properties"]["search"]["properties"]
+    check_limits(SearchSettings, taken["settings"]["properties"], without={"spaces"})
+    spaces = taken["spaces"]["additionalProperties"]
+    check_limits(SearchSpaceSettings, spaces["properties"])
+    assert spaces["required"] == SearchSpaceSettings.model_json_schema()["required"]
+    # The rest is what every entry may say over `workload`.
+    assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+
+
+def check_limits(model: Any, taken: dict[str, Any], without: Collection[str] = ()) -> None:
+    """See that a schema's properties are the fields of a section, with the same limits."""
+    every = model.model_json_schema()["properties"]
+    wanted = {name: known for name, known in every.items() if name not in without}
     assert taken.keys() == wanted.keys()
     for name, known in wanted.items():
         facts = next((one for one in known.get("anyOf", ()) if one["type"] != "null"), known)
@@ -156,6 +193,7 @@ def test_the_defaults_of_the_chart_are_those_of_the_code() -> None:
         known = getattr(Settings(), section).model_dump()
         for name, value in values.items():
             assert value == OF_A_POD.get((section, name), known[name]), f"{section}.{name}"
+    assert DEFAULTS["search"]["settings"] == {"http_host": "0.0.0.0", "http_port": SearchSettings().http_port}
     known = Settings().checkpoints.model_dump()
     assert {name: DEFAULTS["checkpoints"][name] for name in known if name != "url"} == {
         name: value for name, value in known.items() if name != "url"

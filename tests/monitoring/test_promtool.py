@@ -14,7 +14,7 @@ from monitoring.exposition import OwnedTallies, TallyCollector
 from monitoring.roster import Roster
 from monitoring.tallies import Tallies
 from streams.records import Counts
-from streams.settings import BuilderSettings, LearnerSettings, Settings
+from streams.settings import BuilderSettings, LearnerSettings, SearchSettings, SearchSpaceSettings, Settings
 from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 from tests.monitoring.outcomes import outcome
 
@@ -39,6 +39,7 @@ def full_page() -> bytes:
     settings = Settings(
         builders={"one-pass": BuilderSettings(kind="one-pass")},
         learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
+        search=SearchSettings(spaces={"digits": SearchSpaceSettings(learner="opml")}),
     )
     made = registry(TallyCollector(owned, top_spaces=2), Roster(settings), worker)
     return generate_latest(made)

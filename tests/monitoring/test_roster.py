@@ -10,7 +10,7 @@ from learners.euclidean import Euclidean
 from learners.refitted import Refitted
 from monitoring.agent import metrics_spec
 from monitoring.roster import Roster, learns
-from streams.settings import BuilderSettings, LearnerSettings, Settings
+from streams.settings import BuilderSettings, LearnerSettings, SearchSettings, SearchSpaceSettings, Settings
 
 
 def settings(**learners: dict[str, object]) -> Settings:
@@ -37,6 +37,14 @@ def test_every_agent_of_the_settings_is_shown() -> None:
     assert page.get_sample_value("kinstream_learner_info", labels) == 1
     labels = {"agent": "learner-floor", "learner": "floor", "kind": "euclidean", "learns": "never"}
     assert page.get_sample_value("kinstream_learner_info", labels) == 1
+
+
+def test_every_space_that_is_to_be_searched_is_shown() -> None:
+    given = Settings(
+        search=SearchSettings(spaces={"shop": SearchSpaceSettings(learner="fast", index="lazy")})
+    )
+    labels = {"space": "shop", "learner": "fast", "index": "lazy"}
+    assert shown(given).get_sample_value("kinstream_search_space_info", labels) == 1
 
 
 def test_the_metrics_agent_shows_them() -> None:

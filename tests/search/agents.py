@@ -80,6 +80,8 @@ class Updates:
 
     def __init__(self, settings: Settings, spaces: list[str], give: Callable[[ModelUpdate], None]) -> None:
         self.give = give
+        self.read = self.unreadable = 0
+        self.trouble: str | None = None
 
     def start(self) -> None: ...
 

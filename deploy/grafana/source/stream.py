@@ -6,6 +6,7 @@ from typing import Final
 
 from deploy.grafana.source.dashboard import AGENT, JOB, LEARNER, SPACE, dashboard
 from deploy.grafana.source.panels import Column, Query, Row, lines, number, table
+from deploy.grafana.source.search import SEARCH
 
 _AGENT: Final = 'job=~"$job", agent=~"$agent"'
 _WHO: Final = 'job=~"$job", space=~"$space", learner=~"$learner"'
@@ -344,8 +345,8 @@ _WORKERS = Row(
 DASHBOARD: Final = dashboard(
     "kinstream-stream",
     "Kinstream · Is the stream healthy?",
-    "Lag, delay, refused records, checkpoints, retention and workers of every agent.",
-    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS),
+    "Lag, delay, refused records, checkpoints, retention and workers of every agent; queries and their answers.",
+    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS, SEARCH),
     JOB,
     AGENT,
     SPACE,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from confluent_kafka import Producer
 
 from streams.clients import confluent_producer
 from streams.codec import encode
-from streams.records import SampleBlock, Table
+from streams.records import ItemBlock, SampleBlock, Table
 from streams.settings import KafkaSettings
 
 
@@ -117,6 +119,12 @@ class Feed:
         left = self._producer.flush(10)
         assert left == 0, f"{left} records were not delivered"
 
+    def items(self, rows: int) -> bytes:
+        """A catalogue of so many items, as a record."""
+        vectors = np.random.default_rng([5, 2]).normal(size=(rows, self.DIMENSION)).astype(np.float32)
+        names = tuple(f"item {row}" for row in range(rows))
+        return encode(ItemBlock(self._space, names, (Table("x", vectors),), int(time.time() * 1000)))
+
     def _run(self) -> None:
         while not self._stop.wait(0.2):
             if self.flows.is_set():
@@ -129,3 +137,33 @@ class Feed:
         if self.shifted:
             labels = self._draw.integers(0, self.CLASSES, self._rows)
         return encode(SampleBlock(self._space, (Table("x", vectors),), labels, int(time.time() * 1000)))
+
+
+class Asking:
+    """Asks a query agent for the neighbours of random vectors, five times a second, whether it answers or not."""
+
+    def __init__(self, url: str, dimension: int) -> None:
+        self._url = f"{url}/search"
+        self._dimension = dimension
+        self._draw = np.random.default_rng([5, 3])
+        self._stop = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[Asking]:
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            body = {"vectors": self._draw.normal(size=(2, self._dimension)).tolist(), "k": 5}
+            request = urllib.request.Request(
+                self._url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            # It is away at the beginning and at the end.
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:
+                answer.read()

@@ -165,6 +165,10 @@ def test_every_series_is_on_a_dashboard() -> None:
         # What is in order and says nothing about health.
         "kinstream_records_not_followed_total",
         "kinstream_records_redriven_total",
+        # Which version serves: in every answer, and in an alert.
+        "kinstream_search_catalogue_offset",
+        "kinstream_search_model_epoch",
+        "kinstream_search_model_generation",
     }
 
 

@@ -91,6 +91,11 @@ CASES: Final[dict[str, tuple[Given, list[Given], list[Given]]]] = {
         ],
         [("LagGrowing", OPML), ("BuilderStalled", {"agent": "builder-one-pass", "builder": "one-pass"})],
     ),
+    "nobody answers queries": (
+        ("SearchDown", {}),
+        [("SearchFailing", {}), ("SearchModelStale", MODEL)],
+        [("LagGrowing", OPML), ("WorseThanUnlearned", MODEL)],
+    ),
     "the data have changed": (
         ("MistakeRateJumped", MODEL),
         [

@@ -20,7 +20,7 @@ import yaml
 from tests.crash.processes import Agent, Process, System, running, until
 from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, label_queries, read, recorded
 from tests.deploy.monitoring.hurried import hurried
-from tests.deploy.monitoring.live import Feed, OnCall
+from tests.deploy.monitoring.live import Asking, Feed, OnCall
 from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING, RULES, Alertmanager, Prometheus
 from tests.docs.pages import ROOT, anchors
 from tests.kafka.broker import KafkaBroker, reserve_port
@@ -55,6 +55,14 @@ scaler = "zscore"
 
 [checkpoints]
 interval_seconds = 1.0
+
+# An approximate index, each answer of which is checked.
+[search]
+recall_every = 1
+
+[search.spaces.digits]
+learner = "opml"
+index = "lazy"
 """
 BUILDERS: Final = (Agent("builder", "one-pass", "events"), Agent("builder", "random", "events"))
 OPML: Final = Agent("learner", "opml", "constraints")
@@ -73,6 +81,7 @@ class Workers:
     def __init__(self, system: System) -> None:
         self._system = system
         self._reserved = {agent: reserve_port() for agent in AGENTS}
+        self._query_port = reserve_port()
         self._running: dict[Agent, Process] = {}
 
     @property
@@ -88,16 +97,22 @@ class Workers:
         for agent, process in self._running.items():
             until(lambda process=process: process.url() is not None, f"{agent.application} serves")  # type: ignore[misc]
 
+    def search(self) -> str:
+        """A query agent; its address."""
+        port = int(self._query_port.getsockname()[1])
+        self._query = self._system.start("search", "--set", f"search.http_port={port}", "search")
+        return f"127.0.0.1:{port}"
+
     def stop(self, agent: Agent) -> None:
         assert self._system.stop(self._running.pop(agent)) == 0
 
     def stop_all(self) -> None:
         """Ask all at once, and do not wait."""
-        for process in self._running.values():
+        for process in (*self._running.values(), self._query):
             process.popen.terminate()
 
     def close(self) -> None:
-        for one in self._reserved.values():
+        for one in (*self._reserved.values(), self._query_port):
             one.close()
 
 
@@ -179,13 +194,16 @@ def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) ->
         stack.callback(workers.close)
         for agent in AGENTS:
             workers.start(agent)
+        query_agent = workers.search()
         workers.wait()
         told("the workers serve")
         stack.enter_context(on_call.listening())
         stack.enter_context(alertmanager.serving(alertmanager_config(alertmanager.folder, on_call.url)))
-        config = prometheus_config(prometheus.folder, workers.targets, alertmanager.url)
+        config = prometheus_config(prometheus.folder, [*workers.targets, query_agent], alertmanager.url)
         stack.enter_context(prometheus.serving(config))
         feed = stack.enter_context(Feed(kafka.bootstrap, system.topic("events"), SPACE).running())
+        feed.send(feed.items(200))
+        stack.enter_context(Asking(f"http://{query_agent}", Feed.DIMENSION).running())
 
         empty = expressions()
 

@@ -16,6 +16,7 @@ from tests.deploy.monitoring.world import (
     END,
     EVENT,
     RECORDS,
+    REQUESTS,
     Alert,
     Text,
     World,
@@ -323,6 +324,8 @@ def the_stream_ends_with_mistakes(world: World) -> None:
     for values in world.find(None, space="digits"):
         for minute in range(EVENT - 2, world.minutes):
             values[minute] = values[EVENT - 2]
+    # The last model is taken over.
+    world.set("kinstream_search_model_behind", 0, since=EVENT - 2)
 
 
 @case({14: [], 17: [warning("UtilisationNearZero", **DIGITS)]})
@@ -354,6 +357,86 @@ def a_learner_rejects_a_fifth(world: World) -> None:
 @case({40: []})
 def a_learner_rejects_one_in_a_hundred(world: World) -> None:
     world.grow("kinstream_constraints_rejected_total", CONSTRAINTS * 0.01, **DIGITS)
+
+
+# ---- search -----------------------------------------------------------------------------------------------------
+
+ANSWERS: Final = "kinstream_search_request_duration_seconds_count"
+
+
+@case({4: [], 7: [], 12: [critical("SearchDown")], 40: [critical("SearchDown")]})
+def the_query_agent_is_gone(world: World) -> None:
+    # For two minutes and more Prometheus takes the last that it knows.
+    world.gone(since=EVENT + 4, instance="query:8088")
+
+
+@case({3: [], 7: [critical("SearchDown")], 20: [critical("SearchDown")]})
+def the_query_agent_is_not_ready(world: World) -> None:
+    world.set("kinstream_search_ready", 0)
+
+
+@case({3: [], 7: [critical("SearchDown")]})
+def a_query_agent_of_which_the_settings_say_nothing_is_not_ready(world: World) -> None:
+    del world.series[next(key for key in world.series if key.startswith("kinstream_search_space_info"))]
+    world.set("kinstream_search_ready", 0)
+
+
+@case({2: [], 6: [], 12: [], 30: []})
+def the_query_agent_is_replaced_within_minutes(world: World) -> None:
+    world.gone(until=EVENT + 3, instance="query:8088")
+
+
+@case({6: [], 20: []})
+def one_of_two_query_agents_is_not_ready(world: World) -> None:
+    for key, values in list(world.series.items()):
+        if 'instance="query:8088"' in key:
+            world.series[key.replace("query:8088", "other:8088")] = list(values)
+    world.set("kinstream_search_ready", 0, instance="other:8088")
+
+
+@case({3: [], 12: [critical("SearchFailing")], 30: [critical("SearchFailing")]})
+def a_tenth_of_the_answers_fail(world: World) -> None:
+    world.grow(ANSWERS, REQUESTS / 10, route="/search", status="503")
+
+
+@case({12: [], 30: []})
+def one_answer_in_fifty_fails(world: World) -> None:
+    world.grow(ANSWERS, REQUESTS / 50, route="/search", status="503")
+
+
+@case({12: [], 30: []})
+def half_of_very_few_answers_fail(world: World) -> None:
+    for status in ("200", "404", "503"):
+        world.grow(ANSWERS, 1, route="/search", status=status)
+
+
+@case({12: [], 30: []})
+def wrong_questions_are_refused(world: World) -> None:
+    world.grow(ANSWERS, REQUESTS, route="/search", status="404")
+
+
+@case(
+    {
+        10: [],
+        20: [],
+        30: [warning("SearchModelStale", **DIGITS)],
+        49: [warning("SearchModelStale", **DIGITS)],
+    }
+)
+def new_models_cannot_be_loaded(world: World) -> None:
+    world.grow("kinstream_search_model_step", 0)
+
+
+@case({30: [], 49: []})
+def nothing_new_is_learned(world: World) -> None:
+    world.grow("kinstream_search_model_step", 0)
+    world.set("kinstream_search_model_behind", 0)
+
+
+@case({30: [], 49: []})
+def an_index_takes_five_minutes_to_be_built(world: World) -> None:
+    for values in world.find("kinstream_search_model_step"):
+        values[:] = [values[minute - minute % 5] for minute in range(world.minutes)]
 
 
 # ---- the tests --------------------------------------------------------------------------------------------------
@@ -401,6 +484,23 @@ def test_a_prometheus_that_knows_no_worker_says_so(tmp_path: Path) -> None:
 
 #: What a person reads, where the text is more than words and a label.
 TEXTS: Final[dict[str, tuple[int, Text]]] = {
+    "the_query_agent_is_gone": (
+        12,
+        (
+            critical("SearchDown"),
+            "No query agent of kinstream answers",
+            "The settings name spaces to be searched, and no query agent answers Prometheus. Learning goes on; whoever "
+            "asks gets no answer.",
+        ),
+    ),
+    "the_query_agent_is_not_ready": (
+        12,
+        (
+            critical("SearchDown"),
+            "No query agent of kinstream answers",
+            "Query agents that run and are not ready: 1. Learning goes on; whoever asks gets no answer.",
+        ),
+    ),
     "a_learner_is_gone": (
         9,
         (

@@ -6,7 +6,7 @@ A world is written as the `input_series` of a promtool test: JSON, which is YAML
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,8 @@ REASONS: Final = ("bad-shape", "undecodable", "skipped")
 #: Records that an agent applies, and constraints of a space that a learner sees, in a minute.
 RECORDS: Final = 600
 CONSTRAINTS: Final = 3000
+#: Requests to a query agent in a minute.
+REQUESTS: Final = 120
 
 Values = list[float | None]
 Value = Callable[[int], float | None]
@@ -197,7 +199,32 @@ def healthy(
         builder="one-pass",
         kind="one-pass",
     )
+    for space in SPACES if whole else SPACES[:1]:
+        info = {"instance": instance, "space": space, "learner": "opml", "index": "exact"}
+        world.put("kinstream_search_space_info", 1, **info)
+    for number in (0, 1) if whole else (0,):
+        _search(world, f"query:{8088 + number}", SPACES if whole else SPACES[:1], flows)
     return world
+
+
+def _search(world: World, instance: str, spaces: Sequence[str], flows: Callable[[int], bool]) -> None:
+    """A query agent that is always a little behind while its learner learns, as one is that builds for long."""
+    world.put("up", 1, instance=instance)
+    world.put("kinstream_search_ready", 1, instance=instance)
+    for space in spaces:
+        where = {"instance": instance, "space": space, "learner": "opml"}
+        world.count("kinstream_search_model_step", _each(1.0, flows), **where)
+        world.put("kinstream_search_model_epoch", 0, **where)
+        world.put("kinstream_search_model_generation", 1, **where)
+        world.put("kinstream_search_model_behind", lambda minute: int(flows(minute)), **where)
+        asked = {"instance": instance, "space": space}
+        world.count("kinstream_search_queries_total", lambda minute: REQUESTS * flows(minute), **asked)
+    count = "kinstream_search_request_duration_seconds_count"
+    for status, each in (("200", REQUESTS), ("404", REQUESTS / 10), ("503", 0)):
+        route = {"instance": instance, "route": "/search", "status": status}
+        world.count(count, lambda minute, each=each: each * flows(minute), **route)  # type: ignore[misc]
+    # Probes of an agent that starts are answered with 503, and are no requests.
+    world.count(count, 12, instance=instance, route="/readyz", status="503")
 
 
 def _worker(

@@ -134,16 +134,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- include "kinstream.tomlSection" (dict "name" (printf "%s.%s" $section $name) "values" (get $entries $name).settings) }}
 {{- end }}
 {{- end }}
+{{- with .Values.search.spaces }}
+{{- include "kinstream.tomlSection" (dict "name" "search" "values" $.Values.search.settings) }}
+{{- range $name := keys . | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "search.spaces.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.search.spaces $name)) }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* Every agent, as JSON: its name, what the command is told, its role in streams/acls.py, its own entry over `workload`. */}}
+{{/* Every agent, as JSON: its name, its role in streams/acls.py, its own entry over `workload`. */}}
 {{- define "kinstream.agents" -}}
 {{- $agents := list -}}
 {{- if and .Values.learners (not .Values.builders) -}}
 {{- fail "learners without builders: nothing would make constraints" -}}
 {{- end -}}
 {{- range $name, $entry := .Values.builders -}}
-{{- $agents = append $agents (dict "name" (printf "builder-%s" $name) "command" (list "builder" $name) "role" "builder" "agent" $name "entry" $entry) -}}
+{{- $agents = append $agents (dict "name" (printf "builder-%s" $name) "command" (list "worker" "builder" $name) "role" "builder" "agent" $name "entry" $entry) -}}
 {{- end -}}
 {{- range $name, $entry := .Values.learners -}}
 {{- range $entry.settings.from -}}
@@ -151,12 +157,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "learners.%s follows %s, which is no builder" $name .) -}}
 {{- end -}}
 {{- end -}}
-{{- $agents = append $agents (dict "name" (printf "learner-%s" $name) "command" (list "learner" $name) "role" "learner" "agent" $name "entry" $entry) -}}
+{{- $agents = append $agents (dict "name" (printf "learner-%s" $name) "command" (list "worker" "learner" $name) "role" "learner" "agent" $name "entry" $entry) -}}
 {{- end -}}
-{{- $agents = append $agents (dict "name" "metrics" "command" (list "metrics") "role" "metrics" "agent" "" "entry" .Values.metrics) -}}
+{{- $agents = append $agents (dict "name" "metrics" "command" (list "worker" "metrics") "role" "metrics" "agent" "" "entry" .Values.metrics) -}}
 {{- $named := list -}}
 {{- range $agents -}}
 {{- $named = append $named .name -}}
+{{- end -}}
+{{- if .Values.search.spaces -}}
+{{- range $name, $space := .Values.search.spaces -}}
+{{- if not (hasKey (default dict $.Values.learners) $space.learner) -}}
+{{- fail (printf "search.spaces.%s follows %s, which is no learner" $name $space.learner) -}}
+{{- end -}}
+{{- end -}}
+{{- /* It has no state, so no generations either. */ -}}
+{{- $agents = append $agents (dict "name" "search" "command" (list "search") "role" "search" "agent" "" "entry" (omit .Values.search "spaces")) -}}
+{{- end -}}
+{{- range $agents -}}
 {{- $_ := set . "workload" (mergeOverwrite (deepCopy $.Values.workload) (omit (deepCopy .entry) "settings")) -}}
 {{- end -}}
 {{- range .Values.newGeneration.agents -}}
@@ -255,6 +272,7 @@ The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "componen
 {{- $kafka := include "kinstream.kafka" (dict "root" $root "user" .user) | fromJson -}}
 {{- $worker := $root.Values.settings.worker -}}
 {{- $claim := include "kinstream.claim" $root -}}
+{{- $search := eq .component "search" -}}
 serviceAccountName: {{ include "kinstream.serviceAccount" $root }}
 automountServiceAccountToken: false
 # A Service called kafka or kinstream would otherwise become variables that look like settings.
@@ -286,7 +304,7 @@ containers:
     {{- if .serves }}
     ports:
       - name: metrics
-        containerPort: {{ $worker.http_port | int }}
+        containerPort: {{ ternary $root.Values.search.settings.http_port $worker.http_port $search | int }}
     {{- end }}
     {{- if .probes }}
     # Until the brokers have answered and kernels are loaded there is no page.
@@ -321,6 +339,9 @@ containers:
       {{- if $claim }}
       - name: checkpoints
         mountPath: /var/lib/kinstream
+        {{- if $search }}
+        readOnly: true
+        {{- end }}
       {{- end }}
       {{- with $kafka.mounts }}
       {{- toYaml . | nindent 6 }}
