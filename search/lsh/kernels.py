@@ -242,6 +242,17 @@ def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
 
 
 @compiled
+def up_to(values: Rows, bound: float, places: NDArray[np.int64]) -> int:
+    """Write the places of values that are at most the bound, in ascending order; returns how many there are."""
+    found = 0
+    for place in range(len(values)):
+        if values[place] <= bound:
+            places[found] = place
+            found += 1
+    return found
+
+
+@compiled
 def estimates(keys: Keys, query: Keys, lengths: NDArray[np.float32], table: Rows, out: Rows) -> None:
     """|y|^2 - 2 |y| |y_q| cos(angle) for each item, y mapped: its squared distance, less what all have in common.
 
