@@ -32,6 +32,7 @@ class Candidates:
         self._seen = metric.recomputed
         self._G = metric.G
         bits = keys.bits
+        self._rough = np.empty(0, np.float32)
         self._cosines = (-2.0 * np.cos(np.pi * np.arange(bits + 1) / bits)).astype(np.float32)
 
     def enter(self, slots: Slots) -> None:
@@ -58,7 +59,9 @@ class Candidates:
 
     def of(self, q: NDArray[np.float64], budget: int) -> Slots:
         """At most `budget` items (at least 1) for one query (d,), in ascending order of slots."""
-        rough = np.empty(self._items.top, np.float32)
+        if len(self._rough) < self._items.top:
+            self._rough = np.empty(self._items.slots, np.float32)
+        rough = self._rough[: self._items.top]
         with one_blas_thread():
             mapped = self._metric.apply(q[None].astype(self._items.X.dtype))[0]
             query = self._keys.of_query(q, self._metric)
@@ -92,9 +95,9 @@ def _lower(values: NDArray[np.float32], wanted: int) -> Slots:
     sample = values[::_GLANCE]
     share = wanted / _GLANCE
     rank = int(share + 3.0 * np.sqrt(share)) + 4
-    places = np.empty(len(values), np.int64)
     if rank < len(sample):
+        places = np.empty(min(len(values), 4 * _GLANCE * rank), np.int64)
         count = kernels.up_to(values, np.partition(sample, rank)[rank], places)
-        if count >= wanted:
+        if wanted <= count <= len(places):
             return places[:count]
     return np.arange(len(values))

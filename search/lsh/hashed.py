@@ -14,7 +14,7 @@ from search.lsh.candidates import Candidates
 from search.lsh.deadlines import Deadlines
 from search.lsh.items import Slots, grown
 from search.lsh.keys import Keys
-from search.lsh.ranking import distances, foremost
+from search.lsh.ranking import distances, foremost, projected
 from search.lsh.second_level import SecondLevel
 
 
@@ -49,7 +49,8 @@ class HashedIndex(MetricIndex):
         with one_blas_thread():  # once for all that is done for a query
             for q in Q:
                 slots = self.candidates.of(q, budget)
-                near = foremost(q, slots, k, self.items, self.metric)
+                near = projected(q, slots, k, self.items, self.metric)
+                near = foremost(q, near, k, self.items, self.metric)
                 answers.append((near, distances(q, near, self.items, self.metric), len(slots)))
         return answers
 
