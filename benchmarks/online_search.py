@@ -19,16 +19,17 @@ from benchmarks.shared_sets import load
 from benchmarks.sorted_permutations import compared
 from learners.kernels.threads import one_blas_thread
 from search.index import Index, create
+from search.lsh.warm_up import warm_up
 
 NAME: Final = "online-search"
-#: Candidates: M = 2 sqrt(n).
-SEARCH: Final[dict[str, Any]] = {"dtype": "float32", "bits": 128, "eps": 1.0, "candidates": 2.0, "seed": 1}
+#: Candidates: M = 0.65 sqrt(n), but 3 k at the least.
+SEARCH: Final[dict[str, Any]] = {"dtype": "float32", "bits": 256, "eps": 1.0, "candidates": 0.65, "seed": 1}
 MONITORED: Final = "lazy, monitored"
 MODES: Final[dict[str, dict[str, Any]]] = {
     "linear": {"mode": "linear"},
     "naive": {"mode": "naive"},
     "lazy": {"mode": "lazy"},
-    MONITORED: {"mode": "lazy", "monitor": 8, "sample": 4_096, "rule": "bits"},
+    MONITORED: {"mode": "lazy", "monitor": 8, "sample": 4_096, "rule": "bits", "share": 0.2},
     "lazy, second level": {"mode": "lazy", "stale": "second-level"},
     "static": {"mode": "static"},
 }
@@ -66,7 +67,7 @@ def play(settings: dict[str, Any], events: Log) -> Played:
     index = create(**settings, **SEARCH)
     index.put(names, events.X)
     index.search(events.Q[:1], 10)
-    compiled(settings)
+    warm_up(settings["mode"], {name: value for name, value in (settings | SEARCH).items() if name != "mode"})
     found: list[list[str]] = []
     updates = searches = after = 0.0
     examined = []
@@ -96,16 +97,6 @@ def play(settings: dict[str, Any], events: Log) -> Played:
         float(np.mean(examined)) / n,
         index.stats.as_dict(),
     )
-
-
-def compiled(settings: dict[str, Any]) -> None:
-    """Let a small index of that kind do everything once, so that kernels are compiled."""
-    draw = np.random.default_rng(0)
-    index = create(**(settings | SEARCH | {"limit": 1.0, "share": 0.0}))
-    index.put([str(row) for row in range(200)], draw.normal(size=(200, 8)))
-    for _ in range(3):
-        index.step(0.01 * draw.normal(size=(8, 1)), draw.normal(size=(1, 8)))
-        index.search(draw.normal(size=(1, 8)), 3)
 
 
 def recall(found: list[list[str]], truth: list[list[str]], depth: int) -> float:

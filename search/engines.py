@@ -18,6 +18,7 @@ from search import frozen
 from search.frozen import Found, FrozenIndex, Mapped
 from search.index import Index, create
 from search.items import Modalities, Slots, features
+from search.lsh.warm_up import warm_up
 from search.model import Model
 from search.stepped import Matrix, SteppedModel
 from streams.errors import SettingsError
@@ -227,6 +228,7 @@ def make(plan: Plan, model: Model, modalities: Modalities) -> Engine:
     """
     if plan.index in ONLINE:
         options = {"dtype": "float32", **plan.options}
+        warm_up(plan.index, options)
         return OnlineEngine(create(plan.index, **options), model, modalities)
     dimension = sum(size for _, size in modalities)
     width = mapped(model, np.zeros((1, dimension), np.float32), modalities).shape[1]

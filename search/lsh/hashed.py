@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learners.kernels.threads import one_blas_thread
 from search.lsh.base import MetricIndex
 from search.lsh.candidates import Candidates
 from search.lsh.deadlines import Deadlines
 from search.lsh.items import Slots, grown
 from search.lsh.keys import Keys
-from search.lsh.ranking import distances, foremost
+from search.lsh.ranking import distances, foremost, projected
 from search.lsh.second_level import SecondLevel
 
 
@@ -45,10 +46,12 @@ class HashedIndex(MetricIndex):
             self._version = self.metric.version
         budget = self.settings.budget(len(self), k)
         answers = []
-        for q in Q:
-            slots = self.candidates.of(q, budget)
-            near = foremost(q, slots, k, self.items, self.metric)
-            answers.append((near, distances(q, near, self.items, self.metric), len(slots)))
+        with one_blas_thread():  # once for all that is done for a query
+            for q in Q:
+                slots = self.candidates.of(q, budget)
+                near = projected(q, slots, k, self.items, self.metric)
+                near = foremost(q, near, k, self.items, self.metric)
+                answers.append((near, distances(q, near, self.items, self.metric), len(slots)))
         return answers
 
     def rebuild(self) -> None:

@@ -242,6 +242,46 @@ def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
 
 
 @compiled
+def up_to(values: Rows, bound: float, places: NDArray[np.int64]) -> int:
+    """Write the places of values that are at most the bound, in ascending order.
+
+    Returns
+    -------
+    int
+        How many there are, or that there are more than fit: len(places) + 1.
+    """
+    found = 0
+    for place in range(len(values)):
+        if values[place] <= bound:
+            if found == len(places):
+                return found + 1
+            places[found] = place
+            found += 1
+    return found
+
+
+@compiled
+def squared_lengths(rows: Rows, out: Matrix) -> None:
+    """|x|^2 in float64 of each row (n, d), summed in a fixed order."""
+    n, d = rows.shape
+    whole = d - d % LANES
+    lanes = np.empty(LANES)
+    for row in range(n):
+        lanes[:] = 0.0
+        for first in range(0, whole, LANES):
+            for i in range(LANES):
+                value = np.float64(rows[row, first + i])
+                lanes[i] += value * value
+        total = 0.0
+        for i in range(LANES):
+            total += lanes[i]
+        for i in range(whole, d):
+            value = np.float64(rows[row, i])
+            total += value * value
+        out[row] = total
+
+
+@compiled
 def estimates(keys: Keys, query: Keys, lengths: NDArray[np.float32], table: Rows, out: Rows) -> None:
     """|y|^2 - 2 |y| |y_q| cos(angle) for each item, y mapped: its squared distance, less what all have in common.
 

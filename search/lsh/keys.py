@@ -69,11 +69,9 @@ class Keys:
 
     def of_query(self, q: NDArray[np.float64], metric: Metric) -> NDArray[np.uint64]:
         """The key (words,) of one vector (d,), and not stored."""
-        made = np.zeros((1, self.table.shape[1]), np.uint64)
-        values = metric.P @ q + metric.thresholds
-        for j in np.flatnonzero(values >= 0.0):
-            made[0, j // 64] |= np.uint64(1) << np.uint64(j % 64)
-        return np.asarray(made[0])
+        ones = np.zeros(64 * self.table.shape[1], np.bool_)
+        np.greater_equal(metric.P @ q + metric.thresholds, 0.0, out=ones[: self.bits])
+        return np.asarray(np.packbits(ones, bitorder="little").view("<u8").astype(np.uint64, copy=False))
 
 
 def doubt(metric: Metric, dtype: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

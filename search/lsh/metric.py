@@ -53,6 +53,7 @@ class Metric:
         self.bits, self.seed, self.stats = bits, seed, stats
         self.path, self.path_thresholds = np.zeros(bits), np.zeros(bits)
         self.version = self.base_version = self.recomputed = self._since = 0
+        self._narrowed: tuple[int, NDArray[Any]] | None = None
         self._matrix(np.eye(d), np.zeros(d))
         self.P, self.thresholds = self._R @ self._base, np.zeros(bits)
 
@@ -148,6 +149,13 @@ class Metric:
         if self._narrow is None or self._narrow.dtype != Z.dtype:
             self._narrow = self._base.astype(Z.dtype)
         return np.asarray(Z @ self._narrow.T + (Z @ self._V.T.astype(Z.dtype)) @ self._U.T.astype(Z.dtype))
+
+    def narrowed(self, dtype: Any) -> NDArray[Any]:
+        """P in that type, kept until P changes."""
+        kept = self._narrowed
+        if kept is None or kept[0] != self.version or kept[1].dtype != dtype:
+            self._narrowed = kept = (self.version, self.P.astype(dtype))
+        return kept[1]
 
     def pull(self, Y: Matrix) -> Matrix:
         """G'y for each row: (n, k) to (n, d)."""

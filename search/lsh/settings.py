@@ -12,6 +12,8 @@ from streams.errors import SettingsError
 STALE: Final = ("exact", "second-level")
 RULES: Final = ("items", "bits")
 DTYPES: Final = ("float64", "float32")
+#: Candidates for each neighbour that is asked for, at the least.
+PER_NEIGHBOUR: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Settings:
     ----------
     bits : of a key.
     seed : of the random hyperplanes, and of what is sampled.
-    eps : a search looks at M = ceil(candidates n^(1 / (1 + eps))) of n items: more for a smaller eps.
+    eps : a search for k looks at M = ceil(candidates n^(1 / (1 + eps))) of n items, more for a smaller eps; and at 3 k
+        where that is more.
     candidates : factor of M.
     stale : how `lazy` finds stale bits. "exact" misses none. "second-level" is the LEGO paper's: it hashes the items
         once more for each monitored hyperplane, and misses some.
@@ -105,4 +108,4 @@ class Settings:
         if n == 0:
             return 0
         wanted = math.ceil(self.candidates * n ** (1.0 / (1.0 + self.eps)))
-        return int(min(n, max(wanted, k)))
+        return int(min(n, max(wanted, PER_NEIGHBOUR * k)))

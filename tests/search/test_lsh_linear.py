@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from search.index import MODES, create
+from search.lsh import kernels
+from search.lsh.warm_up import warm_up
 from streams.errors import SettingsError
 from tests.search.model import Plain, steps
 
@@ -203,3 +205,23 @@ def test_static_stays_with_the_metric_of_its_first_item() -> None:
     q = draw.normal(size=6)
     assert index.search(q[None], 10).ids == [plain.search(q, 10)[0]]
     assert index.stats.rebuilds == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("settings", ({}, {"monitor": 8, "sample": 50}, {"stale": "second-level"}), ids=str)
+def test_after_a_warm_up_nothing_is_left_to_compile(settings: dict[str, Any], dtype: str) -> None:
+    def compiled() -> dict[str, int]:
+        functions = {name: getattr(value, "signatures", None) for name, value in vars(kernels).items()}
+        return {name: len(found) for name, found in functions.items() if found is not None}
+
+    options = {"dtype": dtype, "bits": 64, **settings}
+    warm_up("lazy", options)
+    before = compiled()
+    assert before["estimates"] and before["squared_lengths"] and before["sign_bits"]
+    draw = np.random.default_rng(20)
+    index = create("lazy", **options)
+    index.put([str(row) for row in range(5_000)], draw.normal(size=(5_000, 150)))
+    for size in (1e-4, 1e-4, 0.3):
+        index.step(*steps(draw, 150, size))
+        index.search(draw.normal(size=(2, 150)), 5)
+    assert compiled() == before

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from search.index import create
+from search.lsh.candidates import lowest
 from search.lsh.hashed import LazyIndex
+from search.lsh.ranking import projected
 from search.lsh.settings import Settings
 from tests.search.model import steps
 
@@ -151,3 +153,61 @@ def test_candidates_are_worth_their_number() -> None:
     assert recalls[0] < recalls[1] < recalls[2]
     # As many random items would be 0.002, 0.007 and 0.04 of the nearest.
     assert recalls[0] > 0.3 and recalls[2] > 0.95
+
+
+def test_a_search_for_more_looks_at_more() -> None:
+    assert Settings(eps=1.0).budget(10_000, 10) == 100
+    assert Settings(eps=1.0).budget(10_000, 50) == 150
+    assert Settings(eps=1.0).budget(120, 50) == 120
+
+
+@pytest.mark.parametrize("free", (0, 300))
+def test_the_lowest_are_found_whatever_the_values(free: int) -> None:
+    draw = np.random.default_rng(18)
+    for values in (
+        draw.normal(size=4_000),
+        np.arange(4_000.0),
+        np.arange(4_000.0)[::-1],
+        np.zeros(4_000),
+        draw.integers(0, 5, 4_000),
+        # What the sample sees is the opposite of what there is.
+        np.where(np.arange(4_000) % 16, 9.0, draw.normal(size=4_000)),
+        np.where(np.arange(4_000) % 16, draw.normal(size=4_000), 9.0),
+    ):
+        values = np.array(values, np.float32)
+        values[draw.choice(4_000, free, replace=False)] = np.inf
+        for wanted in (1, 40, 700, 3_900, 5_000):
+            order = np.argsort(values, kind="stable")[:wanted]
+            assert lowest(values, wanted).tolist() == sorted(order[np.isfinite(values[order])].tolist())
+
+
+@pytest.mark.parametrize("dtype", ("float64", "float32"))
+def test_hyperplanes_choose_what_is_mapped(dtype: str) -> None:
+    """Hardly anything is lost by it, and distances are exact as ever."""
+    draw = np.random.default_rng(19)
+    centres = draw.normal(size=(200, 300))
+    X = (centres[draw.integers(0, 200, 3_000)] + 0.7 * draw.normal(size=(3_000, 300))).astype(dtype)
+    index = lazy(bits=128, eps=1.0, candidates=10.0, dtype=dtype)
+    scan = create("linear", dtype=dtype)
+    for one in (index, scan):
+        one.put([str(row) for row in range(3_000)], X)
+    hits = 0
+    for _ in range(20):
+        U, V = steps(draw, 300, 0.01)
+        q = centres[int(draw.integers(0, 200))] + 0.7 * draw.normal(size=300)
+        for one in (index, scan):
+            one.step(U, V)
+        kept = projected(q, index.candidates.of(q, 548), 5, index.items, index.metric)
+        assert len(kept) == 62 and len(index.candidates.of(q, 548)) == 548
+        found, truth = index.search(q[None], 5), scan.search(q[None], 5)
+        assert found.examined[0] == 548
+        exact = dict(zip(truth.ids[0], truth.distances[0], strict=True))
+        both = [name for name in found.ids[0] if name in exact]
+        hits += len(both)
+        for name in both:
+            place = found.ids[0].index(name)
+            np.testing.assert_allclose(found.distances[0, place], exact[name], rtol=1e-9)
+    assert hits >= 0.9 * 20 * 5
+    # What looks at everything leaves nothing out.
+    every = index.items.taken()
+    assert projected(q, every, 5, index.items, index.metric) is every
