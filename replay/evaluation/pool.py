@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
 
 from replay.evaluation.cells import Done, Runner
 from replay.evaluation.data import Data
@@ -35,14 +39,39 @@ def run_all(
     # A fresh interpreter for each: threads of this one's libraries are not inherited.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(cells)), context, _begin, (plan, tuple(data))) as pool:
+        left = iter(cells)
+        running: dict[Future[Done], Cell] = {}
         try:
-            waiting = {pool.submit(_run, cell): cell for cell in cells}
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
+            while True:
+                # Few are handed in at a time, so that an interruption has few to wait for.
+                with _interruptions_held():
+                    for cell in islice(left, 2 * jobs - len(running)):
+                        running[pool.submit(_run, cell)] = cell
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
         except BaseException:
             # Else leaving the block would wait for every cell that was handed in.
-            pool.shutdown(wait=False, cancel_futures=True)
+            with _interruptions_held():
+                pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """Ctrl-C inside comes into effect at the end: a pool left in the middle of a call may never answer again."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[Any, ...]] = []
+    usual = signal.signal(signal.SIGINT, lambda *call: came.append(call))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came and callable(usual):
+        usual(*came[0])
 
 
 def _begin(plan: Plan, data: Sequence[Data]) -> None:
