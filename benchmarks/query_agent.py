@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import online_search
 from benchmarks.figures import Figure, percentile
 
 ITEMS: Final = 100_000
@@ -42,8 +43,10 @@ RUNS: Final = (
 )
 #: Those that follow every step.
 ONLINE: Final = ("lazy", "linear")
-#: The paper's rule for keys that follow fast: eight hyperplanes of some items are watched.
-MONITORED: Final = {"monitor": 8, "sample": 2_000}
+#: The paper's rule for keys that follow fast: eight hyperplanes of some items are watched. As in `online_search`.
+MONITORED: Final = {
+    name: value for name, value in online_search.LAZY.items() if name not in ("mode", "dtype")
+}
 
 
 def rows(number: int, d: int, seed: int) -> NDArray[np.float32]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import click
+
+#: Names the kernels of the query agent.
+SEARCH: Final = "search"
 
 
 @click.command("warm-up")
 @click.argument("kinds", nargs=-1)
 def warm_up(kinds: tuple[str, ...]) -> None:
-    """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks
+    """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks search
 
-    KINDS are kinds of learners and builders; all of them, in both number types, where none is named. Workers compile
-    what they need by themselves; in an image this saves them the time.
+    KINDS are kinds of learners and builders, and "search" for the query agent; all of them, in both number types, where
+    none is named. Workers compile what they need by themselves; in an image this saves them the time.
     """
     from learners import registry as learners
     from learners.single import DTYPES
@@ -21,12 +25,13 @@ def warm_up(kinds: tuple[str, ...]) -> None:
     from processors.registry import names as builders
     from processors.warm_up import COMPILED
     from processors.warm_up import warm_up as compile_builders
+    from search.lsh.warm_up import warm_up_all as compile_indexes
     from streams.errors import SettingsError
 
-    unknown = sorted(set(kinds) - {*learners.names(), *builders()})
+    known = (*learners.names(), *builders(), SEARCH)
+    unknown = sorted(set(kinds) - set(known))
     if unknown:
-        known = ", ".join((*learners.names(), *builders()))
-        raise click.UsageError(f"there is no {', '.join(unknown)}; there are: {known}")
+        raise click.UsageError(f"there is no {', '.join(unknown)}; there are: {', '.join(known)}")
     began = time.monotonic()
     for kind in kinds or learners.names():
         if kind not in learners.names():
@@ -39,4 +44,6 @@ def warm_up(kinds: tuple[str, ...]) -> None:
                 raise
             click.echo(f"left out: {error}", err=True)
     compile_builders(tuple(kind for kind in COMPILED if not kinds or kind in kinds))
+    if not kinds or SEARCH in kinds:
+        compile_indexes()
     click.echo(f"kernels are compiled ({time.monotonic() - began:.1f} s)")

@@ -39,6 +39,8 @@ class Deadlines:
         self._due = np.zeros((0, len(watched)), np.uint16)
         self._radii = np.zeros(0)
         self._scale = 0.0
+        #: Slots that have deadlines; None until somebody asks.
+        self._with: Slots | None = None
 
     def start(self, metric: Metric, items: Items, sample: int | None) -> None:
         """All keys are about to be computed: begin new paths.
@@ -61,7 +63,7 @@ class Deadlines:
         else:
             self._due = np.full((items.slots, len(w)), kernels.NEVER, np.uint16)
             self._radii = np.zeros(items.slots)
-        self.cells = 0
+        self.cells, self._with = 0, None
 
     def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: Items) -> None:
         """Set the deadlines of items whose keys were just computed.
@@ -94,6 +96,7 @@ class Deadlines:
 
     def leave(self, slots: Slots) -> None:
         """Forget items."""
+        self._with = None
         inside = slots[slots < len(self._due)]
         known = self._due[inside, 0] != kernels.NEVER
         self.cells -= int(known.sum()) * len(self.watched)
@@ -117,14 +120,17 @@ class Deadlines:
     ) -> tuple[int, int]:
         """Flip what is stale; returns how many bits were looked at and flipped."""
         unsure, unsure_thresholds = doubt(metric, items.X.dtype)
+        if self._with is None:
+            self._with = np.flatnonzero(self._due[:, 0] != kernels.NEVER)
         return kernels.repair(
+            self._with,
             self._due,
             now,
             self.watched,
             items.X,
             items.norms,
             self._radii,
-            metric.P.astype(items.X.dtype),
+            metric.narrowed(items.X.dtype),
             metric.P,
             metric.thresholds,
             unsure,

@@ -139,6 +139,7 @@ def count_due(due: Levels, now: Levels, every: int) -> int:
 
 @compiled
 def repair(
+    slots: NDArray[np.int64],
     due: Levels,
     now: Levels,
     watched: NDArray[np.int64],
@@ -159,6 +160,7 @@ def repair(
 
     Parameters
     ----------
+    slots : items that have deadlines, and any others.
     now : (w,) the level of each watched bit's path, rounded up.
     narrow : (bits, d) P in the type of X, for which unsure, unsure_thresholds : (bits,) are.
     touched : (slots,) set where a bit was flipped.
@@ -170,7 +172,7 @@ def repair(
     """
     looked, flipped = 0, 0
     lanes = np.empty(LANES)
-    for slot in range(len(due)):
+    for slot in slots:
         found = 0
         for c in range(len(now)):
             found += due[slot, c] <= now[c]

@@ -7,11 +7,26 @@ from typing import Any, Final
 import numpy as np
 
 from search.index import create
+from search.lsh.settings import DTYPES
 
 _ITEMS: Final = 1_000
 _D: Final = 8
 #: Few candidates of many items, and bits looked at one by one as well as all at once, whatever the settings.
 _EVERYTHING: Final[dict[str, Any]] = {"eps": 1.0, "candidates": 1.0, "limit": 1.0, "share": 0.0}
+#: Modes and settings that between them run every loop.
+_ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("linear", {}),
+    ("lazy", {}),
+    ("lazy", {"monitor": 8, "sample": 100}),
+    ("lazy", {"stale": "second-level"}),
+)
+
+
+def warm_up_all() -> None:
+    """Compile what indexes of any kind run, for items of both number types."""
+    for mode, settings in _ALL:
+        for dtype in DTYPES:
+            warm_up(mode, settings | {"dtype": dtype})
 
 
 def warm_up(mode: str, settings: dict[str, Any]) -> None:

@@ -225,13 +225,14 @@ def test_before_it_has_caught_up_it_is_not_ready_and_says_what_it_waits_for() ->
         agent.service.stop()
 
 
-def test_a_fault_is_told_without_its_text(agent: Agent, client: httpx.Client) -> None:
-    searcher = agent.service.spaces["shop"].searcher
-    engine, searcher._engine = searcher._engine, object()  # type: ignore[assignment]
-    try:
-        told = search(client, vectors=[0.0] * 4)
-    finally:
-        searcher._engine = engine
+def test_a_fault_is_told_without_its_text(
+    agent: Agent, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(agent.service.spaces["shop"].searcher, "search", broken)
+    told = search(client, vectors=[0.0] * 4)
     assert told.status_code == 500 and told.json() == {
         "reason": "fault",
         "detail": "see the log of the server",

@@ -70,6 +70,14 @@ def every_worker_is_away(world: World) -> None:
     world.gone()
 
 
+@case({1: [], 3: [critical("Down")]})
+def every_worker_is_away_and_the_query_agent_is_not(world: World) -> None:
+    query = 'instance="query:8088"'
+    kept = {key: list(values) for key, values in world.series.items() if query in key}
+    world.gone()
+    world.series |= kept
+
+
 @case({1: [], 4: [critical("Down")], 20: []})
 def the_brokers_answer_nobody_for_a_while(world: World) -> None:
     world.set("kinstream_broker_silence_seconds", lambda minute: 60.0 * (minute + 1), until=EVENT + 15)
