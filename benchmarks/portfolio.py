@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from benchmarks import never_worse
 from benchmarks.never_worse import ALLOWED, BLOCK, LEVEL, RESULTS, Cell, K, directions, error, unlearned
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
+from learners.kernels.portfolio import LEARNER, POWER
 from learners.kernels.threads import one_blas_thread
 from learners.portfolio import Portfolio
 from learners.portfolio_hubs import STRENGTH
-from learners.portfolio_members import UNLEARNED, USUAL, lifted
+from learners.portfolio_members import UNLEARNED, USUAL
 from learners.votes import classify
 
 Rows = NDArray[np.floating[Any]]
@@ -136,7 +137,7 @@ def ranked_wrong(learner: Portfolio, part: Split, rows: Codes) -> tuple[int, ...
     """How many triplets each un-learned metric of the portfolio ranks wrong; a tie is wrong."""
     Z = np.asarray(learner.scale(part.X), np.float64)
     found = []
-    for table in (Z, directions(Z), directions(lifted(Z))):
+    for table in (Z, directions(Z)):
         near, far = (np.square(table[rows[:, 0]] - table[rows[:, side]]).sum(axis=1) for side in (1, 2))
         found.append(int(np.count_nonzero(near >= far)))
     return tuple(found)
@@ -215,7 +216,9 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     settings: dict[str, Any] = json.loads(arguments.settings)
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
-    key = json.dumps([settings, USUAL, STRENGTH, str(inspect.signature(Portfolio))], sort_keys=True)
+    key = json.dumps(
+        [settings, USUAL, STRENGTH, LEARNER, POWER, str(inspect.signature(Portfolio))], sort_keys=True
+    )
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.splits)

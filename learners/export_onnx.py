@@ -14,7 +14,7 @@ from learners.oahu import OAHU
 from learners.oahu_network import OAHUNetwork
 from learners.onnx_graph import Graph, Value
 from learners.portfolio import Portfolio
-from learners.portfolio_members import LIFT, Member
+from learners.portfolio_members import Member
 from learners.single import SingleModal
 from streams.errors import CheckpointError, SettingsError
 
@@ -162,9 +162,7 @@ def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
         raise CheckpointError(str(error)) from error
     wide, parts = graph.cast(z, "float64"), []
     for view, matrix in metric.maps.items():
-        seen = wide
-        if view != "plain":
-            seen = graph.directions(graph.behind(wide, LIFT) if view == "lifted" else wide)
+        seen = wide if view == "plain" else graph.directions(wide)
         parts.append(graph.mapped(seen, matrix.T))
     for member, factor in metric.others:
         part = graph.cast(_member(graph, member, z), "float64")
@@ -175,4 +173,4 @@ def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
 def _member(graph: Graph, member: Member, z: Value) -> Value:
     if not isinstance(member.learner, OAHU):
         raise SettingsError(f"{member.learner.algorithm} (members.{member.name}) has no export")
-    return _single(graph, member.learner, graph.behind(z, LIFT) if member.lifted else z)
+    return _single(graph, member.learner, z)

@@ -29,20 +29,22 @@ _BROKEN: Final = ArithmeticError, np.linalg.LinAlgError
 
 
 class Portfolio(SingleModal):
-    r"""Several learners and three un-learned metrics side by side, with weights by progressive validation.
+    r"""Several learners and two un-learned metrics side by side, with weights by progressive validation.
 
     Every constraint reaches every member. Before one learns from it, its mistake is counted; decayed sums L_i of
     mistakes over the latest constraints give the weights
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    h_i ~ exp(-eta L_i) over all N members, u_i ~ exp(-2 s_i) and a_i ~ u_i exp(-eta L_i) over the un-learned ones, and
-    n the decayed number of constraints. s_i is the skewness of how often each of the first 96 vectors is a neighbour of
+    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-eta L_i), b_i = 1/20 for a learner and 1/2
+    for an un-learned metric: who learns has to earn its weight. Over the un-learned ones u_i ~ exp(-2 s_i)
+    ((1 + min L) / (1 + L_i))^4 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by ratios of mistakes,
+    however many constraints there were. s_i is the skewness of how often each of the first 96 vectors is a neighbour of
     the others (`learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
     much, has poor neighbours, which mistakes on random triplets do not tell.
 
-    The un-learned metrics are Euclidean distance of the scaled vectors z, Euclidean distance of their directions
-    z / |z|, which ranks as cosine does, and that of the directions of (z, 1/2): a cosine that can tell lengths apart.
+    The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
+    z / |z|, which ranks as cosine does.
 
     A triplet is a mistake of the portfolio when sum_i w_i m_i / s_i is at most 0, of the members' margins m_i, each
     over its mean magnitude s_i so far, and of the weights before the constraint. A pair is one when members that are
@@ -151,7 +153,7 @@ class Portfolio(SingleModal):
         self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
         self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
         names = "-".join(one.algorithm.replace("/", "-") for one in learners)
-        self._algorithm = f"portfolio-{names}/2"
+        self._algorithm = f"portfolio-{names}/3"
 
     @property
     def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
@@ -165,7 +167,7 @@ class Portfolio(SingleModal):
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """Such as "portfolio-opml-1-lego-1/2"."""
+        """Such as "portfolio-opml-1-lego-1/3"."""
         return self._algorithm
 
     @property
@@ -413,7 +415,7 @@ class Portfolio(SingleModal):
         nothing = Outcomes.blank(len(block), ignored=True)
         if self._gone[i] or block.kind not in member.learner.accepts:
             return nothing
-        table = Table(DEFAULT_MODALITY, member.inputs(X))
+        table = Table(DEFAULT_MODALITY, X)
         try:
             return member.learner.learn(replace(block, tables=(table,)))
         except BadRecord:

@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from learners.euclidean import Euclidean
 from learners.single import SingleModal
 from streams.errors import SettingsError
 
-Rows = NDArray[np.floating[Any]]
 Members = Mapping[str, Mapping[str, Any]]
 Settings = dict[str, dict[str, Any]]
 
@@ -25,10 +21,8 @@ USUAL: Final[Settings] = {
     "oasis": {"kind": "oasis", "aggressiveness": 0.03, "scaler": "unit"},
     "lego": {"kind": "lego", "eta": 0.01},
 }
-#: Euclidean distance, that of directions, and that of directions of (z, c): the cosine that can tell lengths apart.
-UNLEARNED: Final = ("euclidean", "cosine", "lifted")
-#: The constant c behind a vector whose mean squared length is 1.
-LIFT: Final = 0.5
+#: Euclidean distance, and that of directions, which ranks as cosine does.
+UNLEARNED: Final = ("euclidean", "cosine")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 #: Made of others, or of several modalities.
 _COMPOSED: Final = ("fusion", "portfolio")
@@ -43,22 +37,11 @@ class Member:
     name : in settings, weights and states.
     learner : of one modality; it is handed the portfolio's scaled vectors.
     learns : false for an un-learned metric.
-    lifted : whether it is handed vectors with a constant behind them.
     """
 
     name: str
     learner: SingleModal
     learns: bool = True
-    lifted: bool = False
-
-    def inputs(self, Z: Rows) -> Rows:
-        """Scaled vectors (n, d) as this member takes them."""
-        return lifted(Z) if self.lifted else Z
-
-
-def lifted(Z: Rows) -> Rows:
-    """Vectors (n, d) with the constant c behind them, (n, d + 1)."""
-    return np.concatenate([Z, np.full((len(Z), 1), LIFT, Z.dtype)], axis=1)
 
 
 def settings_of(members: Members | None) -> Settings:
@@ -101,12 +84,8 @@ def made(members: Members, *, dtype: str, warm_up: int, seed: int) -> tuple[Memb
     usual = {"dtype": dtype, "warm_up": warm_up, "seed": seed}
     found = [Member(name, _learner(name, own, usual)) for name, own in members.items()]
     found += [
-        Member(name, Euclidean(dtype=dtype, warm_up=warm_up, scaler=scaler), learns=False, lifted=more)
-        for name, scaler, more in (
-            ("euclidean", None, False),
-            ("cosine", "unit", False),
-            ("lifted", "unit", True),
-        )
+        Member(name, Euclidean(dtype=dtype, warm_up=warm_up, scaler=scaler), learns=False)
+        for name, scaler in zip(UNLEARNED, (None, "unit"), strict=True)
     ]
     return tuple(found)
 

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from learners.kernels.threads import one_blas_thread
 from learners.oahu import OAHU
-from learners.portfolio_members import LIFT, Member, lifted
+from learners.portfolio_members import Member
 from learners.scaler import UnitLength
 from streams.errors import SettingsError
 
 Rows = NDArray[np.floating[Any]]
 Matrix = NDArray[np.float64]
 
-#: What a linear member maps: scaled vectors z, their directions z / |z|, or the directions of (z, c).
-VIEWS: Final = ("plain", "directions", "lifted")
+#: What a linear member maps: scaled vectors z, or their directions z / |z|.
+VIEWS: Final = ("plain", "directions")
 _DIRECTIONS: Final = UnitLength()
 #: Distances that differ by less than this share of them are all the same.
 _NOTHING: Final = 1e-9
@@ -31,7 +31,7 @@ class Metric:
 
     Parameters
     ----------
-    maps : by view, the (k, d) matrix, (k, d + 1) of "lifted", that all linear members of that view make together.
+    maps : by view, the (k, d) matrix that all linear members of that view make together.
     others : members that are no linear maps, with the root of w_i / s_i.
     """
 
@@ -43,15 +43,13 @@ class Metric:
         wide = np.asarray(Z, np.float64)
         with np.errstate(all="ignore"):
             found: list[Rows] = [seen(view, wide) @ matrix.T for view, matrix in self.maps.items()]
-            found += [factor * member.learner.transform(member.inputs(Z)) for member, factor in self.others]
+            found += [factor * member.learner.transform(Z) for member, factor in self.others]
         return np.concatenate(found, axis=1, dtype=np.float64)
 
 
 def seen(view: str, Z: Rows) -> Rows:
     """Scaled vectors (n, d) as a view has them."""
-    if view == "plain":
-        return Z
-    return _DIRECTIONS.apply(lifted(Z) if view == "lifted" else Z)
+    return Z if view == "plain" else _DIRECTIONS.apply(Z)
 
 
 def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix) -> Metric:
@@ -70,9 +68,7 @@ def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix
         matrix = _matrix(member)
         with np.errstate(all="ignore"):
             mapped = (
-                member.learner.transform(member.inputs(sample))
-                if matrix is None
-                else seen(_view(member), sample) @ matrix.T
+                member.learner.transform(sample) if matrix is None else seen(_view(member), sample) @ matrix.T
             )
             spread = _spread(np.asarray(mapped, np.float64))
             factor = np.sqrt(weight / spread) if spread > 0.0 else np.inf
@@ -102,8 +98,6 @@ def arrays(metric: Metric) -> tuple[dict[str, Rows], list[dict[str, str]]]:
     """
     found: dict[str, Rows] = {f"map.{view}": matrix for view, matrix in metric.maps.items()}
     parts: list[dict[str, str]] = [{"view": view, "map": f"map.{view}"} for view in metric.maps]
-    if "lifted" in metric.maps:
-        found["lift"] = np.array([LIFT])
     for member, factor in metric.others:
         learner = member.learner
         if not isinstance(learner, OAHU):
@@ -140,8 +134,6 @@ def _matrix(member: Member) -> Matrix | None:
 
 
 def _view(member: Member) -> str:
-    if member.lifted:
-        return "lifted"
     return "directions" if member.learner.scaler == "unit" else "plain"
 
 

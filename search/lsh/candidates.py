@@ -32,7 +32,6 @@ class Candidates:
         self._seen = metric.recomputed
         self._G = metric.G
         bits = keys.bits
-        self._rough = np.empty(0, np.float32)
         self._cosines = (-2.0 * np.cos(np.pi * np.arange(bits + 1) / bits)).astype(np.float32)
 
     def enter(self, slots: Slots) -> None:
@@ -59,15 +58,31 @@ class Candidates:
 
     def of(self, q: NDArray[np.float64], budget: int) -> Slots:
         """At most `budget` items (at least 1) for one query (d,), in ascending order of slots."""
-        if len(self._rough) < self._items.top:
-            self._rough = np.empty(self._items.slots, np.float32)
-        rough = self._rough[: self._items.top]
         with one_blas_thread():
             mapped = self._metric.apply(q[None].astype(self._items.X.dtype))[0]
             query = self._keys.of_query(q, self._metric)
         table = self._cosines * np.float32(np.linalg.norm(mapped + self._metric.offset))
-        kernels.estimates(self._keys.table, query, self._lengths, table, rough)
-        return lowest(rough, budget)
+        places, values = self._likely(query, table, budget)
+        return foremost(places, values, budget)
+
+    def _likely(
+        self, query: NDArray[np.uint64], table: NDArray[np.float32], wanted: int
+    ) -> tuple[Slots, NDArray[np.float32]]:
+        """Slots whose estimates are among the smallest, and some more of them: mostly not many, and at worst all."""
+        n = self._items.top
+        told = self._keys.table, query, self._lengths, table
+        glance = np.empty(-(-n // _GLANCE), np.float32)
+        rank = _rank(wanted)
+        if rank < len(glance):
+            kernels.estimates(*told, _GLANCE, glance)
+            room = 4 * _GLANCE * rank
+            places, values = np.empty(room, np.int64), np.empty(room, np.float32)
+            count = kernels.estimates_up_to(*told, n, np.partition(glance, rank)[rank], places, values)
+            if wanted <= count <= room:
+                return places[:count], values[:count]
+        values = np.empty(n, np.float32)
+        kernels.estimates(*told, 1, values)
+        return np.arange(n), values
 
     def _calculate(self, slots: Slots) -> None:
         offset = self._metric.offset.astype(self._items.X.dtype)
@@ -80,24 +95,26 @@ class Candidates:
 
 def lowest(values: NDArray[np.float32], wanted: int) -> Slots:
     """Places of the smallest finite values in ascending order; of equal values the first ones."""
-    places = np.arange(len(values)) if wanted >= len(values) else _lower(values, wanted)
-    kept = values[places]
-    if wanted < len(places):
-        bound = np.partition(kept, wanted - 1)[wanted - 1]
-        chosen = kept < bound
-        chosen[np.flatnonzero(kept == bound)[: wanted - int(chosen.sum())]] = True
-        places, kept = places[chosen], kept[chosen]
-    return np.asarray(places[np.isfinite(kept)])
-
-
-def _lower(values: NDArray[np.float32], wanted: int) -> Slots:
-    """Places, in ascending order, of all values up to a bound that so many are not above: most often not many more."""
-    sample = values[::_GLANCE]
-    share = wanted / _GLANCE
-    rank = int(share + 3.0 * np.sqrt(share)) + 4
+    places = np.arange(len(values))
+    rank, sample = _rank(wanted), values[::_GLANCE]
     if rank < len(sample):
-        places = np.empty(min(len(values), 4 * _GLANCE * rank), np.int64)
-        count = kernels.up_to(values, np.partition(sample, rank)[rank], places)
-        if wanted <= count <= len(places):
-            return places[:count]
-    return np.arange(len(values))
+        likely = np.flatnonzero(values <= np.partition(sample, rank)[rank])
+        if len(likely) >= wanted:
+            places = likely
+    return foremost(places, values[places], wanted)
+
+
+def foremost(places: Slots, values: NDArray[np.float32], wanted: int) -> Slots:
+    """Of some places those with the smallest finite values, in the order that they have; of equal values the first."""
+    if wanted < len(places):
+        bound = np.partition(values, wanted - 1)[wanted - 1]
+        chosen = values < bound
+        chosen[np.flatnonzero(values == bound)[: wanted - int(chosen.sum())]] = True
+        places, values = places[chosen], values[chosen]
+    return np.asarray(places[np.isfinite(values)])
+
+
+def _rank(wanted: int) -> int:
+    """Rank in the glance of a value that the last of so many smallest ones is, most often, not above, nor far below."""
+    share = wanted / _GLANCE
+    return int(share + 3.0 * np.sqrt(share)) + 4

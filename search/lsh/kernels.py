@@ -57,8 +57,9 @@ def sign_bits(
     norms: Matrix,
     P: Matrix,
     thresholds: Matrix,
-    unsure: Matrix,
-    unsure_thresholds: Matrix,
+    narrow: Rows,
+    unsure: Rows,
+    unsure_thresholds: Rows,
     huge: float,
     keys: Keys,
 ) -> None:
@@ -67,23 +68,37 @@ def sign_bits(
     Parameters
     ----------
     S : (m, bits) products, rounded in whatever way; thresholds are added here.
-    unsure, unsure_thresholds : (bits,) S + thresholds may be wrong by unsure * norm + unsure_thresholds.
+    thresholds : (bits,) float64, and narrow : the same in the type of S.
+    unsure, unsure_thresholds : (bits,) in the type of S; S + narrow may be wrong by unsure * norm + unsure_thresholds.
     huge : a value that is not below this in magnitude may have overflowed.
     keys : (slots, words) written.
     """
     bits = S.shape[1]
     lanes = np.empty(LANES)
+    # One byte a bit, and eight of these at a time become a byte of the key.
+    ones = np.zeros(64 * keys.shape[1], np.uint8)
+    eights = ones.view(np.uint64)
+    limit = S.dtype.type(huge)
     for row in range(len(slots)):
         slot = slots[row]
+        norm = S.dtype.type(norms[slot])
+        sure = 0
+        for j in range(bits):
+            value = S[row, j] + narrow[j]
+            size = abs(value)
+            ones[j] = value >= 0.0
+            sure += (size > unsure[j] * norm + unsure_thresholds[j]) & (size < limit)
+        if sure < bits:
+            for j in range(bits):
+                value = S[row, j] + narrow[j]
+                size = abs(value)
+                if not (size > unsure[j] * norm + unsure_thresholds[j] and size < limit):
+                    ones[j] = project(P[j], X[slot], thresholds[j], lanes) >= 0.0
         for word in range(keys.shape[1]):
             key = np.uint64(0)
-            for j in range(64 * word, min(bits, 64 * word + 64)):
-                value = np.float64(S[row, j]) + thresholds[j]
-                size = abs(value)
-                if not (size > unsure[j] * norms[slot] + unsure_thresholds[j] and size < huge):
-                    value = project(P[j], X[slot], thresholds[j], lanes)
-                if value >= 0.0:
-                    key |= np.uint64(1) << np.uint64(j - 64 * word)
+            for part in range(8):
+                packed = (eights[8 * word + part] * np.uint64(0x0102040810204080)) >> np.uint64(56)
+                key |= packed << np.uint64(8 * part)
             keys[slot, word] = key
 
 
@@ -244,25 +259,6 @@ def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
 
 
 @compiled
-def up_to(values: Rows, bound: float, places: NDArray[np.int64]) -> int:
-    """Write the places of values that are at most the bound, in ascending order.
-
-    Returns
-    -------
-    int
-        How many there are, or that there are more than fit: len(places) + 1.
-    """
-    found = 0
-    for place in range(len(values)):
-        if values[place] <= bound:
-            if found == len(places):
-                return found + 1
-            places[found] = place
-            found += 1
-    return found
-
-
-@compiled
 def squared_lengths(rows: Rows, out: Matrix) -> None:
     """|x|^2 in float64 of each row (n, d), summed in a fixed order."""
     n, d = rows.shape
@@ -284,17 +280,58 @@ def squared_lengths(rows: Rows, out: Matrix) -> None:
 
 
 @compiled
-def estimates(keys: Keys, query: Keys, lengths: NDArray[np.float32], table: Rows, out: Rows) -> None:
+def estimates(
+    keys: Keys, query: Keys, lengths: NDArray[np.float32], table: Rows, every: int, out: Rows
+) -> None:
     """|y|^2 - 2 |y| |y_q| cos(angle) for each item, y mapped: its squared distance, less what all have in common.
 
     Parameters
     ----------
     lengths : (n,) |y|, infinite for a free slot.
     table : (bits + 1,) float32, -2 |y_q| cos(pi h / bits) for the Hamming distance h.
-    out : (n,) float32, written.
+    every : of the slots 0, every, 2 every, ...
+    out : float32, one for each of those; written.
     """
-    for slot in range(len(out)):
+    for row in range(len(out)):
+        slot = row * every
         ones = 0
         for word in range(len(query)):
             ones += _ones(keys[slot, word] ^ query[word])
-        out[slot] = lengths[slot] * (lengths[slot] + table[ones])
+        out[row] = lengths[slot] * (lengths[slot] + table[ones])
+
+
+@compiled
+def estimates_up_to(
+    keys: Keys,
+    query: Keys,
+    lengths: NDArray[np.float32],
+    table: Rows,
+    top: int,
+    bound: float,
+    places: NDArray[np.int64],
+    values: Rows,
+) -> int:
+    """Write those of the estimates of the first `top` slots that are at most the bound, and where they are.
+
+    Parameters
+    ----------
+    keys, query, lengths, table : see `estimates`.
+    places, values : of one length; in ascending order of places.
+
+    Returns
+    -------
+    int
+        How many there are, or that there are more than fit: len(places) + 1.
+    """
+    found = 0
+    for slot in range(top):
+        ones = 0
+        for word in range(len(query)):
+            ones += _ones(keys[slot, word] ^ query[word])
+        value = lengths[slot] * (lengths[slot] + table[ones])
+        if value <= bound:
+            if found == len(places):
+                return found + 1
+            places[found], values[found] = slot, value
+            found += 1
+    return found

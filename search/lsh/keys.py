@@ -42,13 +42,15 @@ class Keys:
         tuple of (m,) and (m, bits)
             Slots of a piece, and their values before the sign, in the items' type and without the thresholds.
         """
-        narrow = np.ascontiguousarray(metric.P.T, items.X.dtype)
-        unsure, unsure_thresholds = doubt(metric, items.X.dtype)
-        huge = float(np.finfo(items.X.dtype).max) / 4.0
+        dtype = items.X.dtype
+        right = np.ascontiguousarray(metric.P.T, dtype)
+        narrow = metric.thresholds.astype(dtype)
+        unsure, unsure_thresholds = (np.asarray(bound, dtype) for bound in doubt(metric, dtype))
+        huge = float(np.finfo(dtype).max) / 4.0
         for first in range(0, len(slots), CHUNK):
             piece = slots[first : first + CHUNK]
             with one_blas_thread():
-                S = items.rows(piece) @ narrow
+                S = items.rows(piece) @ right
             kernels.sign_bits(
                 S,
                 piece,
@@ -56,6 +58,7 @@ class Keys:
                 items.norms,
                 metric.P,
                 metric.thresholds,
+                narrow,
                 unsure,
                 unsure_thresholds,
                 huge,

@@ -144,11 +144,15 @@ class Metric:
 
     def apply(self, Z: NDArray[Any]) -> NDArray[Any]:
         """G z for each row, in the type of Z: (n, d) to (n, k)."""
-        if Z.dtype == np.float64:
-            return np.asarray(Z @ self._base.T + (Z @ self._V.T) @ self._U.T)
-        if self._narrow is None or self._narrow.dtype != Z.dtype:
-            self._narrow = self._base.astype(Z.dtype)
-        return np.asarray(Z @ self._narrow.T + (Z @ self._V.T.astype(Z.dtype)) @ self._U.T.astype(Z.dtype))
+        base = self._base
+        if Z.dtype != np.float64:
+            if self._narrow is None or self._narrow.dtype != Z.dtype:
+                self._narrow = self._base.astype(Z.dtype)
+            base = self._narrow
+        found = Z @ base.T
+        if self.held:
+            found += (Z @ self._V.T.astype(Z.dtype)) @ self._U.T.astype(Z.dtype)
+        return np.asarray(found)
 
     def narrowed(self, dtype: Any) -> NDArray[Any]:
         """P in that type, kept until P changes."""

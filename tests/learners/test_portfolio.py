@@ -52,16 +52,12 @@ from tests.learners.blocks import pair_blocks, triplet_blocks
 from tests.learners.checks import digest
 
 NOW_MS = 1_700_000_000_000
-#: Of two learners, and three un-learned metrics.
+#: Of two learners; there are two un-learned metrics besides.
 FEW: dict[str, dict[str, Any]] = {
     "opml": {"gamma": 0.03},
     "lego": {"eta": 0.01, "y_similar": 0.5, "y_dissimilar": 3.0},
 }
 VERSION = ModelVersion("a", "best", "portfolio/1", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
-
-
-def lift(Z: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([Z, np.full((len(Z), 1), 0.5)], axis=1)
 
 
 # ---- weights and the vote ---------------------------------------------------------------------------------------
@@ -80,9 +76,12 @@ def by_formula(
 ) -> NDArray[Any]:
     """w = (1 - floor) h + floor (a + u) / 2, in plain numpy."""
     eta = np.sqrt(8.0 * np.log(len(L)) / max(n, 1.0))
-    h = left * np.exp(-eta * L)
-    u = left * prior * (np.arange(len(L)) >= learned)
-    a = u * h
+    learner = np.arange(len(L)) < learned
+    decayed = left * np.exp(-eta * L)
+    h = np.where(learner, 0.05, 1.0 / np.count_nonzero(~learner)) * decayed
+    least = L[~learner & left].min()
+    u = left * prior * ~learner * ((1.0 + least) / (1.0 + L)) ** 4
+    a = u * decayed
     return np.asarray((1.0 - floor) * h / h.sum() + floor * (a / a.sum() + u / u.sum()) / 2.0)
 
 
@@ -95,15 +94,31 @@ def test_weights_are_exponential_with_a_floor_for_what_does_not_learn(floor: flo
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert sum(found) == pytest.approx(1.0) and found[4] == 0.0
     assert sum(found[2:]) >= floor
-    # Losses count by their differences.
-    moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor, prior)
-    np.testing.assert_allclose(found, moved, rtol=1e-6)
+    if floor == 0.0:
+        # Losses count by their differences.
+        moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor, prior)
+        np.testing.assert_allclose(found, moved, rtol=1e-6)
+
+
+def test_half_of_the_floor_goes_by_ratios_of_mistakes() -> None:
+    # So many constraints that eta is nearly 0, and the other half is shared alike.
+    found = weighed([0.0, 99.0, 199.0], [False] * 3, 1, 1e20, 0.5, [1.0, 1.0, 1.0])
+    assert sum(found[1:]) == pytest.approx(0.5 + 0.5 * 20 / 21)
+    ratio = (found[2] - 0.25 / 1.05) / (found[1] - 0.25 / 1.05)
+    assert ratio == pytest.approx(2.0**-4, rel=1e-3)
+
+
+def test_learners_begin_with_little() -> None:
+    found = weighed([0.0] * 4, [False] * 4, 2, 0.0, 0.0, [1.0] * 4)
+    np.testing.assert_allclose(found, np.array([0.05, 0.05, 0.5, 0.5]) / 1.1)
 
 
 def test_a_floor_of_nobody_goes_to_those_that_are_left() -> None:
     even = [1.0, 1.0, 1.0]
     assert weighed([1.0, 1.0, 0.0], [False, False, True], 2, 9.0, 0.5, even) == [0.5, 0.5, 0.0]
     assert weighed([1.0, 1.0, 0.0], [True, True, False], 2, 9.0, 0.5, even) == [0.0, 0.0, 1.0]
+    half = weighed([1.0, 5.0, 5.0], [False, True, False], 1, 9.0, 0.5, even)
+    assert half[1] == 0.0 and sum(half) == pytest.approx(1.0) and half[2] >= 0.5
 
 
 def test_a_metric_with_hubs_gets_less_of_the_floor() -> None:
@@ -132,7 +147,7 @@ def test_the_floor_is_shared_by_hubs_once_the_first_vectors_are_known() -> None:
     X = lengths * np.random.default_rng(0).normal(size=(3, m, 20))
     model.learn_triplets(*X[:, :-1])
     before = model.weights
-    assert before["euclidean"] == before["cosine"] == before["lifted"]
+    assert before["euclidean"] == before["cosine"]
     model.learn_triplets(*X[:, -1:])
     assert model.weights["euclidean"] < 0.3 * model.weights["cosine"]
     again = Portfolio(members=FEW, dtype="float64")
@@ -146,9 +161,9 @@ def over(block: ConstraintBlock, vectors: NDArray[Any]) -> ConstraintBlock:
 
 
 def alone(block: ConstraintBlock, Z: NDArray[Any], members: list[Any]) -> list[Outcomes]:
-    """What separate learners, the last of lifted vectors, do with a block; nothing where a kind is none of theirs."""
+    """What separate learners do with a block; nothing where a kind is none of theirs."""
     return [
-        member.learn(over(block, lift(Z) if member is members[-1] else Z))
+        member.learn(over(block, Z))
         if block.kind in member.accepts
         else Outcomes.blank(len(block), ignored=True)
         for member in members
@@ -163,10 +178,10 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
     model.learn(warming)
     assert model._scaler.ready
     own = [create(name, **settings, dtype="float64", warm_up=20) for name, settings in FEW.items()]
-    own += [Euclidean(warm_up=20), Euclidean(scaler="unit", warm_up=20), Euclidean(scaler="unit", warm_up=20)]
+    own += [Euclidean(warm_up=20), Euclidean(scaler="unit", warm_up=20)]
     N = len(own)
     Z = model._unit.sample
-    prior = np.concatenate([[0.0, 0.0], shares([Z, UnitLength().apply(Z), UnitLength().apply(lift(Z))])])
+    prior = np.concatenate([[0.0, 0.0], shares([Z, UnitLength().apply(Z)])])
     losses, sizes, n = np.zeros(N), np.zeros((N, 2)), 0.0
     keep = 1.0 - 1.0 / window
     wrong = 0
@@ -238,7 +253,8 @@ def test_it_follows_the_best_of_the_window() -> None:
     after, _, vote = followed(mistakes)
     assert before[0] > 0.99 and after[1] > 0.99
     # The first is forgotten within about a window.
-    assert vote[:300].sum() <= 2 and vote[300:400].sum() > 10 and vote[400:].sum() == 0
+    # A learner begins with little weight.
+    assert vote[:300].sum() <= 4 and vote[300:400].sum() > 10 and vote[400:].sum() == 0
 
 
 def test_a_member_without_a_verdict_keeps_its_weight_against_the_others() -> None:
@@ -297,16 +313,15 @@ def test_it_is_the_weighted_sum_of_the_members_squared_distances() -> None:
     wanted = np.zeros(30)
     for member, weight in zip(model._members, model.weights.values(), strict=True):
         sample, x, y = (
-            member.learner.transform(member.inputs(Z))
-            for Z in (model._unit.sample, model.scale(X), model.scale(Y))
+            member.learner.transform(Z) for Z in (model._unit.sample, model.scale(X), model.scale(Y))
         )
         apart = np.sum((sample[:, None] - sample[None]) ** 2, axis=2)
         others = apart[~np.eye(len(apart), dtype=bool)].reshape(len(apart), -1)
         wanted += weight * np.sum((x - y) ** 2, axis=1) / others.std(axis=1).mean()
     np.testing.assert_allclose(model.distance(X, Y), wanted, rtol=1e-5)
     # One map of each view, whoever is in it, and the network.
-    assert model.transform(X).shape == (30, 6 + 6 + 7 + 3 * 50)
-    assert set(model.metric.maps) == {"plain", "directions", "lifted"}
+    assert model.transform(X).shape == (30, 6 + 6 + 3 * 50)
+    assert set(model.metric.maps) == {"plain", "directions"}
 
 
 def test_it_does_not_depend_on_the_scale_of_the_features() -> None:
@@ -358,8 +373,7 @@ def embedded(arrays: Any, metadata: dict[str, str], X: NDArray[Any]) -> NDArray[
     rows = []
     for part in json.loads(metadata["parts"]):
         if "map" in part:
-            v = z if part["view"] != "lifted" else np.c_[z, np.full(len(z), arrays["lift"])]
-            v = v if part["view"] == "plain" else v / np.linalg.norm(v, axis=1, keepdims=True)
+            v = z if part["view"] == "plain" else z / np.linalg.norm(z, axis=1, keepdims=True)
             rows.append(v @ arrays[part["map"]].T)
             continue
         name = part["network"]
@@ -480,7 +494,7 @@ def test_kinds_are_those_of_the_learners() -> None:
     assert (Portfolio().form, Portfolio().accepts) == (Kind.PAIR, frozenset(Kind))
     model = Portfolio(members={"opml": {}, "oasis": {}})
     assert (model.form, model.accepts) == (Kind.TRIPLET, frozenset({Kind.TRIPLET}))
-    assert model.algorithm == "portfolio-opml-1-oasis-1/2"
+    assert model.algorithm == "portfolio-opml-1-oasis-1/3"
     with pytest.raises(BadRecord, match="does not learn from pairs"):
         model.learn(pair_blocks(1, 4)[0])
     with pytest.raises(BadRecord, match="sign of a pair must be 1 or -1"):
@@ -550,7 +564,7 @@ def test_a_state_of_other_members_is_refused() -> None:
     model = Portfolio(members=FEW)
     for block in triplet_blocks(1, 4, 2):
         model.learn(block)
-    with pytest.raises(SettingsError, match="of 5 members, not of 4"):
+    with pytest.raises(SettingsError, match="of 4 members, not of 3"):
         Portfolio(members={"opml": {}}).restore(model.state())
 
 

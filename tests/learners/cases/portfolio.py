@@ -10,7 +10,7 @@ from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, trip
 from tests.learners.cases.oahu import LIFT_STATE, SMALL
 from tests.learners.checks import Case
 
-UNLEARNED = ("euclidean", "cosine", "lifted")
+UNLEARNED = ("euclidean", "cosine")
 #: What follows the members' mistakes, whether or not they learn.
 STANDING = frozenset({"losses", "refused", "sizes", "seen", "views.bits", "views.tally"})
 
