@@ -4,7 +4,7 @@ The agent runs in a process of its own with its real server, catalogue, index an
 comes from a thread in that process: the update records of a learner that learned before, at a steady rate, and its
 model every two seconds, five times as often as with the default interval of checkpoints. So the learner's own work,
 which is another machine's in a real system, is not in the figures. Two clients ask one query a request, as fast as
-they are answered.
+they are answered. Items and queries are images of EMNIST, as they are and on 64 principal components.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from copy import deepcopy
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,9 @@ from numpy.typing import NDArray
 
 from benchmarks import online_search
 from benchmarks.figures import Figure, percentile
+from benchmarks.search_log import prepared
+from benchmarks.shared_sets import load
+from streams.errors import SettingsError
 
 ITEMS: Final = 100_000
 QUICK_ITEMS: Final = 10_000
@@ -32,7 +36,7 @@ MODEL_SECONDS: Final = 2.0
 NEIGHBOURS: Final = 10
 CLIENTS: Final = 2
 QUERIES: Final = 40
-CLUSTERS: Final = 300
+DATA: Final = "emnist_bymerge"
 #: Index, and whether the metric changes meanwhile.
 RUNS: Final = (
     ("exact", True),
@@ -49,12 +53,28 @@ MONITORED: Final = {
 }
 
 
+@cache
+def images(d: int) -> NDArray[np.float32]:
+    """Images of EMNIST in random order, (n, d): as they are with 784 features, else on principal components.
+
+    Raises
+    ------
+    SettingsError
+        They are not there.
+    """
+    data = load(DATA)
+    if data is None:
+        raise SettingsError(f"{DATA} is not there: set KINSTREAM_DATA to its folder")
+    X = data.X[np.random.default_rng(31).permutation(len(data.y))]
+    return prepared(X, ITEMS, None if d == X.shape[1] else d)
+
+
 def rows(number: int, d: int, seed: int) -> NDArray[np.float32]:
-    """Vectors in clusters, (number, d)."""
-    centres = np.random.default_rng([31, d]).normal(size=(CLUSTERS, d)).astype(np.float32)
-    rng = np.random.default_rng([37, d, seed])
-    noise = rng.standard_normal((number, d), dtype=np.float32)
-    return np.asarray(centres[rng.integers(0, CLUSTERS, number)] + 0.5 * noise, np.float32)
+    """Images (number, d); those of seed 1 are the items, all others are none of them."""
+    if seed == 1:
+        return images(d)[:number]
+    others = images(d)[ITEMS:]
+    return np.asarray(others[np.random.default_rng([37, d, seed]).integers(0, len(others), number)])
 
 
 # ---- the process that serves ----------------------------------------------------------------------------------------
@@ -228,12 +248,14 @@ def measure(
 def figures(quick: bool) -> list[Figure]:
     """Every index at both dimensions: queries a second, p50 and p99 of a request, recall."""
     number, seconds = (QUICK_ITEMS, 5.0) if quick else (ITEMS, 30.0)
+    if load(DATA) is None:
+        return [Figure("query-agent", f"{DATA}: not there, set KINSTREAM_DATA", float("nan"), "")]
     found = []
     for d in (64, 784):
         for index, changing in RUNS:
             taken, facts = measure(index, d, number, seconds, changing)
             how = f"{RATE} constraints/s" if changing else "metric stands still"
-            name = f"{number:,} items, d={d}, {index}, {how}"
+            name = f"{number:,} images, d={d}, {index}, {how}"
             facts |= {"requests": len(taken), "clients": CLIENTS, "items": number}
             found += [
                 Figure("query-agent", f"{name}: queries", len(taken) / seconds, "1/s", facts=facts),

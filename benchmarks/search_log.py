@@ -60,11 +60,7 @@ def log(data: SharedSet, n: int, m: int, constraints: int, d: int | None = None,
     """
     draw = np.random.default_rng([seed, n, m, constraints])
     order = draw.permutation(len(data.y))[: n + 2 * m]
-    X, y = _scaled(data.X[order], n), data.y[order]
-    if d is not None:
-        sampled = X[:10_000].astype(np.float64)
-        axes = np.linalg.eigh(sampled.T @ sampled)[1][:, ::-1][:, :d]
-        X = np.ascontiguousarray(X @ axes.astype(np.float32))
+    X, y = prepared(data.X[order], n, d), data.y[order]
     left, right, signs = _pairs(y[:n], constraints, draw)
     apart = np.asarray(np.sum((X[left] - X[right]) ** 2, axis=1, dtype=np.float64))
     near, far = np.percentile(apart[apart > 0.0], (5, 95))
@@ -101,12 +97,16 @@ def factored(before: NDArray[Any], after: NDArray[Any], Z: NDArray[Any]) -> Step
     return Step((after - before) @ basis, np.ascontiguousarray(basis.T))
 
 
-def _scaled(X: NDArray[Any], n: int) -> NDArray[np.float32]:
-    """Centred, and divided by one scale, by the statistics of the first n rows."""
+def prepared(X: NDArray[Any], n: int, d: int | None = None) -> NDArray[np.float32]:
+    """Centred, and divided by one scale, by the statistics of the first n rows; on d principal components of those."""
     wide = X.astype(np.float32)
     wide -= wide[:n].mean(axis=0, dtype=np.float64).astype(np.float32)
     wide /= np.sqrt(np.mean(np.square(wide[:n]), dtype=np.float64)).astype(np.float32)
-    return wide
+    if d is None:
+        return wide
+    sampled = wide[: min(n, 10_000)].astype(np.float64)
+    axes = np.linalg.eigh(sampled.T @ sampled)[1][:, ::-1][:, :d]
+    return np.ascontiguousarray(wide @ axes.astype(np.float32))
 
 
 def _pairs(
