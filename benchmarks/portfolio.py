@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from benchmarks import never_worse
 from benchmarks.never_worse import ALLOWED, BLOCK, LEVEL, RESULTS, Cell, K, directions, error, unlearned
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
-from learners.kernels.portfolio import LEARNER, POWER
+from learners.kernels.portfolio import POWER
 from learners.kernels.threads import one_blas_thread
 from learners.portfolio import Portfolio
 from learners.portfolio_hubs import STRENGTH
 from learners.portfolio_members import UNLEARNED, USUAL
+from learners.portfolio_views import LEAST, OFTEN
 from learners.votes import classify
 
 Rows = NDArray[np.floating[Any]]
@@ -217,7 +218,7 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
     key = json.dumps(
-        [settings, USUAL, STRENGTH, LEARNER, POWER, str(inspect.signature(Portfolio))], sort_keys=True
+        [settings, USUAL, STRENGTH, POWER, OFTEN, LEAST, str(inspect.signature(Portfolio))], sort_keys=True
     )
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,10 +16,8 @@ Flags = NDArray[np.bool_]
 SCORED: Final = 0
 ABSENT: Final = 1
 REJECTED: Final = 2
-#: Weight of a learner before anything is known, to that of all un-learned metrics together.
-LEARNER: Final = 0.05
 #: An un-learned metric that is wrong twice as often has a share that is 2 to this power smaller.
-POWER: Final = 4.0
+POWER: Final = 2.0
 
 
 @compiled
@@ -55,9 +53,8 @@ def weigh(
     """Fill in the weights (N,): exponential ones of all members, and a floor that only un-learned metrics share.
 
     w = (1 - floor) h + floor (a + u) / 2, where over the un-learned metrics that are left u_i is proportional to
-    prior_i ((1 + min losses) / (1 + losses_i))^4 and a_i to u_i exp(-eta losses_i); over all members h_i is
-    proportional to b_i exp(-eta losses_i), b_i being 1/20 for a learner and for each of k un-learned metrics 1 / k; and
-    eta = sqrt(8 ln N / max(seen, 1)).
+    prior_i ((1 + min losses) / (1 + losses_i))^2 and a_i to u_i exp(-eta losses_i); over all members h_i is
+    proportional to exp(-eta losses_i); and eta = sqrt(8 ln N / max(seen, 1)).
 
     Parameters
     ----------
@@ -71,20 +68,18 @@ def weigh(
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
     rest = 1.0
-    start = np.empty(N)
     if floor > 0.0:
         least = np.inf
         for i in range(learned, N):
             if not gone[i]:
                 least = min(least, losses[i])
+        share = np.ones(N)
         for i in range(learned, N):
-            start[i] = prior[i] * ((1.0 + least) / (1.0 + losses[i])) ** POWER
-        if _share(losses, gone, learned, start, eta, 0.5 * floor, weights):
-            _share(losses, gone, learned, start, 0.0, 0.5 * floor, weights)
+            share[i] = prior[i] * ((1.0 + least) / (1.0 + losses[i])) ** POWER
+        if _share(losses, gone, learned, share, eta, 0.5 * floor, weights):
+            _share(losses, gone, learned, share, 0.0, 0.5 * floor, weights)
             rest -= floor
-    for i in range(N):
-        start[i] = LEARNER if i < learned else 1.0 / (N - learned)
-    _share(losses, gone, 0, start, eta, rest, weights)
+    _share(losses, gone, 0, np.ones(N), eta, rest, weights)
 
 
 @compiled
