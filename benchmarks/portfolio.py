@@ -218,7 +218,8 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
     key = json.dumps(
-        [settings, USUAL, STRENGTH, POWER, OFTEN, LEAST, str(inspect.signature(Portfolio))], sort_keys=True
+        [settings, USUAL, STRENGTH, POWER, OFTEN, LEAST, str(inspect.signature(Portfolio))],
+        sort_keys=True,
     )
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -59,8 +59,8 @@ class Portfolio(SingleModal):
     members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
         hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
         ones. Any learner of one modality can be a member; of scalers only "unit".
-    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1). It rises two thirds of the way
-        to 1 where the same vectors come again and again, see `learners.portfolio_views`.
+    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1). It rises half of the way to 1
+        where the same vectors come again and again, see `learners.portfolio_views`.
     window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
     seed : of members that draw at random and are not given their own.
     dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
@@ -100,7 +100,7 @@ class Portfolio(SingleModal):
 
     The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
-    So it rises with the number of times that a vector has come on average, from 10 times on.
+    So it rises with the number of times that a vector has come on average, from 20 times on.
 
     Time and memory are the sum of the members'. Margins are those of `learners.base.Outcomes`: OASIS's are of its
     similarity, while it joins the metric by the distance that belongs to it.

@@ -16,16 +16,16 @@ Vector = NDArray[np.float64]
 #: Bits of the count: about 100,000 different vectors, to a few hundredths.
 BITS: Final = 32_768
 #: Mean number of times that a vector may be seen before learners lose weight.
-OFTEN: Final = 10.0
+OFTEN: Final = 20.0
 #: What they keep of their share, however often that is.
-LEAST: Final = 1.0 / 3.0
+LEAST: Final = 0.5
 
 
 class Views:
     """Counts vectors and different vectors.
 
     Who has seen the same few vectors many times is right on triplets of those, and that says less and less of others.
-    Learners therefore share `(1 - floor) min(1, max(1/3, sqrt(10 / v)))` of the weight, v the mean number of times that
+    Learners therefore share `(1 - floor) min(1, max(1/2, sqrt(20 / v)))` of the weight, v the mean number of times that
     a vector of a constraint has come. Different vectors are counted by linear counting (Whang, Vander-Zanden, Taylor: A
     linear-time probabilistic counting algorithm. TODS 1990); with more than it can hold, v counts as 0.
     """

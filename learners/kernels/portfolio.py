@@ -67,19 +67,21 @@ def weigh(
     N = len(losses)
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
-    rest = 1.0
-    if floor > 0.0:
-        least = np.inf
-        for i in range(learned, N):
-            if not gone[i]:
-                least = min(least, losses[i])
-        share = np.ones(N)
-        for i in range(learned, N):
-            share[i] = prior[i] * ((1.0 + least) / (1.0 + losses[i])) ** POWER
-        if _share(losses, gone, learned, share, eta, 0.5 * floor, weights):
-            _share(losses, gone, learned, share, 0.0, 0.5 * floor, weights)
-            rest -= floor
-    _share(losses, gone, 0, np.ones(N), eta, rest, weights)
+    share = np.ones(N)
+    _share(losses, gone, 0, share, eta, 1.0 - floor, weights)
+    if floor == 0.0:
+        return
+    least = np.inf
+    for i in range(learned, N):
+        if not gone[i]:
+            least = min(least, losses[i])
+    for i in range(learned, N):
+        share[i] = prior[i] * ((1.0 + least) / (1.0 + losses[i])) ** POWER
+    if _share(losses, gone, learned, share, eta, 0.5 * floor, weights):
+        _share(losses, gone, learned, share, 0.0, 0.5 * floor, weights)
+    else:
+        share[:] = 1.0
+        _share(losses, gone, 0, share, eta, floor, weights)
 
 
 @compiled
