@@ -56,7 +56,7 @@ class Played:
     near : ids of the 10 nearest, as timed, for every query during learning and then after it.
     deep : ids of the 300 nearest, for some of those queries.
     seconds : from the first constraint to the last query during learning; updates, searches : parts of that.
-    after : seconds for a query after learning.
+    after : seconds for a query after learning, the median.
     share : of the items whose distance was looked at, in the mean over queries.
     """
 
@@ -79,7 +79,8 @@ def play(settings: dict[str, Any], events: Log) -> Played:
     warm_up(settings["mode"], {name: value for name, value in (settings | SEARCH).items() if name != "mode"})
     near: list[list[str]] = []
     deep: list[list[str]] = []
-    updates = searches = after = 0.0
+    updates = searches = 0.0
+    after = []
     examined = []
     with one_blas_thread():
         for row, step in enumerate(events.steps):
@@ -97,7 +98,7 @@ def play(settings: dict[str, Any], events: Log) -> Played:
         for row in range(len(events.after)):
             begun = time.thread_time()
             answer = index.search(events.after[row : row + 1], 10)
-            after += time.thread_time() - begun
+            after.append(time.thread_time() - begun)
             near += answer.ids
             if row % DEEP == 0:
                 deep += index.search(events.after[row : row + 1], DEPTHS[-1]).ids
@@ -106,7 +107,7 @@ def play(settings: dict[str, Any], events: Log) -> Played:
         deep,
         updates + searches,
         updates,
-        after / len(events.after),
+        float(np.median(after)),
         float(np.mean(examined)) / n,
         index.stats.as_dict(),
     )

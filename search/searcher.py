@@ -296,8 +296,10 @@ class Searcher:
                 if isinstance(change, Begin):
                     engine, epoch, modalities = None, change.epoch, ()
                 elif isinstance(change, Put):
+                    # Where items came before an engine was wanted, only `refresh` makes one that has them.
+                    first = not modalities
                     modalities = modalities or sizes_of(change.tables)
-                    if engine is None and self._loaded:
+                    if first and self._loaded:
                         engine = step.engine = make(self.plan, self._wanted(modalities, epoch), modalities)
                     step.rows = side_by_side(change.tables, modalities)
                     step.kept = None if engine is None else engine.map(step.rows)

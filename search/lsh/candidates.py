@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,12 @@ from search.lsh.items import Items, Slots, grown
 from search.lsh.keys import CHUNK, Keys
 from search.lsh.metric import Metric
 
-#: Lengths are calculated anew when the map has changed by this share of its norm.
+#: Lengths are looked at when the map, or the hyperplanes on their way, have moved by this share of their norm.
 _MOVED: Final = 0.1
+#: Items whose lengths are compared with what is kept of them.
+_COMPARED: Final = 256
+#: Lengths that err by more than this, and by more than those by hyperplanes do, are given up for these.
+_WRONG: Final = 0.05
 #: To guess which values are the smallest, one of this many is looked at.
 _GLANCE: Final = 16
 
@@ -24,13 +28,14 @@ class Candidates:
 
     Keys tell the angle between the mapped query and item, not their distance. With the length |y| of the mapped item,
     as it was when the item was put or lengths were last calculated, the estimate is |y|^2 - 2 |y| |y_q| cos(angle).
+    Where the metric has moved far since, the mean square of y's products with the hyperplanes is nearer to the truth.
     """
 
     def __init__(self, items: Items, metric: Metric, keys: Keys) -> None:
         self._items, self._metric, self._keys = items, metric, keys
         self._lengths = np.zeros(0, np.float32)
         self._seen = metric.recomputed
-        self._G = metric.G
+        self._G, self._path = metric.G, metric.path.copy()
         bits = keys.bits
         self._cosines = (-2.0 * np.cos(np.pi * np.arange(bits + 1) / bits)).astype(np.float32)
 
@@ -39,18 +44,52 @@ class Candidates:
         if len(self._lengths) < self._items.slots:
             self._lengths = grown(self._lengths, self._items.slots, np.inf)
         if len(slots) == len(self._items):
-            self._seen, self._G = self._metric.recomputed, self._metric.G
+            self._seen = self._metric.recomputed
+            self._begin(self._metric.G)
         self._calculate(slots)
 
     def refresh(self) -> None:
-        """Calculate all lengths anew where the metric has become another one, looked at when P was recomputed."""
-        if self._seen == self._metric.recomputed:
+        """Bring the lengths nearer to the truth where the metric has moved far. It goes by the metric alone."""
+        metric = self._metric
+        if self._seen != metric.recomputed:
+            self._seen, G = metric.recomputed, metric.G
+            if G.shape != self._G.shape or np.linalg.norm(G - self._G) > _MOVED * np.linalg.norm(self._G):
+                self._begin(G)
+                self._calculate(self._items.taken())
+                return
+        if (metric.path - self._path).mean() > _MOVED * np.linalg.norm(metric.P, axis=1).mean():
+            self._path = metric.path.copy()
+            self._compare()
+
+    def _begin(self, G: NDArray[np.float64]) -> None:
+        self._G, self._path = G, self._metric.path.copy()
+
+    def _compare(self) -> None:
+        """Take lengths from the hyperplanes if those that are kept err by more in some items."""
+        taken = self._items.taken()
+        sample = taken[:: max(1, len(taken) // _COMPARED)]
+        true = self._exact(sample)
+        known = true > 0.0
+        if not known.any():
             return
-        self._seen = self._metric.recomputed
-        G = self._metric.G
-        if G.shape != self._G.shape or np.linalg.norm(G - self._G) > _MOVED * np.linalg.norm(self._G):
-            self._G = G
-            self._calculate(self._items.taken())
+        error = float(np.median(np.abs(self._lengths[sample][known] / true[known] - 1.0)))
+        # The median error of lengths by hyperplanes is 2/3 of their standard deviation, root of 1 / (2 bits).
+        if not error <= max(_WRONG, 1.0 / np.sqrt(2.0 * self._keys.bits)):
+            for first in range(0, len(taken), CHUNK):
+                piece = taken[first : first + CHUNK]
+                self._lengths[piece] = self._rough(piece)
+
+    def _rough(self, slots: Slots) -> NDArray[Any]:
+        """|y| of items (m,) from their products with the hyperplanes.
+
+        The mean of (r_j'y)^2 over b normal vectors r_j is |y|^2 with a relative standard deviation of the root of
+        2 / b (Johnson and Lindenstrauss 1984).
+        """
+        dtype = self._items.X.dtype
+        with one_blas_thread():
+            products = self._items.rows(slots) @ self._metric.narrowed(dtype).T
+        products += self._metric.thresholds.astype(dtype)
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", products, products) / self._keys.bits))
 
     def leave(self, slots: Slots) -> None:
         """Forget items."""
@@ -85,12 +124,15 @@ class Candidates:
         return np.arange(n), values
 
     def _calculate(self, slots: Slots) -> None:
-        offset = self._metric.offset.astype(self._items.X.dtype)
         for first in range(0, len(slots), CHUNK):
             piece = slots[first : first + CHUNK]
-            with one_blas_thread():
-                mapped = self._metric.apply(self._items.rows(piece)) + offset
-            self._lengths[piece] = np.sqrt(np.einsum("ij,ij->i", mapped, mapped))
+            self._lengths[piece] = self._exact(piece)
+
+    def _exact(self, slots: Slots) -> NDArray[Any]:
+        offset = self._metric.offset.astype(self._items.X.dtype)
+        with one_blas_thread():
+            mapped = self._metric.apply(self._items.rows(slots)) + offset
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", mapped, mapped)))
 
 
 def lowest(values: NDArray[np.float32], wanted: int) -> Slots:

@@ -225,3 +225,28 @@ def test_exact_prune_follows_movement() -> None:
     assert lazy.stats.rebuilds == 0 and naive.stats.rebuilds == 10
     assert lazy.stats.flipped == flips > 0
     assert lazy.stats.checked < 0.1 * 10 * before.size
+
+
+@pytest.mark.parametrize("mode", ("lazy", "naive"))
+def test_lengths_that_the_metric_has_left_behind_are_taken_from_the_hyperplanes(mode: str) -> None:
+    d, n = 8, 2_000
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(n, d))
+    index = hashed(mode, bits=256, seed=1)
+    index.put([str(row) for row in range(n)], X)
+
+    def error() -> float:
+        mapped = X @ index.metric.G.T + index.metric.offset
+        true = np.linalg.norm(mapped, axis=1)
+        return float(np.median(np.abs(index.candidates._lengths[:n] - true) / true))
+
+    index.search(X[:1], 5)
+    assert error() < 1e-6
+    # A small step leaves them as they are, for they are nearer to the truth than an estimate.
+    index.step(0.001 * np.eye(d)[:, :1], np.eye(d)[:1])
+    index.search(X[:1], 5)
+    assert error() < 0.01
+    # The first two features, and the offset, grow.
+    index.step(5.0 * np.eye(d)[:, :2], np.hstack([np.eye(d)[:2], [[1.0], [1.0]]]))
+    index.search(X[:1], 5)
+    assert error() < 0.08

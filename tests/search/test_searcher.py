@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 
 from search.answers import Answering
+from search.catalogue import Changed, Put
+from search.engines import Plan
 from search.metrics import SearchMetrics
+from search.model import Model
+from search.searcher import NotReady, Searcher
 from search.sharing import SharedLock
 from streams.errors import SettingsError
-from streams.records import Action
+from streams.records import Action, Table
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
 
 
@@ -77,6 +81,23 @@ def test_a_reset_empties_the_space_and_its_old_model_serves_no_more() -> None:
             "step": 5,
             "learned": True,
         }
+
+
+def test_items_that_came_before_an_index_was_wanted_are_in_it() -> None:
+    def put(offset: int, *names: str) -> Changed:
+        table = Table("x", np.array([[float(len(name))] for name in names], np.float32))
+        return Changed("shop", offset, (Put(names, (table,)),))
+
+    searcher = Searcher("shop", Plan("linear"), Model)
+    searcher.apply([put(0, "a", "aa")])
+    searcher.loaded()
+    # Between the end of the log and the first index there is more of it.
+    searcher.apply([put(1, "aaa")])
+    with pytest.raises(NotReady):
+        searcher.search(np.zeros((1, 1), np.float32), 3)
+    assert searcher.refresh()
+    found = searcher.search(np.zeros((1, 1), np.float32), 3)
+    assert found.names == [["a", "aa", "aaa"]] and found.examined.tolist() == [3]
 
 
 def test_a_model_of_another_dimension_does_not_serve() -> None:
