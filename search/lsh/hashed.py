@@ -44,6 +44,9 @@ class HashedIndex(MetricIndex):
             self._refresh()
             self.candidates.refresh()
             self._version = self.metric.version
+        elif self.metric.held:
+            # The metric rests: one product maps from now on, where steps beside the base took two more.
+            self.metric.settle()
         budget = self.settings.budget(len(self), k)
         answers = []
         with one_blas_thread():  # once for all that is done for a query
