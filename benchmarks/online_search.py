@@ -26,17 +26,13 @@ NAME: Final = "online-search"
 #: Candidates: M = 0.65 sqrt(n), but 3 k at the least.
 SEARCH: Final[dict[str, Any]] = {"dtype": "float32", "bits": 256, "eps": 1.0, "candidates": 0.65, "seed": 1}
 MONITORED: Final = "lazy, monitored"
-#: The settings that are measured as "lazy, monitored", whole.
-LAZY: Final[dict[str, Any]] = {
-    "mode": "lazy",
-    **SEARCH,
-    **{"monitor": 8, "sample": 1_024, "rule": "bits", "share": 0.2},
-}
+#: The paper's rule: when all keys are computed anew is told by eight hyperplanes of some items.
+RULE: Final[dict[str, Any]] = {"monitor": 8, "sample": 1_024, "rule": "bits", "share": 0.2}
 MODES: Final[dict[str, dict[str, Any]]] = {
     "linear": {"mode": "linear"},
     "naive": {"mode": "naive"},
     "lazy": {"mode": "lazy"},
-    MONITORED: {name: value for name, value in LAZY.items() if name not in SEARCH},
+    MONITORED: {"mode": "lazy", **RULE},
     "lazy, second level": {"mode": "lazy", "stale": "second-level"},
     "static": {"mode": "static"},
 }

@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import online_search
 from benchmarks.figures import Figure, percentile
+from benchmarks.online_search import RULE, SEARCH
 from benchmarks.search_log import prepared
 from benchmarks.shared_sets import load
 from streams.errors import SettingsError
@@ -47,10 +47,8 @@ RUNS: Final = (
 )
 #: Those that follow every step.
 ONLINE: Final = ("lazy", "linear")
-#: The paper's rule for keys that follow fast: eight hyperplanes of some items are watched. As in `online_search`.
-MONITORED: Final = {
-    name: value for name, value in online_search.LAZY.items() if name not in ("mode", "dtype")
-}
+#: Settings of `lazy`.
+MONITORED: Final = {**SEARCH, **RULE}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -46,7 +47,7 @@ class Candidates:
         if len(slots) == len(self._items):
             self._seen = self._metric.recomputed
             self._begin(self._metric.G)
-        self._calculate(slots)
+        self._calculate(slots, self._exact)
 
     def refresh(self) -> None:
         """Bring the lengths nearer to the truth where the metric has moved far. It goes by the metric alone."""
@@ -55,7 +56,7 @@ class Candidates:
             self._seen, G = metric.recomputed, metric.G
             if G.shape != self._G.shape or np.linalg.norm(G - self._G) > _MOVED * np.linalg.norm(self._G):
                 self._begin(G)
-                self._calculate(self._items.taken())
+                self._calculate(self._items.taken(), self._exact)
                 return
         if (metric.path - self._path).mean() > _MOVED * np.linalg.norm(metric.P, axis=1).mean():
             self._path = metric.path.copy()
@@ -75,9 +76,7 @@ class Candidates:
         error = float(np.median(np.abs(self._lengths[sample][known] / true[known] - 1.0)))
         # The median error of lengths by hyperplanes is 2/3 of their standard deviation, root of 1 / (2 bits).
         if not error <= max(_WRONG, 1.0 / np.sqrt(2.0 * self._keys.bits)):
-            for first in range(0, len(taken), CHUNK):
-                piece = taken[first : first + CHUNK]
-                self._lengths[piece] = self._rough(piece)
+            self._calculate(taken, self._rough)
 
     def _rough(self, slots: Slots) -> NDArray[Any]:
         """|y| of items (m,) from their products with the hyperplanes.
@@ -102,7 +101,7 @@ class Candidates:
             query = self._keys.of_query(q, self._metric)
         table = self._cosines * np.float32(np.linalg.norm(mapped + self._metric.offset))
         places, values = self._likely(query, table, budget)
-        return foremost(places, values, budget)
+        return smallest(places, values, budget)
 
     def _likely(
         self, query: NDArray[np.uint64], table: NDArray[np.float32], wanted: int
@@ -123,10 +122,10 @@ class Candidates:
         kernels.estimates(*told, 1, values)
         return np.arange(n), values
 
-    def _calculate(self, slots: Slots) -> None:
+    def _calculate(self, slots: Slots, lengths: Callable[[Slots], NDArray[Any]]) -> None:
         for first in range(0, len(slots), CHUNK):
             piece = slots[first : first + CHUNK]
-            self._lengths[piece] = self._exact(piece)
+            self._lengths[piece] = lengths(piece)
 
     def _exact(self, slots: Slots) -> NDArray[Any]:
         offset = self._metric.offset.astype(self._items.X.dtype)
@@ -143,10 +142,10 @@ def lowest(values: NDArray[np.float32], wanted: int) -> Slots:
         likely = np.flatnonzero(values <= np.partition(sample, rank)[rank])
         if len(likely) >= wanted:
             places = likely
-    return foremost(places, values[places], wanted)
+    return smallest(places, values[places], wanted)
 
 
-def foremost(places: Slots, values: NDArray[np.float32], wanted: int) -> Slots:
+def smallest(places: Slots, values: NDArray[np.float32], wanted: int) -> Slots:
     """Of some places those with the smallest finite values, in the order that they have; of equal values the first."""
     if wanted < len(places):
         bound = np.partition(values, wanted - 1)[wanted - 1]

@@ -249,13 +249,19 @@ def _ones(word: np.uint64) -> int:
 
 
 @compiled
+def _apart(keys: Keys, slot: int, query: Keys) -> int:
+    """Hamming distance of a key to the query's."""
+    ones = 0
+    for word in range(len(query)):
+        ones += _ones(keys[slot, word] ^ query[word])
+    return ones
+
+
+@compiled
 def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
     """Hamming distance of each key to the query's."""
     for slot in range(len(out)):
-        ones = 0
-        for word in range(len(query)):
-            ones += _ones(keys[slot, word] ^ query[word])
-        out[slot] = ones
+        out[slot] = _apart(keys, slot, query)
 
 
 @compiled
@@ -294,10 +300,7 @@ def estimates(
     """
     for row in range(len(out)):
         slot = row * every
-        ones = 0
-        for word in range(len(query)):
-            ones += _ones(keys[slot, word] ^ query[word])
-        out[row] = lengths[slot] * (lengths[slot] + table[ones])
+        out[row] = lengths[slot] * (lengths[slot] + table[_apart(keys, slot, query)])
 
 
 @compiled
@@ -325,10 +328,7 @@ def estimates_up_to(
     """
     found = 0
     for slot in range(top):
-        ones = 0
-        for word in range(len(query)):
-            ones += _ones(keys[slot, word] ^ query[word])
-        value = lengths[slot] * (lengths[slot] + table[ones])
+        value = lengths[slot] * (lengths[slot] + table[_apart(keys, slot, query)])
         if value <= bound:
             if found == len(places):
                 return found + 1

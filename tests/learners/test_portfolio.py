@@ -76,12 +76,11 @@ def by_formula(
 ) -> NDArray[Any]:
     """w = (1 - floor) h + floor (a + u) / 2, in plain numpy."""
     eta = np.sqrt(8.0 * np.log(len(L)) / max(n, 1.0))
-    learner = np.arange(len(L)) < learned
-    decayed = left * np.exp(-eta * L)
-    h = decayed
-    least = L[~learner & left].min()
-    u = left * prior * ~learner * ((1.0 + least) / (1.0 + L)) ** 2
-    a = u * decayed
+    unlearned = np.arange(len(L)) >= learned
+    h = left * np.exp(-eta * L)
+    least = L[unlearned & left].min()
+    u = left * prior * unlearned * ((1.0 + least) / (1.0 + L)) ** 2
+    a = u * h
     return np.asarray((1.0 - floor) * h / h.sum() + floor * (a / a.sum() + u / u.sum()) / 2.0)
 
 
