@@ -36,7 +36,8 @@ class Portfolio(SingleModal):
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    n the decayed number of constraints. Over all N members h_i ~ exp(-eta L_i); over the un-learned ones u_i ~
+    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-eta L_i), b_i = 1 but less for learners where
+    the same vectors come again and again (`learners.portfolio_views`); over the un-learned ones u_i ~
     exp(-2 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by ratios of
     mistakes, however many constraints there were. s_i is the skewness of how often each of the first 96 vectors is a
     neighbour of the others (`learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where
@@ -59,8 +60,7 @@ class Portfolio(SingleModal):
     members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
         hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
         ones. Any learner of one modality can be a member; of scalers only "unit".
-    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1). It rises half of the way to 1
-        where the same vectors come again and again, see `learners.portfolio_views`.
+    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
     window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
     seed : of members that draw at random and are not given their own.
     dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
@@ -100,7 +100,8 @@ class Portfolio(SingleModal):
 
     The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
-    So it rises with the number of times that a vector has come on average, from 20 times on.
+    So learners have to be the more ahead for their weight, the more often a vector has come on average, from 10 times
+    on.
 
     Time and memory are the sum of the members'. Margins are those of `learners.base.Outcomes`: OASIS's are of its
     similarity, while it joins the metric by the distance that belongs to it.
@@ -128,7 +129,7 @@ class Portfolio(SingleModal):
         self,
         *,
         members: Members | None = None,
-        floor: float = 0.6,
+        floor: float = 0.5,
         window: int = 1000,
         seed: int = 0,
         dtype: str = "float32",
@@ -152,7 +153,7 @@ class Portfolio(SingleModal):
         self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
         self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
         names = "-".join(one.algorithm.replace("/", "-") for one in learners)
-        self._algorithm = f"portfolio-{names}/3"
+        self._algorithm = f"portfolio-{names}/4"
 
     @property
     def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
@@ -166,7 +167,7 @@ class Portfolio(SingleModal):
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """Such as "portfolio-opml-1-lego-1/3"."""
+        """Such as "portfolio-opml-1-lego-1/4"."""
         return self._algorithm
 
     @property
@@ -278,8 +279,10 @@ class Portfolio(SingleModal):
 
     def _weights(self) -> NDArray[np.float64]:
         found = np.empty(len(self._members))
-        seen, floor = float(self._seen[0]), self._views.floor(self.floor)
-        portfolio.weigh(self._losses, self._gone, self._learned, self._prior(), seen, floor, found)
+        seen, start = float(self._seen[0]), self._views.start
+        portfolio.weigh(
+            self._losses, self._gone, self._learned, self._prior(), seen, start, self.floor, found
+        )
         return found
 
     def _prior(self) -> NDArray[np.float64]:
@@ -385,7 +388,8 @@ class Portfolio(SingleModal):
             margins,
             self._learned,
             self._prior(),
-            self._views.floors(self.floor, X, block.index, (fates == portfolio.SCORED).any(axis=0)),
+            self._views.starts(X, block.index, (fates == portfolio.SCORED).any(axis=0)),
+            self.floor,
             1.0 - 1.0 / self.window,
             PATIENCE,
             self._losses,

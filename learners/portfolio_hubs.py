@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 
-NEIGHBOURS: Final = 5
+NEIGHBOURS: Final = 10
 #: How much an un-learned metric's share of the floor falls with the skewness.
 STRENGTH: Final = 2.0
 
@@ -27,7 +27,7 @@ def shares(tables: list[Rows]) -> Vector:
 
 
 def skewness(rows: Rows) -> float:
-    """Skewness of how often one of the rows (n, d) is among the 5 nearest neighbours of others.
+    """Skewness of how often one of the rows (n, d) is among the 10 nearest neighbours of others.
 
     Where few vectors are neighbours of most others, which is worse the more their lengths differ, votes of neighbours
     are poor (Radovanović, Nanopoulos, Ivanović: Hubs in space. Journal of Machine Learning Research 11, 2010, Eq. 1). 0

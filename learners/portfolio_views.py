@@ -1,4 +1,4 @@
-"""How often a portfolio has seen the same vectors, and what share of the weight that leaves to learners."""
+"""How often a portfolio has seen the same vectors, and with how much weight learners begin because of that."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ Vector = NDArray[np.float64]
 
 #: Bits of the count: about 100,000 different vectors, to a few hundredths.
 BITS: Final = 32_768
-#: Mean number of times that a vector may be seen before learners lose weight.
-OFTEN: Final = 20.0
-#: What they keep of their share, however often that is.
-LEAST: Final = 0.5
+#: Mean number of times that a vector may be seen before learners begin with less.
+OFTEN: Final = 10.0
+#: Views twice as many make that this power of 2 smaller.
+POWER: Final = 2.0
 
 
 class Views:
     """Counts vectors and different vectors.
 
     Who has seen the same few vectors many times is right on triplets of those, and that says less and less of others.
-    Learners therefore share `(1 - floor) min(1, max(1/2, sqrt(20 / v)))` of the weight, v the mean number of times that
-    a vector of a constraint has come. Different vectors are counted by linear counting (Whang, Vander-Zanden, Taylor: A
-    linear-time probabilistic counting algorithm. TODS 1990); with more than it can hold, v counts as 0.
+    Learners therefore begin with min(1, (10 / v)^2) of the weight of an un-learned metric, v the mean number of times
+    that a vector of a constraint has come: they have to make up for the rest by fewer mistakes. Different vectors are
+    counted by linear counting (Whang, Vander-Zanden, Taylor: A linear-time probabilistic counting algorithm. TODS
+    1990); with more than it can hold, v counts as 0.
     """
 
     def __init__(self) -> None:
@@ -39,12 +40,13 @@ class Views:
         """How often a vector has been seen on average; 0 where there is none, or there are too many to count."""
         return float(distinct.mean_views(BITS, int(self._tally[0]), int(self._tally[1])))
 
-    def floor(self, least: float) -> float:
-        """Share of the un-learned metrics now, at least `least`."""
-        return float(_floors(least, np.array([self.mean]))[0])
+    @property
+    def start(self) -> float:
+        """What a learner begins with now, beside 1 of an un-learned metric."""
+        return float(_starts(np.array([self.mean]))[0])
 
-    def floors(self, least: float, X: Rows, index: NDArray[Any], counted: NDArray[np.bool_]) -> Vector:
-        """That share (m,) before each constraint; those that count are counted.
+    def starts(self, X: Rows, index: NDArray[Any], counted: NDArray[np.bool_]) -> Vector:
+        """That (m,) before each constraint; those that count are counted.
 
         Parameters
         ----------
@@ -55,7 +57,7 @@ class Views:
         words = np.ascontiguousarray(X, np.float32).view(np.uint32)
         found = np.empty(len(index))
         distinct.views(distinct.hashes(words), index, counted, self._bits, self._tally, found)
-        return _floors(least, found)
+        return _starts(found)
 
     def state(self) -> State:
         return {"bits": self._bits.copy(), "tally": self._tally.copy()}
@@ -65,6 +67,5 @@ class Views:
         self._tally = np.array(state["tally"], np.int64)
 
 
-def _floors(least: float, views: Vector) -> Vector:
-    kept = np.sqrt(OFTEN / np.maximum(views, OFTEN))
-    return np.asarray(1.0 - (1.0 - least) * np.maximum(kept, LEAST))
+def _starts(views: Vector) -> Vector:
+    return np.asarray((OFTEN / np.maximum(views, OFTEN)) ** POWER)

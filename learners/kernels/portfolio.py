@@ -47,6 +47,7 @@ def weigh(
     learned: int,
     prior: Vector,
     seen: float,
+    start: float,
     floor: float,
     weights: Vector,
 ) -> None:
@@ -54,7 +55,8 @@ def weigh(
 
     w = (1 - floor) h + floor (a + u) / 2, where over the un-learned metrics that are left u_i is proportional to
     prior_i ((1 + min losses) / (1 + losses_i))^2 and a_i to u_i exp(-eta losses_i); over all members h_i is
-    proportional to exp(-eta losses_i); and eta = sqrt(8 ln N / max(seen, 1)).
+    proportional to b_i exp(-eta losses_i), b_i = `start` for learners and 1 for the others; and
+    eta = sqrt(8 ln N / max(seen, 1)).
 
     Parameters
     ----------
@@ -63,11 +65,13 @@ def weigh(
     learned : the first so many members learn, the others are un-learned metrics.
     prior : (N,) above 0; that of learners is not read.
     seen : decayed number of the constraints behind `losses`.
+    start : above 0.
     """
     N = len(losses)
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
     share = np.ones(N)
+    share[:learned] = start
     _share(losses, gone, 0, share, eta, 1.0 - floor, weights)
     if floor == 0.0:
         return
@@ -91,7 +95,8 @@ def follow(
     margins: NDArray[Any],
     learned: int,
     prior: Vector,
-    floors: Vector,
+    starts: Vector,
+    floor: float,
     keep: float,
     patience: int,
     losses: Vector,
@@ -116,8 +121,8 @@ def follow(
     fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
-    learned, prior : see `weigh`.
-    floors : (m,) of `weigh`, for each constraint.
+    learned, prior, floor : see `weigh`.
+    starts : (m,) of `weigh`, for each constraint.
     keep : factor of all that was counted before, for a new constraint.
     losses, gone, refused : (N,) decayed losses, who was dropped, and rejections in a row; changed in place.
     sizes : (N, 2) decayed sum of magnitudes of margins, and their number; changed in place.
@@ -127,7 +132,7 @@ def follow(
     N, m = mistakes.shape
     weights = np.empty(N)
     for t in range(m):
-        weigh(losses, gone, learned, prior, seen[0], floors[t], weights)
+        weigh(losses, gone, learned, prior, seen[0], starts[t], floor, weights)
         mistake[t], margin[t] = -1, np.nan
         vote, share, lost = 0.0, 0.0, 0.0
         scored, ranked = False, False

@@ -64,15 +64,27 @@ VERSION = ModelVersion("a", "best", "portfolio/1", 1, 5, 10, "t", 0, 42, "place"
 
 
 def weighed(
-    losses: list[float], gone: list[bool], learned: int, seen: float, floor: float, prior: list[float]
+    losses: list[float],
+    gone: list[bool],
+    learned: int,
+    seen: float,
+    floor: float,
+    prior: list[float],
+    start: float = 1.0,
 ) -> list[float]:
     found = np.empty(len(losses))
-    kernel.weigh(np.array(losses), np.array(gone), learned, np.array(prior), seen, floor, found)
+    kernel.weigh(np.array(losses), np.array(gone), learned, np.array(prior), seen, start, floor, found)
     return [float(one) for one in found]
 
 
 def by_formula(
-    L: NDArray[Any], left: NDArray[Any], learned: int, n: float, floor: float, prior: NDArray[Any]
+    L: NDArray[Any],
+    left: NDArray[Any],
+    learned: int,
+    n: float,
+    floor: float,
+    prior: NDArray[Any],
+    start: float = 1.0,
 ) -> NDArray[Any]:
     """w = (1 - floor) h + floor (a + u) / 2, in plain numpy."""
     eta = np.sqrt(8.0 * np.log(len(L)) / max(n, 1.0))
@@ -81,21 +93,23 @@ def by_formula(
     least = L[unlearned & left].min()
     u = left * prior * unlearned * ((1.0 + least) / (1.0 + L)) ** 2
     a = u * h
+    h = h * np.where(unlearned, 1.0, start)
     return np.asarray((1.0 - floor) * h / h.sum() + floor * (a / a.sum() + u / u.sum()) / 2.0)
 
 
+@pytest.mark.parametrize("start", [1.0, 0.01])
 @pytest.mark.parametrize("floor", [0.0, 0.3, 0.9])
-def test_weights_are_exponential_with_a_floor_for_what_does_not_learn(floor: float) -> None:
+def test_weights_are_exponential_with_a_floor_for_what_does_not_learn(floor: float, start: float) -> None:
     losses, gone = [3.0, 9.0, 5.0, 8.0, 5.0], [False, False, False, False, True]
     prior = [np.nan, np.nan, 0.2, 0.5, 0.3]
-    found = weighed(losses, gone, 2, 40.0, floor, prior)
-    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor, np.nan_to_num(prior))
+    found = weighed(losses, gone, 2, 40.0, floor, prior, start)
+    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor, np.nan_to_num(prior), start)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert sum(found) == pytest.approx(1.0) and found[4] == 0.0
     assert sum(found[2:]) >= floor
     if floor == 0.0:
         # Losses count by their differences.
-        moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor, prior)
+        moved = weighed([one + 1e6 for one in losses], gone, 2, 40.0, floor, prior, start)
         np.testing.assert_allclose(found, moved, rtol=1e-6)
 
 
@@ -123,13 +137,13 @@ def test_a_metric_with_hubs_gets_less_of_the_floor() -> None:
     found = shares([uneven, directions])
     wanted = np.exp(-2.0 * np.array([skewness(uneven), skewness(directions)]))
     np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-12)
-    # By its definition, of how often each is among the 5 nearest of others.
+    # By its definition, of how often each is among the 10 nearest of others.
     apart = np.sum((uneven[:, None] - uneven) ** 2, axis=2) + np.diag(np.full(96, np.inf))
-    times = np.bincount(np.argsort(apart, axis=1)[:, :5].ravel(), minlength=96)
-    assert skewness(uneven) == pytest.approx(((times - 5.0) ** 3).mean() / times.std() ** 3)
+    times = np.bincount(np.argsort(apart, axis=1)[:, :10].ravel(), minlength=96)
+    assert skewness(uneven) == pytest.approx(((times - 10.0) ** 3).mean() / times.std() ** 3)
     # Copies of a vector are one, and few vectors tell nothing.
     assert skewness(np.repeat(uneven, 3, axis=0)) == pytest.approx(skewness(uneven))
-    assert skewness(uneven[:6]) == skewness(np.ones((50, 3))) == 0.0
+    assert skewness(uneven[:11]) == skewness(np.ones((50, 3))) == 0.0
 
 
 def test_the_floor_is_shared_by_hubs_once_the_first_vectors_are_known() -> None:
@@ -222,7 +236,8 @@ def followed(
         np.where(mistakes, -1.0, 1.0),
         N - 1,
         np.ones(N),
-        np.zeros(m),
+        np.ones(m),
+        0.0,
         1.0 - 1.0 / window,
         PATIENCE,
         losses,
@@ -234,7 +249,7 @@ def followed(
         margin,
     )
     found = np.empty(N)
-    kernel.weigh(losses, gone, N - 1, np.ones(N), float(seen[0]), 0.0, found)
+    kernel.weigh(losses, gone, N - 1, np.ones(N), float(seen[0]), 1.0, 0.0, found)
     return found, gone, mistake
 
 
@@ -485,7 +500,7 @@ def test_kinds_are_those_of_the_learners() -> None:
     assert (Portfolio().form, Portfolio().accepts) == (Kind.PAIR, frozenset(Kind))
     model = Portfolio(members={"opml": {}, "oasis": {}})
     assert (model.form, model.accepts) == (Kind.TRIPLET, frozenset({Kind.TRIPLET}))
-    assert model.algorithm == "portfolio-opml-1-oasis-1/3"
+    assert model.algorithm == "portfolio-opml-1-oasis-1/4"
     with pytest.raises(BadRecord, match="does not learn from pairs"):
         model.learn(pair_blocks(1, 4)[0])
     with pytest.raises(BadRecord, match="sign of a pair must be 1 or -1"):
