@@ -31,7 +31,6 @@ from learners.kernels.threads import one_blas_thread
 from learners.portfolio import Portfolio
 from learners.portfolio_hubs import NEIGHBOURS, STRENGTH
 from learners.portfolio_members import UNLEARNED, USUAL
-from learners.portfolio_views import OFTEN
 from learners.portfolio_views import POWER as VIEWS_POWER
 from learners.votes import classify
 
@@ -223,7 +222,7 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
     key = json.dumps(
-        [settings, USUAL, NEIGHBOURS, STRENGTH, POWER, OFTEN, VIEWS_POWER, str(inspect.signature(Portfolio))],
+        [settings, USUAL, NEIGHBOURS, STRENGTH, POWER, VIEWS_POWER, str(inspect.signature(Portfolio))],
         sort_keys=True,
     )
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"

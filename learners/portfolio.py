@@ -18,7 +18,7 @@ from learners.portfolio_unit import Unit
 from learners.portfolio_views import Views
 from learners.scaler import WARM_UP
 from learners.single import Batch, Index, Rows, SingleModal
-from learners.validation import not_negative, whole
+from learners.validation import not_negative, positive, whole
 from streams.errors import BadRecord, CheckpointError, Reason, SettingsError
 from streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
 
@@ -61,6 +61,9 @@ class Portfolio(SingleModal):
         hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
         ones. Any learner of one modality can be a member; of scalers only "unit".
     floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
+    repeats : mean number of times that a vector may come before learners begin with less weight, above 0; see
+        `learners.portfolio_views`. inf where the vectors that constraints are of are all that will be searched, so that
+        being right on those is what counts.
     window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
     seed : of members that draw at random and are not given their own.
     dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
@@ -100,8 +103,8 @@ class Portfolio(SingleModal):
 
     The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
-    So learners have to be the more ahead for their weight, the more often a vector has come on average, from 10 times
-    on.
+    So learners have to be the more ahead for their weight, the more often a vector has come on average, from
+    `repeats` times on.
 
     Time and memory are the sum of the members'. Margins are those of `learners.base.Outcomes`: OASIS's are of its
     similarity, while it joins the metric by the distance that belongs to it.
@@ -130,6 +133,7 @@ class Portfolio(SingleModal):
         *,
         members: Members | None = None,
         floor: float = 0.5,
+        repeats: float = 10.0,
         window: int = 1000,
         seed: int = 0,
         dtype: str = "float32",
@@ -140,6 +144,7 @@ class Portfolio(SingleModal):
         self.floor = not_negative("floor", floor)
         if self.floor >= 1.0:
             raise SettingsError(f"floor must be at least 0 and below 1, not {floor!r}")
+        self.repeats = repeats if repeats == np.inf else positive("repeats", repeats)
         self.window = whole("window", window, 2)
         self.seed = whole("seed", seed, 0)
         #: Kind and hyper-parameters of each learner, by name.
@@ -272,7 +277,7 @@ class Portfolio(SingleModal):
         self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
         self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
         self._metric = self._shares = None
-        self._views = Views()
+        self._views = Views(self.repeats)
         N = len(self._members)
         self._losses, self._gone = np.zeros(N), np.zeros(N, np.bool_)
         self._refused, self._sizes, self._seen = np.zeros(N, np.int64), np.zeros((N, 2)), np.zeros(1)

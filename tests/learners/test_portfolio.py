@@ -539,6 +539,8 @@ def test_members_keep_their_settings_and_take_what_they_leave_open() -> None:
     [
         ({"floor": 1.0}, "floor must be at least 0 and below 1, not 1.0"),
         ({"floor": -0.1}, "floor must be a finite number of at least 0"),
+        ({"repeats": 0.0}, "repeats must be a finite number above 0, not 0.0"),
+        ({"repeats": float("nan")}, "repeats must be"),
         ({"window": 1}, "window must be a whole number of at least 2"),
         ({"seed": -1}, "seed must be"),
         ({"members": {}}, "members must be a table with a table for each of them"),

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from learners.kernels import distinct
 from learners.portfolio import Portfolio
-from learners.portfolio_views import BITS, OFTEN, POWER, Views
+from learners.portfolio_views import BITS, POWER, Views
 
 
 def seen(different: int, times: int, seed: int = 0) -> Views:
     """After each of so many vectors has come so many times, three in a constraint."""
     X = np.random.default_rng([seed, different]).normal(size=(different, 7)).astype(np.float32)
     order = np.tile(np.arange(different), times)[: 3 * (different * times // 3)].reshape(-1, 3)
-    views = Views()
+    views = Views(10.0)
     views.starts(X, order, np.ones(len(order), np.bool_))
     return views
 
@@ -28,17 +28,20 @@ def test_the_mean_number_of_views_is_found(different: int, times: int) -> None:
 
 
 def test_more_different_vectors_than_can_be_counted_count_as_new_ones() -> None:
-    views = Views()
+    views = Views(10.0)
     full = views.state() | {"bits": np.full(BITS // 8, 255, np.uint8), "tally": np.array([BITS, 10**9])}
     views.restore(full)
     assert views.mean == 0.0 and views.start == 1.0
 
 
 def test_learners_begin_with_less_from_ten_views_on() -> None:
-    assert OFTEN == 10.0 and POWER == 2.0
+    assert POWER == 2.0
     assert seen(300, 9).start == 1.0
     assert seen(300, 20).start == pytest.approx(0.25, rel=0.02)
-    assert seen(30, 1_000).start == pytest.approx(1e-4, rel=0.02)
+    often = seen(30, 1_000)
+    assert often.start == pytest.approx(1e-4, rel=0.02)
+    often.repeats = float("inf")
+    assert often.start == 1.0
 
 
 @given(st.integers(1, 60), st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 99))
@@ -47,7 +50,7 @@ def test_blocks_of_any_size_give_the_same_starts(rows: int, sizes: list[int], se
     X = draw.normal(size=(rows, 4)).astype(np.float32)
     index = draw.integers(0, rows, (sum(sizes), 3))
     counted = draw.random(sum(sizes)) < 0.8
-    whole, parts = Views(), Views()
+    whole, parts = Views(10.0), Views(10.0)
     want = whole.starts(X, index, counted)
     ends = np.cumsum(sizes)[:-1]
     found = [
