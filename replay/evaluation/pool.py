@@ -9,13 +9,15 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from replay.evaluation.cells import Done, Runner
 from replay.evaluation.data import Data
 from replay.evaluation.plan import Cell, Plan
 
 _runner: Runner | None = None
+#: How long an interruption waits at most before it is noticed.
+_LOOK_S: Final = 0.2
 
 
 def run_all(
@@ -43,14 +45,16 @@ def run_all(
         running: dict[Future[Done], Cell] = {}
         try:
             while True:
-                # Few are handed in at a time, so that an interruption has few to wait for.
+                # Few are handed in at a time, so that an interruption has few to wait for; and it comes between two
+                # looks, for inside of one it would leave locks closed that the pool needs.
                 with _interruptions_held():
                     for cell in islice(left, 2 * jobs - len(running)):
                         running[pool.submit(_run, cell)] = cell
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield running.pop(future), future.result()
+                    if not running:
+                        return
+                    ended = wait(running, _LOOK_S, FIRST_COMPLETED).done
+                    found = [(running.pop(future), future.result()) for future in ended]
+                yield from found
         except BaseException:
             # Else leaving the block would wait for every cell that was handed in.
             with _interruptions_held():

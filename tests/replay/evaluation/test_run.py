@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,42 @@ def test_an_interrupted_experiment_ends_in_the_same_bytes_and_repeats_no_cell(
     assert len(ran) == 18 - after
     assert run(tmp_path / "cut") == whole
     assert len(ran) == 18 - after
+
+
+#: Ctrl-C while the pool is asked for what has ended. Processes of the pool are those of this one.
+INTERRUPTED = """
+import signal, sys
+from pathlib import Path
+from replay.evaluation import pool
+from replay.evaluation.run import evaluate
+from tests.replay.evaluation.plans import blobs, plan
+
+usual, ended = pool.wait, []
+
+def waited(*arguments):
+    signal.raise_signal(signal.SIGINT)
+    ended.append(usual(*arguments))
+    return ended[-1]
+
+pool.wait = waited
+try:
+    evaluate(plan(), (blobs(), blobs("more", 70, 3, 1)), Path(sys.argv[1]), jobs=2)
+except KeyboardInterrupt:
+    print(len(ended))
+"""
+
+
+def test_an_interruption_in_the_midst_of_the_pools_work_comes_after_it(tmp_path: Path) -> None:
+    """Inside, it would leave locks of futures closed, and the pool would wait for those for good."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 def test_a_cell_that_was_written_in_part_is_run_again(tmp_path: Path) -> None:
