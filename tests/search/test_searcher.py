@@ -147,6 +147,11 @@ def wrong_options(found: Any) -> Any:
     return found.search.spaces["shop"].model_copy(update={"index": "exact", "options": {"legs": 3}})
 
 
+def _caught_up(asked: list[Any], step: int, offset: int, faults: list[BaseException]) -> bool:
+    named = asked[-1][0]
+    return bool(faults) or (named["model"]["step"] >= step and named["catalogue"]["offset"] >= offset)
+
+
 def _enough(asked: list[Any], least: int, faults: list[BaseException]) -> bool:
     return len(asked) > least or bool(faults)
 
@@ -183,9 +188,11 @@ def test_every_answer_is_right_under_the_model_and_catalogue_that_it_names(index
         for thread in threads:
             thread.start()
         learners = [linear(5, seed) for seed in range(8)]
+        newest = 0
         for step in range(1, 150):
             if rng.random() < 0.4:
                 agent.announced.announce("shop", learners[step % 8], step)
+                newest = step
             blocks = []
             for _ in range(rng.integers(1, 3)):
                 names = [f"item {n}" for n in rng.integers(0, 60, 4)]
@@ -199,6 +206,9 @@ def test_every_answer_is_right_under_the_model_and_catalogue_that_it_names(index
             truth.note(agent.events._offset + len(blocks) - 1)
             agent.events.append(*blocks)
             agent.wait(partial(_enough, asked, step * 2, faults), "queries go on")
+            if step % 5 == 0:
+                offset = agent.events._offset - 1
+                agent.wait(partial(_caught_up, asked, newest, offset, faults), "answers name the newest")
         agent.settle()
         stop.set()
         for thread in threads:

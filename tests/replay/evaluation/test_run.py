@@ -73,6 +73,7 @@ from replay.evaluation import pool
 from replay.evaluation.run import evaluate
 from tests.replay.evaluation.plans import blobs, plan
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 usual, ended = pool.wait, []
 
 def waited(*arguments):
