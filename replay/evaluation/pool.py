@@ -53,8 +53,8 @@ def run_all(
                     if not running:
                         return
                     ended = wait(running, _LOOK_S, FIRST_COMPLETED).done
-                    found = [(running.pop(future), future.result()) for future in ended]
-                yield from found
+                for future in ended:
+                    yield running.pop(future), future.result()
         except BaseException:
             # Else leaving the block would wait for every cell that was handed in.
             with _interruptions_held():
