@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, tripl
 from learners.kernels.portfolio import POWER
 from learners.kernels.threads import one_blas_thread
 from learners.portfolio import Portfolio
-from learners.portfolio_hubs import NEIGHBOURS, STRENGTH
+from learners.portfolio_hubs import FIRST, NEIGHBOURS, SAMPLED, STRENGTH
 from learners.portfolio_members import UNLEARNED, USUAL
 from learners.portfolio_views import POWER as VIEWS_POWER
 from learners.votes import classify
@@ -38,9 +39,10 @@ Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]
 
 LENGTHS: Final = (500, 1_000, 2_000, 5_000, 10_000)
-#: Splits of a set, and of one that has fewer numbers than `FEW`: a row of its test half may be .013 of the error.
+#: Splits of a set, and answers that all splits of one with fewer numbers than `FEW` make together: a row of iris's test
+#: half is .013 of the error.
 SPLITS: Final = 10
-MORE: Final = 50
+ANSWERS: Final = 20_000
 FEW: Final = 10_000
 
 
@@ -222,7 +224,17 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
     lengths = sorted(set(arguments.triplets))
     # Defaults belong to the key: when they change, nothing of an earlier run counts.
     key = json.dumps(
-        [settings, USUAL, NEIGHBOURS, STRENGTH, POWER, VIEWS_POWER, str(inspect.signature(Portfolio))],
+        [
+            settings,
+            USUAL,
+            FIRST,
+            NEIGHBOURS,
+            SAMPLED,
+            STRENGTH,
+            POWER,
+            VIEWS_POWER,
+            str(inspect.signature(Portfolio)),
+        ],
         sort_keys=True,
     )
     path = arguments.output or RESULTS / f"portfolio-{hashlib.sha256(key.encode()).hexdigest()[:8]}.jsonl"
@@ -248,7 +260,7 @@ def run(arguments: argparse.Namespace) -> list[Trial]:
 
 def splits(data: SharedSet) -> int:
     """How many splits tell something: more where a split is quick and small."""
-    return MORE if data.X.size < FEW else SPLITS
+    return ceil(ANSWERS / len(split(data, 0).y_test)) if data.X.size < FEW else SPLITS
 
 
 def main() -> None:
@@ -259,7 +271,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="SET")
     parser.add_argument("--triplets", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument(
-        "--splits", type=int, help=f"of each set. [default: {SPLITS}, {MORE} of sets below {FEW:,} numbers]"
+        "--splits",
+        type=int,
+        help=f"of each set. [default: {SPLITS}; of sets below {FEW:,} numbers what {ANSWERS:,} answers take]",
     )
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--settings", default="{}", help="of the portfolio, as JSON")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from learners import portfolio_metric, scaler
 from learners.base import Outcomes, State
 from learners.kernels import portfolio
-from learners.portfolio_hubs import shares as hubs
-from learners.portfolio_members import Members, Settings, made, settings_of
+from learners.portfolio_hubs import Hubs
+from learners.portfolio_members import BROKEN, Members, Settings, made, settings_of
 from learners.portfolio_metric import Metric
 from learners.portfolio_unit import Unit
 from learners.portfolio_views import Views
@@ -24,8 +24,6 @@ from streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind
 
 #: Constraints in a row that a member may reject where others do not, before it is dropped.
 PATIENCE: Final = 100
-#: What arithmetic raises where numbers are out of its range.
-_BROKEN: Final = ArithmeticError, np.linalg.LinAlgError
 
 
 class Portfolio(SingleModal):
@@ -36,12 +34,13 @@ class Portfolio(SingleModal):
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-eta L_i), b_i = 1 but less for learners where
-    the same vectors come again and again (`learners.portfolio_views`); over the un-learned ones u_i ~
-    exp(-2 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by ratios of
-    mistakes, however many constraints there were. s_i is the skewness of how often each of the first 96 vectors is a
-    neighbour of the others (`learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where
-    lengths differ much, has poor neighbours, which mistakes on random triplets do not tell.
+    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-3 s_i - eta L_i), b_i = 1 but less for
+    learners where the same vectors come again and again (`learners.portfolio_views`); over the un-learned ones u_i ~
+    exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by ratios of
+    mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384 vectors is a
+    neighbour of the others, looked at whenever twice as many constraints have come (`learners.portfolio_hubs`): a
+    metric with hubs, as Euclidean distance has them where lengths differ much, has poor neighbours, which mistakes on
+    random triplets do not tell.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
     z / |z|, which ranks as cosine does.
@@ -150,15 +149,13 @@ class Portfolio(SingleModal):
         #: Kind and hyper-parameters of each learner, by name.
         self.members: Settings = settings_of(members)
         self._metric: Metric | None = None
-        #: Of `_prior`, once it is known; it follows from the scaler's state.
-        self._shares: NDArray[np.float64] | None = None
         self._renew()
         learners = [member.learner for member in self._members if member.learns]
         self._learned = len(learners)
         self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
         self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
         names = "-".join(one.algorithm.replace("/", "-") for one in learners)
-        self._algorithm = f"portfolio-{names}/4"
+        self._algorithm = f"portfolio-{names}/5"
 
     @property
     def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
@@ -172,7 +169,7 @@ class Portfolio(SingleModal):
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """Such as "portfolio-opml-1-lego-1/4"."""
+        """Such as "portfolio-opml-1-lego-1/5"."""
         return self._algorithm
 
     @property
@@ -215,12 +212,13 @@ class Portfolio(SingleModal):
             return outcomes
         self._dimension, self._metric = vectors.shape[1], None
         start = self._watch(vectors, index, block.signs, outcomes)
+        if self._unit.ready and not self._hubs.begun:
+            self._hubs.begin(self._unit.sample.astype(self.dtype), self._members)
         if start < len(index):
             with np.errstate(all="ignore"):
                 scaled = self._scaler.apply(vectors)
                 X = np.require(scaled, self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
-            rows = slice(start, None)
-            self._follow(replace(block.take(rows), index=index[rows]), X, outcomes[rows])
+            self._learn_on(block, index, X, start, outcomes)
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
 
@@ -276,9 +274,10 @@ class Portfolio(SingleModal):
         """Members that have seen nothing, of equal weights."""
         self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
         self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
-        self._metric = self._shares = None
+        self._metric = None
         self._views = Views(self.repeats)
         N = len(self._members)
+        self._hubs = Hubs(N)
         self._losses, self._gone = np.zeros(N), np.zeros(N, np.bool_)
         self._refused, self._sizes, self._seen = np.zeros(N, np.int64), np.zeros((N, 2)), np.zeros(1)
 
@@ -286,21 +285,8 @@ class Portfolio(SingleModal):
         found = np.empty(len(self._members))
         seen, start = float(self._seen[0]), self._views.start
         portfolio.weigh(
-            self._losses, self._gone, self._learned, self._prior(), seen, start, self.floor, found
+            self._losses, self._gone, self._learned, self._hubs.prior, seen, start, self.floor, found
         )
-        return found
-
-    def _prior(self) -> NDArray[np.float64]:
-        """What un-learned metrics share the floor by (N,): even until the first vectors are known, then for good."""
-        if self._shares is not None:
-            return self._shares
-        found = np.ones(len(self._members))
-        if self._unit.ready:
-            sample = self._unit.sample
-            found[self._learned :] = hubs(
-                [portfolio_metric.seen(view, sample) for view in portfolio_metric.VIEWS]
-            )
-            self._shares = found
         return found
 
     def _begin(self, d: int) -> None:
@@ -308,6 +294,7 @@ class Portfolio(SingleModal):
 
     def _model(self) -> State:
         state: State = {f"views.{name}": value for name, value in self._views.state().items()}
+        state |= {f"hubs.{name}": value for name, value in self._hubs.state().items()}
         return state | {
             "dimension": int(self._dimension or 0),
             "losses": self._losses.copy(),
@@ -324,6 +311,7 @@ class Portfolio(SingleModal):
                 raise SettingsError(f"the state to restore is of {len(found)} members, not of {len(own)}")
             setattr(self, f"_{name}", found.astype(own.dtype))
         self._views.restore(_under("views.", state))
+        self._hubs.restore(_under("hubs.", state))
         return int(state["dimension"])
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -378,8 +366,19 @@ class Portfolio(SingleModal):
             raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
         return block.tables[0].vectors
 
-    def _follow(self, block: ConstraintBlock, X: Rows, outcomes: Outcomes) -> None:
-        """Let all members learn from the scaled vectors X of a block, and report for them."""
+    def _learn_on(
+        self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes
+    ) -> None:
+        """Learn from the constraints of a block from `start` on, in as many parts as looks at hubs need."""
+        while start < len(index):
+            rows = slice(start, start + self._hubs.until(X, index[start:]))
+            scored = self._follow(replace(block.take(rows), index=index[rows]), X, outcomes[rows])
+            left = [None if gone else member for member, gone in zip(self._members, self._gone, strict=True)]
+            self._hubs.count(X, index[rows], scored, left)
+            start = rows.stop
+
+    def _follow(self, block: ConstraintBlock, X: Rows, outcomes: Outcomes) -> NDArray[np.bool_]:
+        """Let all members learn from the scaled vectors X of a block, and report for them; which rows were scored."""
         found = [self._reported(i, block, X) for i in range(len(self._members))]
         rejected, ignored, mistakes, margins = (
             np.array([getattr(one, name) for one in found])
@@ -387,13 +386,14 @@ class Portfolio(SingleModal):
         )
         fates = np.where(mistakes >= 0, portfolio.SCORED, portfolio.ABSENT).astype(np.int8)
         fates[rejected] = portfolio.REJECTED
+        scored = np.asarray((fates == portfolio.SCORED).any(axis=0))
         portfolio.follow(
             fates,
             mistakes,
             margins,
             self._learned,
-            self._prior(),
-            self._views.starts(X, block.index, (fates == portfolio.SCORED).any(axis=0)),
+            self._hubs.prior,
+            self._views.starts(X, block.index, scored),
             self.floor,
             1.0 - 1.0 / self.window,
             PATIENCE,
@@ -416,6 +416,7 @@ class Portfolio(SingleModal):
         number = np.maximum(learned.sum(axis=0), 1)
         # Divided first: a sum of the largest numbers is none.
         outcomes.loss[:] = np.where(learned, losses / number, 0.0).sum(axis=0)
+        return scored
 
     def _reported(self, i: int, block: ConstraintBlock, X: Rows) -> Outcomes:
         """What a member does with a block; nothing, if it has no use for it or is gone."""
@@ -428,7 +429,7 @@ class Portfolio(SingleModal):
             return member.learner.learn(replace(block, tables=(table,)))
         except BadRecord:
             return nothing
-        except _BROKEN:
+        except BROKEN:
             self._gone[i] = True
             return nothing
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from learners.euclidean import Euclidean
 from learners.single import SingleModal
 from streams.errors import SettingsError
@@ -23,6 +25,8 @@ USUAL: Final[Settings] = {
 }
 #: Euclidean distance, and that of directions, which ranks as cosine does.
 UNLEARNED: Final = ("euclidean", "cosine")
+#: What arithmetic raises where a member's numbers are out of its range.
+BROKEN: Final = ArithmeticError, np.linalg.LinAlgError
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 #: Made of others, or of several modalities.
 _COMPOSED: Final = ("fusion", "portfolio")

@@ -55,7 +55,7 @@ def weigh(
 
     w = (1 - floor) h + floor (a + u) / 2, where over the un-learned metrics that are left u_i is proportional to
     prior_i ((1 + min losses) / (1 + losses_i))^2 and a_i to u_i exp(-eta losses_i); over all members h_i is
-    proportional to b_i exp(-eta losses_i), b_i = `start` for learners and 1 for the others; and
+    proportional to b_i prior_i exp(-eta losses_i), b_i = `start` for learners and 1 for the others; and
     eta = sqrt(8 ln N / max(seen, 1)).
 
     Parameters
@@ -63,15 +63,15 @@ def weigh(
     losses : (N,) decayed sums of losses.
     gone : (N,) members that were dropped; they weigh nothing.
     learned : the first so many members learn, the others are un-learned metrics.
-    prior : (N,) above 0; that of learners is not read.
+    prior : (N,) above 0.
     seen : decayed number of the constraints behind `losses`.
     start : above 0.
     """
     N = len(losses)
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
-    share = np.ones(N)
-    share[:learned] = start
+    share = prior.copy()
+    share[:learned] *= start
     _share(losses, gone, 0, share, eta, 1.0 - floor, weights)
     if floor == 0.0:
         return

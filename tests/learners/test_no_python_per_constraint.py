@@ -60,7 +60,8 @@ def settings_of(kind: str) -> dict[str, Any]:
 def takes_no_steps(learner: Learner, messages: Sequence[ConstraintBlock], in_chunks: bool) -> None:
     """Once it is warm and compiled. Of what works in chunks, constraints of one take none, and each takes as many."""
     warming, few, many = messages
-    for message in (warming, few, rows_of(few, slice(0, CHUNK))):
+    # A portfolio looks at the hubs of its members at powers of 2: none is among those that are counted.
+    for message in (warming, many, few, rows_of(few, slice(0, CHUNK))):
         learner.learn(message)
     growth = steps(learner, many) - steps(learner, few)
     if not in_chunks:

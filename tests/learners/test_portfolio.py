@@ -26,7 +26,7 @@ from learners.euclidean import Euclidean
 from learners.export import Export, encode, export, learner_from
 from learners.kernels import portfolio as kernel
 from learners.portfolio import PATIENCE, Portfolio
-from learners.portfolio_hubs import shares, skewness
+from learners.portfolio_hubs import FIRST, SAMPLED, Hubs, prior, skewness
 from learners.portfolio_members import UNLEARNED, USUAL
 from learners.portfolio_unit import MEASURED
 from learners.registry import create
@@ -48,7 +48,7 @@ from streams.records import (
 from streams.settings import load as load_settings
 from streams.state import to_bytes
 from tests.clicks.stream import Stream
-from tests.learners.blocks import pair_blocks, triplet_blocks
+from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.checks import digest
 
 NOW_MS = 1_700_000_000_000
@@ -89,10 +89,10 @@ def by_formula(
     """w = (1 - floor) h + floor (a + u) / 2, in plain numpy."""
     eta = np.sqrt(8.0 * np.log(len(L)) / max(n, 1.0))
     unlearned = np.arange(len(L)) >= learned
-    h = left * np.exp(-eta * L)
+    h = left * prior * np.exp(-eta * L)
     least = L[unlearned & left].min()
     u = left * prior * unlearned * ((1.0 + least) / (1.0 + L)) ** 2
-    a = u * h
+    a = u * np.exp(-eta * L)
     h = h * np.where(unlearned, 1.0, start)
     return np.asarray((1.0 - floor) * h / h.sum() + floor * (a / a.sum() + u / u.sum()) / 2.0)
 
@@ -101,9 +101,9 @@ def by_formula(
 @pytest.mark.parametrize("floor", [0.0, 0.3, 0.9])
 def test_weights_are_exponential_with_a_floor_for_what_does_not_learn(floor: float, start: float) -> None:
     losses, gone = [3.0, 9.0, 5.0, 8.0, 5.0], [False, False, False, False, True]
-    prior = [np.nan, np.nan, 0.2, 0.5, 0.3]
+    prior = [0.9, 0.4, 0.2, 0.5, 0.3]
     found = weighed(losses, gone, 2, 40.0, floor, prior, start)
-    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor, np.nan_to_num(prior), start)
+    wanted = by_formula(np.array(losses), ~np.array(gone), 2, 40.0, floor, np.array(prior), start)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert sum(found) == pytest.approx(1.0) and found[4] == 0.0
     assert sum(found[2:]) >= floor
@@ -127,38 +127,114 @@ def test_a_floor_of_nobody_goes_to_those_that_are_left() -> None:
     assert half[1] == 0.0 and sum(half) == pytest.approx(1.0) and half[2] >= 0.5
 
 
-def test_a_metric_with_hubs_gets_less_of_the_floor() -> None:
+def times_near(X: NDArray[Any]) -> NDArray[Any]:
+    """How often each of the rows, no two as far from a third, is among the 10 nearest of the others."""
+    apart = np.sum((X[:, None] - X) ** 2, axis=2) + np.diag(np.full(len(X), np.inf))
+    return np.bincount(np.argsort(apart, axis=1)[:, :10].ravel(), minlength=len(X))
+
+
+def uneven(n: int, d: int) -> NDArray[Any]:
+    """Directions without hubs, with lengths that differ much: the short ones are near to all."""
     draw = np.random.default_rng(0)
-    even = draw.normal(size=(96, 30))
-    # The same directions, with lengths that differ much: the short ones are near to all.
-    uneven = even * np.exp(draw.normal(size=(96, 1)))
-    directions = UnitLength().apply(uneven)
-    assert skewness(uneven) > 2.0 > skewness(directions) > 0.0
-    found = shares([uneven, directions])
-    wanted = np.exp(-2.0 * np.array([skewness(uneven), skewness(directions)]))
+    return np.asarray(draw.normal(size=(n, d)) * np.exp(draw.normal(size=(n, 1))))
+
+
+def known(X: NDArray[Any]) -> float:
+    found = skewness(X)
+    assert found is not None
+    return found
+
+
+def test_a_metric_with_hubs_gets_less_weight() -> None:
+    X = uneven(96, 30)
+    directions = UnitLength().apply(X)
+    assert known(X) > 2.0 > known(directions) > 0.0
+    found = prior([known(X), known(directions), None])
+    # What has none is as the best.
+    wanted = np.exp(-3.0 * np.array([known(X), known(directions), known(directions)]))
     np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-12)
-    # By its definition, of how often each is among the 10 nearest of others.
-    apart = np.sum((uneven[:, None] - uneven) ** 2, axis=2) + np.diag(np.full(96, np.inf))
-    times = np.bincount(np.argsort(apart, axis=1)[:, :10].ravel(), minlength=96)
-    assert skewness(uneven) == pytest.approx(((times - 10.0) ** 3).mean() / times.std() ** 3)
-    # Copies of a vector are one, and few vectors tell nothing.
-    assert skewness(np.repeat(uneven, 3, axis=0)) == pytest.approx(skewness(uneven))
-    assert skewness(uneven[:11]) == skewness(np.ones((50, 3))) == 0.0
+    times = times_near(X)
+    assert known(X) == pytest.approx(((times - 10.0) ** 3).mean() / times.std() ** 3)
+    # In another place, another unit and another type.
+    assert known((7.0 * X + 100.0).astype(np.float32)) == pytest.approx(known(X), abs=0.05)
+    np.testing.assert_array_equal(prior([None, None]), [0.5, 0.5])
 
 
-def test_the_floor_is_shared_by_hubs_once_the_first_vectors_are_known() -> None:
+def test_what_has_no_hubs_to_tell_of_has_no_skewness() -> None:
+    X = uneven(96, 30)
+    assert skewness(X[:11]) is None and skewness(np.ones((50, 3))) is None
+    X[3, 4] = np.nan
+    assert skewness(X) is None
+
+
+def test_places_are_shared_by_vectors_as_far_as_the_tenth() -> None:
+    # Corners of a cube of 6 dimensions: 6 neighbours are at 1, and 15 at 2 share what is left, for each of them.
+    corners = np.array([[n >> k & 1 for k in range(6)] for n in range(64)], np.float64)
+    assert skewness(corners) is None
+    # With one in the midst of them that is nearer to each than another corner is, by 1.5 and not 1 to 6.
+    middle = np.vstack([corners, np.full((1, 6), 0.5)])
+    times = np.r_[np.full(64, (64 * (6 + 3 * (15 / 15)) + 10.0) / 64), 64.0]
+    assert skewness(middle) == pytest.approx(((times - times.mean()) ** 3).mean() / times.std() ** 3)
+
+
+def test_priors_are_of_the_first_vectors_once_these_are_known() -> None:
     model = Portfolio(members=FEW, dtype="float64")
     m = MEASURED // 3
-    lengths = np.exp(1.2 * np.random.default_rng(1).normal(size=(3, m, 1)))
-    X = lengths * np.random.default_rng(0).normal(size=(3, m, 20))
+    X = uneven(3 * m, 20).reshape(3, m, 20)
     model.learn_triplets(*X[:, :-1])
+    assert len(set(model.weights.values())) == 2
     before = model.weights
     assert before["euclidean"] == before["cosine"]
     model.learn_triplets(*X[:, -1:])
     assert model.weights["euclidean"] < 0.3 * model.weights["cosine"]
+    # Learners that are Euclidean distance as yet have its hubs.
+    assert model.weights["lego"] < 0.3 * model.weights["cosine"]
     again = Portfolio(members=FEW, dtype="float64")
     again.restore(model.state())
     assert again.weights == model.weights
+
+
+@pytest.mark.parametrize("cut", [1, 7, 50, 1000])
+def test_looks_are_after_numbers_of_scored_constraints(cut: int) -> None:
+    """By what members were when 32, 64, 128, ... had been scored, wherever blocks end and whatever was rejected."""
+    model = Portfolio(members=FEW, dtype="float64")
+    m = MEASURED // 3
+    X = np.random.default_rng(1).normal(size=(600, 3, 8)) * ([3.0] * 2 + [0.3] * 6)
+    X[40:60:3, 0, 0] = np.nan
+    model.learn_triplets(*X[:m].swapaxes(0, 1))
+    sound = np.asarray(np.isfinite(X).all(axis=(1, 2)))
+    sound[:m] = False
+    numbers = np.cumsum(sound)
+    looks = {int(np.flatnonzero(numbers == FIRST * 2**k)[0]) + 1 for k in range(5)}
+    single = Portfolio(members=FEW, dtype="float64")
+    single.restore(model.state())
+    seen, priors = m, [model._hubs.prior]
+    for t in range(m, len(X)):
+        single.learn_triplets(*X[t : t + 1].swapaxes(0, 1))
+        if not np.array_equal(single._hubs.prior, priors[-1]):
+            assert t + 1 in looks
+            priors.append(single._hubs.prior)
+            sample = np.concatenate([X[:m], X[m : t + 1][sound[m : t + 1]]]).reshape(-1, 8)[:SAMPLED]
+            tables = [member.learner.transform(single.scale(sample)) for member in single._members]
+            np.testing.assert_allclose(priors[-1], prior([skewness(table) for table in tables]), rtol=1e-6)
+    assert len(priors) > 4
+    while seen < len(X):
+        model.learn_triplets(*X[seen : seen + cut].swapaxes(0, 1))
+        seen += cut
+    np.testing.assert_allclose(model._hubs.prior, priors[-1], rtol=1e-6)
+    assert model._hubs.state()["scored"] == numbers[-1]
+
+
+def test_a_member_whose_arithmetic_fails_at_a_look_has_no_hubs() -> None:
+    model = Portfolio(members=FEW)
+    hubs, rows = Hubs(4), uneven(96, 5)
+
+    def broken(X: NDArray[Any]) -> NDArray[Any]:
+        raise FloatingPointError("no")
+
+    model._members[0].learner.transform = broken  # type: ignore[method-assign]
+    hubs.begin(rows, [*model._members[:3], None])
+    assert hubs.begun and hubs.prior[0] == hubs.prior[3] == hubs.prior[1:3].max()
 
 
 def over(block: ConstraintBlock, vectors: NDArray[Any]) -> ConstraintBlock:
@@ -176,6 +252,11 @@ def alone(block: ConstraintBlock, Z: NDArray[Any], members: list[Any]) -> list[O
     ]
 
 
+def by_hubs(sample: NDArray[Any], members: list[Any]) -> NDArray[Any]:
+    different = np.unique(sample, axis=0)
+    return prior([skewness(member.transform(different)) for member in members])
+
+
 @pytest.mark.parametrize("floor", [0.0, 0.6])
 def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floor: float) -> None:
     window = 40
@@ -186,16 +267,20 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
     own = [create(name, **settings, dtype="float64", warm_up=20) for name, settings in FEW.items()]
     own += [Euclidean(warm_up=20), Euclidean(scaler="unit", warm_up=20)]
     N = len(own)
-    Z = model._unit.sample
-    prior = np.concatenate([[0.0, 0.0], shares([Z, UnitLength().apply(Z)])])
+    sample = model._unit.sample
+    p = by_hubs(sample, own)
+    scored, looks = 0, [FIRST * 2**k for k in range(10)]
     losses, sizes, n = np.zeros(N), np.zeros((N, 2)), 0.0
     keep = 1.0 - 1.0 / window
     wrong = 0
-    for block in [*triplet_blocks(1, 6, 2), *pair_blocks(2, 6, 2), *triplet_blocks(3, 6, 1)]:
-        reports = alone(block, model.scale(block.tables[0].vectors), own)
+    blocks = [*triplet_blocks(1, 6, 2), *pair_blocks(2, 6, 2), *triplet_blocks(3, 6, 1)]
+    # Looks at hubs are where they can be followed: at ends of blocks.
+    for block in (rows_of(whole, slice(at, at + 8)) for whole in blocks for at in range(0, len(whole), 8)):
+        Z = model.scale(block.tables[0].vectors)
+        reports = alone(block, Z, own)
         outcomes = model.learn(block)
         for t in range(len(block)):
-            w = by_formula(losses, np.ones(N, bool), 2, n, floor, prior)
+            w = by_formula(losses, np.ones(N, bool), 2, n, floor, p)
             told = [i for i in range(N) if reports[i].mistake[t] >= 0]
             vote = 0.0
             for i in told:
@@ -216,9 +301,14 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
         for name in ("utilised", "clipped"):
             parts = [getattr(report, name) for report in reports]
             np.testing.assert_array_equal(getattr(outcomes, name), np.any(parts, axis=0))
+        sample = np.concatenate([sample, Z[block.index.reshape(-1)]])[:SAMPLED]
+        scored += len(block)
+        if scored in looks:
+            p = by_hubs(sample, own)
+    assert scored > 4 * FIRST and len(sample) == SAMPLED
     assert 10 < wrong < 150
     np.testing.assert_allclose(
-        list(model.weights.values()), by_formula(losses, np.ones(N, bool), 2, n, floor, prior)
+        list(model.weights.values()), by_formula(losses, np.ones(N, bool), 2, n, floor, p)
     )
 
 
@@ -500,7 +590,7 @@ def test_kinds_are_those_of_the_learners() -> None:
     assert (Portfolio().form, Portfolio().accepts) == (Kind.PAIR, frozenset(Kind))
     model = Portfolio(members={"opml": {}, "oasis": {}})
     assert (model.form, model.accepts) == (Kind.TRIPLET, frozenset({Kind.TRIPLET}))
-    assert model.algorithm == "portfolio-opml-1-oasis-1/4"
+    assert model.algorithm == "portfolio-opml-1-oasis-1/5"
     with pytest.raises(BadRecord, match="does not learn from pairs"):
         model.learn(pair_blocks(1, 4)[0])
     with pytest.raises(BadRecord, match="sign of a pair must be 1 or -1"):

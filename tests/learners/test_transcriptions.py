@@ -38,7 +38,7 @@ from tests.learners.transcriptions.fusion import Concatenated, Uniform
 from tests.learners.transcriptions.parts import Report, Transcription
 
 DIMENSIONS: Final = (1, 2, 3, 17, 64)
-#: The largest, and one that differs little from its neighbours, are tested in the long run.
+#: All but one are tested in the long run.
 SIZES: Final = [pytest.param(d, marks=[pytest.mark.long] * (d != 3)) for d in DIMENSIONS]
 #: None: every constraint has its own, from 1e-4 to 1e3.
 SCALES: Final = (1e-4, 1e-2, 1.0, 30.0, 1e3, None)
@@ -149,11 +149,16 @@ def _times(number: float) -> Callable[[float], float]:
 
 
 def _cases() -> list[Any]:
-    cases = []
+    """All set-ups in both ways; the first of a kind and feed is tested every time, the others in the long run."""
+    cases, seen = [], set()
     for setup in setups():
+        marks = [pytest.mark.long] * ((setup.kind, setup.feed) in seen)
+        seen.add((setup.kind, setup.feed))
         known = setup.kind in registry.names()
         ways = ("sequential", "blocked") if known and registry.has(setup.kind, "kernel") else (None,)
-        cases += [pytest.param(setup, way, id=f"{setup}-{way}" if way else str(setup)) for way in ways]
+        cases += [
+            pytest.param(setup, way, id=f"{setup}-{way}" if way else str(setup), marks=marks) for way in ways
+        ]
     return cases
 
 

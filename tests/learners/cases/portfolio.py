@@ -12,7 +12,9 @@ from tests.learners.checks import Case
 
 UNLEARNED = ("euclidean", "cosine")
 #: What follows the members' mistakes, whether or not they learn.
-STANDING = frozenset({"losses", "refused", "sizes", "seen", "views.bits", "views.tally"})
+STANDING = frozenset({"losses", "refused", "sizes", "seen", "views.bits", "views.tally"}) | {
+    f"hubs.{name}" for name in ("prior", "sample", "scored", "next")
+}
 
 
 def watching(*names: str) -> frozenset[str]:
@@ -30,7 +32,8 @@ def cases() -> list[Case]:
         "opml": {"gamma": 0.03, "scaler": "unit"},
         "lego": {"eta": 0.01},
     }
-    for dtype, tolerance in (("float64", 1e-8), ("float32", 1e-3)):
+    # Rounding may make another vector the tenth neighbour of one of 384, which is a thousandth of a prior weight.
+    for dtype, tolerance in (("float64", 1e-8), ("float32", 5e-3)):
         make = partial(create, "portfolio", members=few, dtype=dtype, warm_up=20, window=50)
         name = f"portfolio:{dtype}"
         found.append(Case(name, make, triplet_blocks(1, 7), tolerance, watching(*few), dtype == "float32"))
