@@ -7,6 +7,9 @@
 set -eu
 mount --make-rprivate /
 mount -o remount,bind,ro /
+# What is to run may lie below /tmp itself: it is put back over the new one.
+case "${PREFIX:-}" in /tmp/*) mount -n --bind "$PREFIX" /mnt ;; esac
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+case "${PREFIX:-}" in /tmp/*) mkdir -p "$PREFIX" && mount -n --move /mnt "$PREFIX" ;; esac
 cd /tmp
 exec unshare --user --map-user=10001 --map-group=10001 "$@"

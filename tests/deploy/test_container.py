@@ -201,7 +201,6 @@ def test_kernels_are_read_in_the_image_and_written_beside_it(prefix: Path, tmp_p
 def built() -> Iterator[Path]:
     """The steps of the image, run with an empty environment on what the build sees."""
     (ROOT / ".cache").mkdir(exist_ok=True)
-    # Not below /tmp: that will be another one.
     folder = Path(tempfile.mkdtemp(prefix="image-", dir=ROOT / ".cache"))
     try:
         source = context(folder / "src")
