@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from learners.base import State
 from learners.kernels.threads import one_blas_thread
 from learners.portfolio_members import BROKEN, Member
+from learners.portfolio_metric import squared_distances
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
@@ -41,7 +42,7 @@ class Hubs:
         #: Proportional to exp(-3 s_i), s_i the skewness of a member's hubs; even until the first look.
         self.prior: Vector = np.ones(members)
         self._sample: Rows | None = None
-        self._scored, self._next = 0, FIRST
+        self._scored = 0
 
     @property
     def begun(self) -> bool:
@@ -63,11 +64,12 @@ class Hubs:
         X : (n, d) scaled vectors.
         index : (m, k) rows of X.
         """
-        if self._next - self._scored > len(index):
+        missing = self._due - self._scored
+        if missing > len(index):
             return len(index)
         finite = np.asarray(np.isfinite(X).all(axis=1))
         usable = finite[index].all(axis=1)
-        reached = np.flatnonzero(np.cumsum(usable) >= self._next - self._scored)
+        reached = np.flatnonzero(np.cumsum(usable) >= missing)
         return int(reached[0]) + 1 if len(reached) else len(index)
 
     def count(
@@ -87,19 +89,24 @@ class Hubs:
         if missing > 0:
             rows = index[scored].reshape(-1)[:missing]
             self._sample = np.concatenate([self._sample, X[rows]])
+        due = self._due
         self._scored += int(np.count_nonzero(scored))
-        if self._scored >= self._next:
-            self._next *= 2
+        if self._scored >= due:
             self._look(self._sample, members)
 
     def state(self) -> State:
-        state: State = {"prior": self.prior.copy(), "scored": self._scored, "next": self._next}
+        state: State = {"prior": self.prior.copy(), "scored": self._scored}
         return state if self._sample is None else state | {"sample": self._sample.copy()}
 
     def restore(self, state: State) -> None:
         self.prior = np.array(state["prior"], np.float64)
-        self._scored, self._next = int(state["scored"]), int(state["next"])
+        self._scored = int(state["scored"])
         self._sample = np.array(state["sample"]) if "sample" in state else None
+
+    @property
+    def _due(self) -> int:
+        """How many constraints will have been scored at the next look: 32, 64, 128, ..."""
+        return FIRST << (self._scored // FIRST).bit_length()
 
     def _look(self, sample: Rows, members: Sequence[Member | None]) -> None:
         different = np.unique(sample, axis=0)
@@ -134,10 +141,7 @@ def skewness(rows: Rows) -> float | None:
     n = len(rows)
     if n < NEIGHBOURS + 2 or not np.isfinite(rows).all():
         return None
-    centred = np.asarray(rows, np.float64)
-    centred = centred - centred.mean(axis=0)
-    squares = np.einsum("ij,ij->i", centred, centred)
-    apart = squares[:, None] + squares - 2.0 * (centred @ centred.T)
+    apart = squared_distances(np.asarray(rows, np.float64))
     same = SAME * float(apart.mean())
     np.fill_diagonal(apart, np.inf)
     last = np.partition(apart, NEIGHBOURS - 1, axis=1)[:, NEIGHBOURS - 1, None]

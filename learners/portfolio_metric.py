@@ -139,13 +139,18 @@ def _view(member: Member) -> str:
 
 def _spread(mapped: Matrix) -> float:
     """Standard deviation of the squared distances from a row to the others, the mean over the rows (n, k)."""
-    centred = mapped - mapped.mean(axis=0)
-    squares = np.einsum("ij,ij->i", centred, centred)
     with one_blas_thread():
-        apart = squares[:, None] + squares - 2.0 * (centred @ centred.T)
+        apart = squared_distances(mapped)
     others = apart[~np.eye(len(mapped), dtype=np.bool_)].reshape(len(mapped), -1)
     found, mean = float(others.std(axis=1).mean()), float(others.mean())
     return found if found > _NOTHING * mean else 0.0
+
+
+def squared_distances(rows: Matrix) -> Matrix:
+    """Those between any two of the rows (n, k), as (n, n); of rows that are the same 0 but for rounding."""
+    centred = rows - rows.mean(axis=0)
+    squares = np.einsum("ij,ij->i", centred, centred)
+    return np.asarray(squares[:, None] + squares - 2.0 * (centred @ centred.T))
 
 
 def _root(stack: list[Matrix]) -> Matrix:

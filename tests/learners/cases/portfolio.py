@@ -13,7 +13,7 @@ from tests.learners.checks import Case
 UNLEARNED = ("euclidean", "cosine")
 #: What follows the members' mistakes, whether or not they learn.
 STANDING = frozenset({"losses", "refused", "sizes", "seen", "views.bits", "views.tally"}) | {
-    f"hubs.{name}" for name in ("prior", "sample", "scored", "next")
+    f"hubs.{name}" for name in ("prior", "sample", "scored")
 }
 
 
