@@ -141,7 +141,6 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
         agent.events.append(items("shop", names, X[at : at + many]))
     learner = learning.models[0][1]
     agent.announced.announce("shop", learner, BLOCK)
-    agent.wait(lambda: not agent.announced.waiting, "announced")
     agent.wait(
         lambda: agent.service.spaces["shop"].searcher.glance().model.step > 0, "the model serves", 600.0
     )

@@ -111,6 +111,8 @@ class _SearchCollector(Collector):
             labels=labels,
         )
         for served in self._service.spaces.values():
+            # Before what serves: a page that says "not behind" shows the newest model.
+            behind = served.behind
             standing = served.searcher.glance()
             values = (
                 standing.items,
@@ -119,7 +121,7 @@ class _SearchCollector(Collector):
                 standing.model.step,
                 standing.model.epoch,
                 standing.model.generation,
-                int(served.behind),
+                int(behind),
                 served.stale_seconds(),
             )
             for family, value in zip(families, values, strict=True):

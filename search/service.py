@@ -64,7 +64,8 @@ class Served:
     @property
     def behind(self) -> bool:
         """Whether a newer model was announced than the one that serves: not taken over yet, or not to be loaded."""
-        return self.searcher.behind or self.subscription.staleness().behind
+        # In this order: a model that is loaded between the two looks is seen by the second.
+        return self.subscription.staleness().behind or self.searcher.behind
 
     def stale_seconds(self) -> float:
         """How long a newer model has been known that does not serve yet."""

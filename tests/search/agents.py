@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections import deque
@@ -97,16 +99,28 @@ class Announced:
     unreadable = 0
 
     def __init__(self) -> None:
-        self.waiting: list[ModelVersion] = []
         self.learners: dict[tuple[str, int, int, int], Any] = {}
+        self._waiting: queue.SimpleQueue[ModelVersion] = queue.SimpleQueue()
+        self._announced = self._given = self._handled = 0
 
     def open(self) -> None: ...
 
     def poll(self, seconds: float, learners: Any, stop: Any) -> list[ModelVersion]:
-        found, self.waiting = self.waiting, []
+        # The feed has dealt with what it was given before it asks for more.
+        self._handled = self._given
+        found = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._waiting.get_nowait())
+        self._given += len(found)
         if not found:
             stop.wait(0.005)
         return found
+
+    @property
+    def handled(self) -> bool:
+        """Whether the feed has read all announcements, and tried to load what they name."""
+        return self._handled == self._announced
 
     def close(self) -> None: ...
 
@@ -117,7 +131,8 @@ class Announced:
     def announce(self, space: str, learner: Any, step: int, epoch: int = 0, generation: int = 1) -> None:
         """Announce a learner as it is; it must not learn on."""
         self.learners[space, generation, epoch, step] = learner
-        self.waiting.append(
+        self._announced += 1
+        self._waiting.put(
             ModelVersion(
                 space,
                 "opml",
@@ -172,7 +187,7 @@ class Agent:
     def settle(self) -> None:
         """Wait until the newest models serve everywhere."""
         spaces = self.service.spaces.values()
-        self.wait(lambda: not self.announced.waiting, "announcements are taken")
+        self.wait(lambda: self.announced.handled, "announcements are read")
         self.wait(
             lambda: all(
                 s.subscription.model.name >= s.subscription.staleness().announced and not s.searcher.behind

@@ -64,8 +64,8 @@ def test_models_that_come_while_another_is_taken_over_are_not_older_than_they_ar
             found = refresh(*arguments)
             since.append(served.behind_since)
             if step < 6:
+                agent.announced.announce("shop", linear(2, step + 1), step + 1)
                 step += 1
-                agent.announced.announce("shop", linear(2, step), step)
                 agent.wait(lambda: served.searcher.behind, "the next is known")
             return found
 
