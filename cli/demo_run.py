@@ -127,10 +127,12 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
                 return 1
             if producer is None and len(system.ready()) == len(system.agents()):
                 producer = system.start("producer", demo.producer)
+            # Before the look: a page may be a second old, and shows no lag before anything is there.
+            sent = producer is not None and producer.popen.poll() == 0
             numbers = look(system.agents())
-            view.take(numbers)
+            view.take(numbers, sent=sent)
             live.update(view.render(numbers))
-            if producer is not None and producer.popen.poll() == 0 and view.settled:
+            if view.settled:
                 return 0
     return _STOPPED
 

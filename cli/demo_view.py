@@ -31,8 +31,8 @@ class View:
         #: The newest look.
         self.numbers: Numbers | None = None
 
-    def take(self, numbers: Numbers) -> None:
-        """Note one look: rates, and for how many looks nothing has moved."""
+    def take(self, numbers: Numbers, *, sent: bool) -> None:
+        """Note one look: rates, and for how many looks nothing has moved since all was `sent` and arrived."""
         now = time.monotonic()
         if self.numbers is not None:
             old = self.numbers.applied
@@ -42,7 +42,7 @@ class View:
                     rate = (applied - before) / (now - self._then)
                     self._rates[name] = (self._rates.get(name, rate) + rate) / 2
             quiet = all(lag == 0 for lag in numbers.lag.values()) and numbers.applied == old
-            self._still = self._still + 1 if quiet else 0
+            self._still = self._still + 1 if sent and quiet and all(old.values()) else 0
         self._then, self.numbers = now, numbers
 
     @property

@@ -172,7 +172,9 @@ class ModelFeed:
             followed = list(self._subscriptions.values())
         learners = {one.learner for one in followed}
         now = self._clock()
-        due = [one.retry_at - now for one in followed if one.choice.wanted()]
+        # Before the end of the topic is reached, loading has its own times.
+        starts = now if self._source.caught_up else self._eager_at
+        due = [max(one.retry_at, starts) - now for one in followed if one.choice.wanted()]
         versions = self._source.poll(max(0.0, min([_POLL_SECONDS, *due])), learners, self._stop)
         with self._changed:
             for version in versions:

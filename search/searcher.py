@@ -250,12 +250,14 @@ class Searcher:
         with self._lock.read():
             if not self.ready:
                 raise NotReady
-            engine, standing, modalities = self._engine, self._standing(), self._items.modalities
-        if engine is None:
+            # An online engine changes its model in place.
+            model = None if self._engine is None else self._engine.model
+            standing, modalities = self._standing(), self._items.modalities
+        if model is None:
             return Image(standing, rows)
         if rows.shape[1] != sum(size for _, size in modalities):
             raise WrongDimension(modalities)
-        return Image(standing, mapped(engine.model, rows, modalities))
+        return Image(standing, mapped(model, rows, modalities))
 
     def scan(self, model: Model, rows: Vectors, k: int) -> list[list[str]] | None:
         """Names of the k nearest items of each query by measuring all, under a model that need not serve any more.

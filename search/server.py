@@ -15,7 +15,7 @@ from streams.access import check_role
 from streams.cluster import Cluster
 from streams.errors import SettingsError
 from streams.settings import Settings
-from streams.supervisor import RESTART
+from streams.supervisor import RESTART, hold_on_to_supervisor
 
 if TYPE_CHECKING:
     from search.service import SearchService
@@ -109,9 +109,14 @@ class Server:
         log.info("query agent: %s, spaces %s", self.url, ", ".join(self.service.spaces))
         watch = threading.Thread(target=self._watch, args=(server, seconds), daemon=True)
         watch.start()
-        # The server raises the signal that has ended it once more, for whoever was asked before it.
+
+        def end(number: int, frame: object) -> None:
+            """Before the server has its own handlers, and again after its end, when it raises what has ended it."""
+            server.should_exit = True
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _ended)
+            signal.signal(number, end)
+        hold_on_to_supervisor()
         server.run(sockets=[self._socket])
         app.state.desk.close()
         self.service.stop()
@@ -130,10 +135,6 @@ class Server:
         time.sleep(seconds)
         log.error("not ended within %.0f s; ending hard", seconds)
         os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
-
-
-def _ended(number: int, frame: object) -> None:
-    """The server has ended already."""
 
 
 def listening(host: str, port: int) -> socket.socket:

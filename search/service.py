@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -242,9 +241,12 @@ class _Newest:
 
     def announced(self) -> Model:
         # The service ends for the failure; until then it answers.
-        with contextlib.suppress(FollowerStopped):
-            self._last = self._subscription.model
-        return self._last
+        try:
+            model = self._subscription.model
+        except FollowerStopped:
+            return self._last
+        self._last = model
+        return model
 
     def __call__(self) -> Model:
         model = self.announced()

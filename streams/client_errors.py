@@ -10,8 +10,8 @@ from streams.login import denied, diagnose, refused_login
 from streams.secrets import hide
 from streams.settings import KafkaSettings
 
-#: Of the other library's try.
-_SECONDS = 2.0
+#: Of the other library's try, which ends as soon as it is refused.
+_SECONDS = 5.0
 
 
 def explained(kafka: KafkaSettings, error: BaseException) -> KinstreamError | None:

@@ -151,7 +151,10 @@ class Emitter:
         while self.unconfirmed and self._failure is None:
             left = limit - self._clock()
             if left <= 0:
-                self._failure = f"{self.unconfirmed} records not confirmed within the deadline"
+                # A process that was suspended meanwhile finds the answers of that time waiting.
+                self._await_reports(self._producer.flush, 0.5)
+                if self.unconfirmed and self._failure is None:
+                    self._failure = f"{self.unconfirmed} records not confirmed within the deadline"
                 break
             self._await_reports(self._producer.flush, min(left, 0.5))
         if self._failure is not None:

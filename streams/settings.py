@@ -97,6 +97,7 @@ class WorkerSettings(_Section):
     delivery_deadline_seconds: float = Field(default=120.0, gt=0)
     stall_seconds: float = Field(default=60.0, gt=0)
     rebalance_limit_seconds: float = Field(default=60.0, gt=0)
+    restore_limit_seconds: float = Field(default=600.0, gt=0)
     shutdown_seconds: float = Field(default=20.0, gt=0)
     startup_seconds: float = Field(default=300.0, gt=0)
     http_host: str = "127.0.0.1"

@@ -97,6 +97,9 @@ class Supervisor:
             os.close(theirs)
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> int:
+        ended = child.poll()
+        if ended is not None:
+            return ended
         self._asked = True
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGTERM)

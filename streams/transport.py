@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
+from faust.tables.recovery import RebalanceAgain
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -21,8 +22,8 @@ from streams.errors import BatchTooLarge
 
 decompress.install()
 
-#: Gives back, for newly assigned partitions, the offset at which to read on.
-Restore = Callable[[set[TP]], Awaitable[Mapping[TP, int]]]
+#: Gives back, for newly assigned partitions, the offset at which to read on; None where they are to be given back.
+Restore = Callable[[set[TP]], Awaitable[Mapping[TP, int] | None]]
 #: Most records of a partition that go through faust as one message.
 RUN: Final = 16
 
@@ -156,6 +157,8 @@ class Consumer(driver.Consumer):
         app: Any = self.app
         restore: Restore = app.kinstream_restore
         offsets = await restore(set(self.assignment()))
+        if offsets is None:
+            raise RebalanceAgain
         await self._thread.seek_all(offsets)
         return offsets
 

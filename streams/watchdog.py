@@ -40,6 +40,9 @@ class Watched(Protocol):
     def rebalancing_since(self) -> float | None:
         """Monotonic time at which the running rebalance began."""
 
+    def restoring_since(self) -> float | None:
+        """Monotonic time at which the take-over of partitions that is under way began."""
+
     def loop_seen_at(self) -> float:
         """Monotonic time of the event loop's last sign of life."""
 
@@ -51,6 +54,7 @@ class Watchdog:
     ----------
     stall_seconds : how long a partition with lag, or the event loop, may stand still.
     rebalance_seconds : how long a rebalance may last.
+    restore_seconds : how long it may take to take over the assigned partitions; none of them moves meanwhile.
     group : consumer group, topic and number of partitions that its members must share among them; None to look at
         no group. A leader that read the metadata while a broker was coming back assigns the topic to nobody, and
         nothing in the clients puts that right.
@@ -63,6 +67,7 @@ class Watchdog:
         *,
         stall_seconds: float,
         rebalance_seconds: float,
+        restore_seconds: float,
         on_stall: Callable[[str], None],
         group: tuple[str, str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -71,6 +76,7 @@ class Watchdog:
         self._cluster = cluster
         self._stall_seconds = stall_seconds
         self._rebalance_seconds = rebalance_seconds
+        self._restore_seconds = restore_seconds
         self._on_stall = on_stall
         self._group = group
         self._nobodys: frozenset[int] = frozenset()
@@ -133,6 +139,9 @@ class Watchdog:
         began = self._watched.rebalancing_since()
         if began is not None and now - began > self._rebalance_seconds:
             return f"a rebalance has lasted {now - began:.0f} s"
+        restoring = self._watched.restoring_since()
+        if restoring is not None and now - restoring > self._restore_seconds:
+            return f"taking over partitions has lasted {now - restoring:.0f} s"
         if began is None and now >= self._retention_look_at:
             self._look_at_retention(now)
         if began is None and now >= self._group_look_at:
@@ -149,8 +158,8 @@ class Watchdog:
             self._ask(place)
             end = self.ends.get(place)
             lag = 0 if end is None else end - at.position
-            if lag <= 0 and not at.in_kernel:
-                # Idle: the time to do something begins when there is something to do.
+            if restoring is not None or (lag <= 0 and not at.in_kernel):
+                # Idle: the time to do something begins when there is something to do, and the flow runs.
                 self._moved[place] = (at, now)
             still = now - self._moved[place][1]
             if still > self._stall_seconds and began is None:

@@ -83,6 +83,8 @@ class Worker:
         self.assigned = False
         self._loop_seen_at = time.monotonic()
         self._rebalancing_since: float | None = time.monotonic()
+        self._restoring_since: float | None = None
+        self._revocations = 0
         self._stop = asyncio.Event()
         self._restoring = asyncio.Lock()
         self._failure: BaseException | None = None
@@ -91,6 +93,7 @@ class Worker:
             Cluster(settings.kafka),
             stall_seconds=settings.worker.stall_seconds,
             rebalance_seconds=settings.worker.rebalance_limit_seconds,
+            restore_seconds=settings.worker.restore_limit_seconds,
             on_stall=self._on_stall,
             group=(generation.group, self.input_topic, generation.birth.input_partitions)
             if generation.birth.cluster_id
@@ -104,6 +107,7 @@ class Worker:
     def _make_app(self) -> Any:
         import faust
 
+        from streams.recovery import TableManager
         from streams.transport import RUN
 
         w = self.settings.worker
@@ -115,6 +119,7 @@ class Worker:
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,
+            TableManager=TableManager,
             table_standby_replicas=0,
             consumer_auto_offset_reset="none",
             stream_wait_empty=False,
@@ -165,37 +170,55 @@ class Worker:
 
     # ---- taking over and giving back ----------------------------------------------------------------------------
 
-    async def restore(self, assigned: set[Any]) -> Mapping[Any, int]:
-        """Take over the assigned partitions; returns the offset that each wants next."""
+    async def restore(self, assigned: set[Any]) -> Mapping[Any, int] | None:
+        """Take over the assigned partitions.
+
+        Returns
+        -------
+        The offset that each wants next; None where the assignment was over before all were taken over.
+        """
+        # A thread that restores cannot be called back: where faust waits no more, what it makes must not be forgotten.
+        return await asyncio.shield(self._restore(assigned))
+
+    async def _restore(self, assigned: set[Any]) -> Mapping[Any, int] | None:
         async with self._restoring:
             if self._stop.is_set():
                 # faust seeks once more when the flow stops; what was given back must not be taken over again.
                 return {}
-            offsets = {}
-            loop = asyncio.get_running_loop()
-            for tp in sorted(tp for tp in assigned if tp.topic == self.input_topic):
-                place = (tp.topic, tp.partition)
-                owned = self.owned.get(place)
-                if owned is None and place not in self.parked:
-                    try:
-                        owned = await loop.run_in_executor(self.pool, self._take_over, tp.partition)
-                    except PartitionParked as error:
-                        log.error("%s", error)
-                        self.parked[place] = self.generation.parking.parked_offset(*place) or 0
-                    except Exception as error:
-                        self.fail(error)
-                        raise
-                    else:
-                        self.owned[place] = owned
-                        self.view.assign(place, owned)
-                        owned.task = asyncio.create_task(owned.serve())
-                if owned is None:
-                    self.app.consumer.pause_partitions({tp})
-                    offsets[tp] = self.parked[place]
-                else:
-                    offsets[tp] = owned.runner.machine.next_offset
-            self.assigned = True
-            return offsets
+            revocations = self._revocations
+            self._restoring_since = time.monotonic()
+            try:
+                offsets = {}
+                for tp in sorted(tp for tp in assigned if tp.topic == self.input_topic):
+                    offsets[tp] = await self._next_offset(tp)
+                    if self._stop.is_set() or self._revocations != revocations:
+                        return None
+                self.assigned = True
+                return offsets
+            finally:
+                self._restoring_since = None
+
+    async def _next_offset(self, tp: Any) -> int:
+        """Where to read a partition on; takes it over unless that is done."""
+        place = (tp.topic, tp.partition)
+        owned = self.owned.get(place)
+        if owned is None and place not in self.parked:
+            try:
+                owned = await self.run_in_thread(self._take_over, tp.partition)
+            except PartitionParked as error:
+                log.error("%s", error)
+                self.parked[place] = self.generation.parking.parked_offset(*place) or 0
+            except Exception as error:
+                self.fail(error)
+                raise
+            else:
+                self.owned[place] = owned
+                self.view.assign(place, owned)
+                owned.task = asyncio.create_task(owned.serve())
+        if owned is None:
+            self.app.consumer.pause_partitions({tp})
+            return self.parked[place]
+        return int(owned.runner.machine.next_offset)
 
     def _take_over(self, partition: int) -> Owned:
         self.generation.mark_started(partition)
@@ -221,13 +244,16 @@ class Worker:
 
     async def _on_revoked(self, app: Any, revoked: set[Any], **kwargs: Any) -> None:
         self._rebalancing_since = time.monotonic()
+        self._revocations += 1
         self.assigned = False
         limit = self.settings.worker.session_timeout_seconds
         # A take-over that is still under way belongs to the assignment that ends here.
         async with self._restoring:
             places = {(tp.topic, tp.partition) for tp in revoked}
             leaving = [place for place in self.owned if place in places]
-            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in leaving))
+            # In a stop of the whole group the others' end comes as a revocation.
+            give_back = self._finish if self._stop.is_set() else self._give_back
+            await asyncio.gather(*(give_back(place, limit, limit / 2) for place in leaving))
         for tp in revoked:
             self.parked.pop((tp.topic, tp.partition), None)
 
@@ -342,6 +368,9 @@ class Worker:
     def rebalancing_since(self) -> float | None:
         return self._rebalancing_since
 
+    def restoring_since(self) -> float | None:
+        return self._restoring_since
+
     def loop_seen_at(self) -> float:
         return self._loop_seen_at
 
@@ -355,19 +384,15 @@ class Worker:
         hold_on_to_supervisor()
         # A kernel that is done waits this long for the event loop to hand it the interpreter; 5 ms is Python's own.
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._loop_seen_at = time.monotonic()
+        beat = asyncio.create_task(self._beat())
         self.watchdog.start()
         log.info(
             "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
         )
         self.app.loop = loop
         self.app.finalize()
-        try:
-            await self.app.start()
-        except Exception as error:
-            await self._fail_explained(error)
+        await self._start()
         while not self._stop.is_set():
-            self._loop_seen_at = time.monotonic()
             if self.app.crashed:
                 await self._fail_explained(self.app.crash_reason or RuntimeError("the faust app crashed"))
             try:
@@ -382,7 +407,27 @@ class Worker:
             except TimeoutError:
                 continue
         await self._shut_down()
+        beat.cancel()
         return 0
+
+    async def _start(self) -> None:
+        """Start the app, which waits for the first take-over; or be told to stop meanwhile."""
+        starting = asyncio.create_task(self.app.start())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not starting.done():
+            starting.cancel()
+            return
+        error = starting.exception()
+        if error is not None:
+            await self._fail_explained(error)
+
+    async def _beat(self) -> None:
+        """A sign of life of the event loop, also while the app starts."""
+        while True:
+            self._loop_seen_at = time.monotonic()
+            await asyncio.sleep(0.5)
 
     def _look_at_parked(self) -> None:
         for (topic, partition), offset in list(self.parked.items()):
@@ -393,7 +438,9 @@ class Worker:
         self.watchdog.stop()
         self.app.consumer.stop_flow()
         limit = self.settings.worker.shutdown_seconds
-        await asyncio.gather(*(self._finish(place, limit) for place in list(self.owned)))
+        # Neither beside a take-over, which is brought to its end, nor beside a revocation.
+        async with self._restoring:
+            await asyncio.gather(*(self._finish(place, limit, limit / 2) for place in list(self.owned)))
         try:
             # With the brokers away, aiokafka may not come to an end; everything that counts is done.
             await asyncio.wait_for(self.app.stop(), limit / 2)
@@ -402,9 +449,9 @@ class Worker:
         self.view.close()
         self.emitter.close(1.0)
 
-    async def _finish(self, place: Place, limit: float) -> None:
+    async def _finish(self, place: Place, limit: float, confirm_seconds: float) -> None:
         owned = self.owned[place]
-        await self._give_back(place, limit, limit / 2)
+        await self._give_back(place, limit, confirm_seconds)
         if place not in self.owned and not owned.runner.dirty:
             self.generation.mark_final(place[1], owned.runner.machine.next_offset)
 

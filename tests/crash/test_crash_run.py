@@ -112,6 +112,7 @@ def _seed() -> int:
 
 
 @pytest.mark.kafka
+@pytest.mark.timeout(900)
 def test_a_few_crashes_change_nothing(kafka: KafkaBroker, tmp_path: Path) -> None:
     plan = Plan(SHORT, 1, PRODUCED, slow_seconds=90.0, fast_seconds=15.0, frozen_seconds=SESSION_SECONDS + 2)
     _run(kafka, tmp_path, make(15_200, 1), plan, constraints=15_000, kills=8)

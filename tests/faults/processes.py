@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -11,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ from streams.topics import CATALOGUE
 from tests.faults.reference import Copies, Expected, copies, expected
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SECONDS: Final = 30.0
+SECONDS: Final = 120.0
 #: Agents by application, and the arguments of `kinstream worker` that run them.
 AGENTS: Final = {
     "builder-one-pass": ("builder", "one-pass"),
@@ -120,7 +120,7 @@ class Process:
     def terminate(self) -> None:
         self._process.terminate()
 
-    def stop(self, seconds: float = 20.0) -> int:
+    def stop(self, seconds: float = SECONDS) -> int:
         """SIGTERM, and the exit status."""
         self.terminate()
         return self.status(seconds)
@@ -153,7 +153,7 @@ class Process:
         try:
             with urllib.request.urlopen(f"{pages[-1]}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):
             return {}
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, value in lines}

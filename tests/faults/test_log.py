@@ -96,7 +96,7 @@ def test_outputs_that_the_log_has_lost_stop_their_consumer_until_an_operator_acc
 def test_aborted_transactions_are_never_applied_and_their_markers_disturb_nothing(
     make_system: MakeSystem, kafka: KafkaBroker
 ) -> None:
-    stall = 3.0
+    stall = 5.0
     system = make_system(kafka, worker__stall_seconds=stall)
     workers = [system.worker(BUILDER, "--create"), system.worker(LEARNER, "--create")]
     producer = Producer(
@@ -118,7 +118,8 @@ def test_aborted_transactions_are_never_applied_and_their_markers_disturb_nothin
     events = system.read("events")
     assert len(events) == 6 * 6
     last = {p: max(e.offset for e in events if e.partition == p) + 1 for p in (0, 1)}
-    assert all(system.ends("events")[p] > last[p] + 1 for p in (0, 1))
+    # Transactions are told to be aborted before the markers are in the log.
+    until(lambda: all(system.ends("events")[p] > last[p] + 1 for p in (0, 1)), "the markers are there")
     system.wait_for(BUILDER, last)
     system.settle_learner()
     system.check_exact()

@@ -30,7 +30,7 @@ def survive(system: System, broker: KafkaBroker, seconds: float) -> None:
     time.sleep(seconds)
     broker.start()
     feed(system, 40, start=40)
-    system.settle(60.0)
+    system.settle()
     wanted = system.check_exact()
     assert all(worker.running for worker in workers)
     counted = wanted.constraint_count()
@@ -91,13 +91,12 @@ def test_a_stop_signal_while_the_broker_is_away_ends_within_its_limit(
     system.settle()
     mortal.kill()
     children = [worker.family() for worker in workers]
-    began = time.monotonic()
     for worker in workers:
         worker.terminate()
     for worker in workers:
-        worker.status(limit + 3)
-    # The limit is the worker's own; the supervisor looks at it five times a second.
-    assert time.monotonic() - began < limit + 2
+        worker.status()
+    # The limit is the worker's own: the supervisor, which waits a little longer, need not kill it.
+    assert not any(worker.said("did not stop within") for worker in workers)
     assert not any(one.is_running() and one.status() != "zombie" for family in children for one in family)
     mortal.start()
     again = [system.worker("builder-one-pass"), system.worker("learner-opml")]

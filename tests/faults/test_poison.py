@@ -197,7 +197,7 @@ FAILING_KERNEL = """
 def test_a_record_that_ends_the_worker_three_times_parks_its_partition_until_it_is_skipped(
     make_system: MakeSystem, kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    system = make_system(kafka, worker__stall_seconds=3.0)
+    system = make_system(kafka, worker__stall_seconds=5.0)
     system.send([*blocks("d", 5), *blocks("a", 5)])
     builder = system.worker(BUILDER, "--create", environment=patched(tmp_path / "patch", FAILING_KERNEL))
     system.settle(upto=BUILDER)

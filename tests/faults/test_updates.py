@@ -9,9 +9,10 @@ import pytest
 
 from search.updates import At, MapReplica
 from streams.codec import decode_model, decode_update
+from streams.records import ModelVersion
 from streams.state import from_bytes
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import System
+from tests.faults.processes import System, until
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
 
@@ -21,8 +22,16 @@ BUILDER, LEARNER = "builder-one-pass", "learner-opml"
 def learned(system: System, space: str) -> tuple[At, Any]:
     """The map of the newest checkpoint of a space, and which it is."""
     state = from_bytes(system.states(LEARNER)[space])
-    epoch = decode_model(system.read("models")[-1].value).epoch
-    return At(1, epoch, int(state["accepted"])), state["L"]
+    step = int(state["accepted"])
+
+    def announced() -> list[ModelVersion]:
+        return [
+            one for one in map(decode_model, (m.value for m in system.read("models"))) if one.step == step
+        ]
+
+    # The worker announces a checkpoint once it is there.
+    until(announced, f"step {step} is announced")
+    return At(1, announced()[-1].epoch, step), state["L"]
 
 
 @pytest.mark.kafka

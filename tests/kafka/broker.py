@@ -234,6 +234,11 @@ class KafkaBroker:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
         admin = self.admin()
         admin.create_topics([new])[name].result(ANSWER_SECONDS)
+        self.wait_for_leaders(name, partitions)
+
+    def wait_for_leaders(self, name: str, partitions: int) -> None:
+        """Wait until so many partitions of a topic have a leader."""
+        admin = self.admin()
 
         def led() -> bool:
             topic = admin.list_topics(timeout=5).topics.get(name)

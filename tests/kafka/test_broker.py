@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.proxy import GROUP, FreezingProxy
@@ -28,11 +28,22 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
 
 def bounds(broker: KafkaBroker, topic: str) -> tuple[int, int]:
     consumer = Consumer(client(broker.bootstrap, **{"group.id": "bounds"}))
+    found: list[tuple[int, int]] = []
+
+    def answered() -> bool:
+        # A broker that has just started leads its partitions a moment later.
+        try:
+            found.append(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+        return bool(found)
+
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        until(answered)
     finally:
         consumer.close()
-    return low, high
+    return found[0]
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

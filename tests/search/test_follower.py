@@ -188,8 +188,9 @@ def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broke
 
 def test_brokers_that_are_away_are_told_and_waited_for(world: World) -> None:
     with ModelFollower("a", "opml", world.settings, brokers="127.0.0.1:1") as metric:
+        metric.wait(lambda model: metric.staleness().trouble is not None, timeout=20.0)
         with pytest.raises(NotYet, match=r"127\.0\.0\.1:1"):
-            metric.wait(timeout=3.0)
+            metric.wait(timeout=0.1)
         told = metric.staleness()
         assert (told.contact_seconds, told.caught_up) == (None, False)
         assert metric.healthy and not metric.model.learned

@@ -34,9 +34,15 @@ def test_nothing_that_happens_to_brokers_and_topic_loses_a_model(
         return [value for key, value in world.records() if key.startswith(b"a/opml/")][-1]
 
     def announce(value: bytes, partition: int) -> None:
+        refused: list[object] = []
+
+        def told(error: object, message: object) -> None:
+            if error is not None:
+                refused.append(error)
+
         sender = producer(own_kafka)
-        sender.produce(MODELS, value, b"key", partition=partition)
-        assert sender.flush(20) == 0
+        sender.produce(MODELS, value, b"key", partition=partition, on_delivery=told)
+        assert sender.flush(20) == 0 and not refused
 
     with ModelFollower("a", "opml", world.settings, brokers=own_kafka.bootstrap) as metric:
 
@@ -50,6 +56,7 @@ def test_nothing_that_happens_to_brokers_and_topic_loses_a_model(
         own_kafka.create_topic(MODELS, partitions=2)
         announce(learn(), 1)
         followed()
+        metric.wait(timeout=SECONDS)
         assert metric.staleness().caught_up
 
         own_kafka.kill()
@@ -63,6 +70,7 @@ def test_nothing_that_happens_to_brokers_and_topic_loses_a_model(
 
         admin = own_kafka.admin()
         admin.create_partitions([NewPartitions(MODELS, 3)])[MODELS].result(SECONDS)
+        own_kafka.wait_for_leaders(MODELS, 3)
         announce(learn(), 2)
         followed()
 

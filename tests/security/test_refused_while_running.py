@@ -21,6 +21,9 @@ class Idle:
     def rebalancing_since(self) -> float | None:
         return None
 
+    def restoring_since(self) -> float | None:
+        return None
+
     def loop_seen_at(self) -> float:
         return 0.0
 
@@ -54,6 +57,7 @@ def _verdict(brokers: Brokers, looks: int) -> str | None:
         cast(Any, brokers),
         stall_seconds=0.04,
         rebalance_seconds=9.0,
+        restore_seconds=9.0,
         on_stall=told,
         clock=lambda: 0.0,
     )

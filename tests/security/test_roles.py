@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -172,6 +173,8 @@ def test_the_pipeline_works_with_least_privileges_and_leaves_no_secret_anywhere(
     argv = [word for worker in workers.values() for one in worker.family() for word in one.cmdline()]
     assert any("--unsupervised" in word for word in argv) and PASSWORD not in " ".join(argv)
     system.settle()
+    for worker in workers.values():
+        until(partial(_is_ready, worker.log()), "its partitions are taken over")
     pages = [page for worker in workers.values() for page in _pages(worker.log())]
 
     # A learner that is killed goes on from its checkpoint, and a letter goes back where it came from.
@@ -214,8 +217,21 @@ def test_the_pipeline_works_with_least_privileges_and_leaves_no_secret_anywhere(
     _no_secret(case, PASSWORD, pages)
 
 
+def _url(log: str) -> str:
+    found: str = re.findall(r"serves (http://\S+)/metrics", log)[-1]
+    return found
+
+
+def _is_ready(log: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{_url(log)}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 def _pages(log: str) -> list[str]:
-    url = re.findall(r"serves (http://\S+)/metrics", log)[-1]
+    url = _url(log)
     found = []
     for path in ("metrics", "healthz", "readyz"):
         with urllib.request.urlopen(f"{url}/{path}", timeout=5) as answer:

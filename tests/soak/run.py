@@ -135,7 +135,11 @@ def _pages(stage: Stage) -> list[str]:
     wanted = 2 * len(SPACES) + 2
 
     def all_shown() -> bool:
-        pages[:] = stage.system.metrics_pages(metrics)
+        try:
+            pages[:] = stage.system.metrics_pages(metrics)
+        except OSError:
+            # A worker that was killed last may be starting still.
+            return False
         return len(shown(pages)) == wanted
 
     until(all_shown, f"{wanted} series on the metrics pages", 60)

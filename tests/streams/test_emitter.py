@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -36,26 +37,16 @@ def test_every_record_is_confirmed_in_order(kafka: KafkaSettings) -> None:
 def test_keys_land_where_our_arithmetic_says(kafka: KafkaSettings) -> None:
     from streams.topics import partition_of
 
-    emitter = Emitter(confluent_producer(kafka))
+    landed: list[tuple[int, int]] = []
+    emitter = Emitter(confluent_producer(kafka), on_delivery=lambda topic, *place: landed.append(place))
     for space in ("a", "digits", "shop", "x" * 100):
         emitter.send("kinstream.events", space.encode(), b"v")
     emitter.confirm(10)
-    found = read_range(kafka, "kinstream.events", {p: (0, 9) for p in range(4)}, patience=3)
-    assert all(partition_of((m.key or b"").decode(), 4) == m.partition for m in _until_silence(found))
-    emitter.close()
-
-
-def _until_silence(messages: Iterator[object]) -> list:  # type: ignore[type-arg]
-    from streams.errors import BrokerUnavailable
-
-    found = []
-    try:
-        for message in messages:
-            found.append(message)
-    except BrokerUnavailable:
-        pass
+    ends = Counter(partition for partition, _ in landed)
+    found = list(read_range(kafka, "kinstream.events", {p: (0, end) for p, end in ends.items()}))
     assert len(found) == 4
-    return found
+    assert all(partition_of((m.key or b"").decode(), 4) == m.partition for m in found)
+    emitter.close()
 
 
 def test_a_rejected_record_forbids_every_later_one(kafka: KafkaSettings) -> None:

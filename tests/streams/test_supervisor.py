@@ -32,6 +32,13 @@ def supervise(child: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", PARENT.format(child=child)], cwd=Path.cwd())
 
 
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_worker_that_ends_is_started_again(tmp_path: Path) -> None:
     note = tmp_path / "starts"
     parent = supervise(
@@ -87,4 +94,4 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     pid = int(note.read_text())
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(10)
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not alive(pid))

@@ -15,6 +15,7 @@ class Worker:
     def __init__(self) -> None:
         self.at = Progress(5, 5)
         self.rebalance: float | None = None
+        self.restoring: float | None = None
         self.loop = 0.0
 
     def progress(self) -> Mapping[tuple[str, int], Progress]:
@@ -22,6 +23,9 @@ class Worker:
 
     def rebalancing_since(self) -> float | None:
         return self.rebalance
+
+    def restoring_since(self) -> float | None:
+        return self.restoring
 
     def loop_seen_at(self) -> float:
         return self.loop
@@ -61,6 +65,7 @@ class Case:
             cast(Any, self.brokers),
             stall_seconds=10,
             rebalance_seconds=20,
+            restore_seconds=30,
             on_stall=lambda verdict: None,
             group=("g", "t", 3),
             clock=lambda: self.now,
@@ -116,6 +121,23 @@ def test_a_long_rebalance_is_a_stall() -> None:
     assert case.at(19) is None
     verdict = case.at(21)
     assert verdict is not None and "rebalance" in verdict
+
+
+def test_what_waits_while_partitions_are_taken_over_is_none() -> None:
+    case = Case()
+    case.worker.restoring = 0.0
+    assert case.at(0) is None and case.at(29) is None
+    case.worker.restoring = None
+    assert case.at(38) is None
+    verdict = case.at(40)
+    assert verdict is not None and "4 records wait" in verdict
+
+
+def test_a_long_take_over_is_a_stall() -> None:
+    case = Case()
+    case.worker.restoring = 0.0
+    assert case.at(30) is None
+    assert case.at(31) == "taking over partitions has lasted 31 s"
 
 
 def test_a_silent_event_loop_is_a_stall() -> None:

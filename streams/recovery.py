@@ -1,0 +1,30 @@
+"""faust's recovery, which waits for partitions to be taken over as long as that takes.
+
+faust gives a seek `broker_request_timeout` (90 s) and stops for good after it; here a seek reads checkpoints first. The
+watchdog has a limit for that, and a process that reaches it starts again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.tables import manager, recovery
+
+
+class Recovery(recovery.Recovery):
+    """Waits without a time limit."""
+
+    async def _wait(self, coro: Any, timeout: Any = None) -> None:
+        await super()._wait(coro)
+
+
+class TableManager(manager.TableManager):
+    """Makes `Recovery`; there are no tables."""
+
+    _recovery: Recovery | None = None
+
+    @property
+    def recovery(self) -> Recovery:
+        if self._recovery is None:
+            self._recovery = Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
