@@ -65,10 +65,14 @@ kafka-jars: python
 go-tools: python
 	@$(BIN)/python -m tests.deploy.go_tools
 
-test: lint kafka-jars go-tools
+# Both halves of the suite begin at once and would compile the same kernels, some of them inside a time limit.
+kernels: python
+	@$(BIN)/kinstream warm-up portfolio opml copml search
+
+test: lint kafka-jars go-tools kernels
 	$(BIN)/python -m tests.halves $(ARGS)
 
-test-long: kafka-jars go-tools
+test-long: kafka-jars go-tools kernels
 	$(PYTEST) -m long --timeout=1800 $(ARGS)
 
 bench: kafka-jars
@@ -83,4 +87,4 @@ audit: python
 clean:
 	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
 
-.PHONY: help run python lint kafka-jars go-tools test test-long bench soak audit clean
+.PHONY: help run python lint kafka-jars go-tools kernels test test-long bench soak audit clean

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import UNDEFINED, Outcomes, State
+from learners.equal_rows import first_equal
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
 from learners.kernels.threads import one_blas_thread
@@ -146,15 +147,16 @@ class NumpyMachine:
         network, n, m = self._network, len(index), self._network.embedding
         with one_blas_thread(), np.errstate(all="ignore"):
             inputs = X[index.T.ravel()]
+            equal = first_equal(inputs)
             layers, units, lengths = [inputs], [], []
             for k, (theta, W) in enumerate(network.parts()):
-                u = layers[-1] @ theta
+                u = (layers[-1] @ theta)[equal]
                 length = np.sqrt(np.einsum("ij,ij->i", u, u, dtype=np.float64))[:, None]
                 dead = length < oahu.DEAD
                 units.append(np.where(dead, 0.0, u / np.where(dead, 1.0, length)))
                 lengths.append(np.where(dead, np.inf, length))
                 if W is not None:
-                    z = layers[-1] @ W
+                    z = (layers[-1] @ W)[equal]
                     layers.append(np.maximum(z + network.biases[k] if len(network.biases) else z, 0))
             f = np.array(units).reshape(len(units), 3, n, m)
             near, far = f[:, 0] - f[:, 1], f[:, 0] - f[:, 2]

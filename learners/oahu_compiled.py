@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Outcomes
+from learners.equal_rows import first_equal
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
 from learners.kernels.threads import one_blas_thread
@@ -77,6 +78,7 @@ def _chunk(
     if not usable.all():
         # One that is not finite would spoil the products of all.
         inputs[~np.isfinite(inputs).all(axis=1)] = 0
+    places = first_equal(inputs)[places]
     first = network.first
     gradients = np.zeros((len(inputs), first.shape[1]), first.dtype)
     bound = oahu.triplets(

@@ -127,20 +127,29 @@ class OAHUNetwork:
             bias[:] = given[f"b{k + 1}"]
 
     def embed(self, X: Rows) -> list[Rows]:
-        """f_0 .. f_L, each (n, m) of unit rows, of inputs X (n, d); rows of a dead model are 0."""
+        """f_0 .. f_L, each (n, m) of unit rows, of inputs X (n, d); rows of a dead model are 0.
+
+        Computed in float64, whatever the type: which rows go through a product together is then below the last digit
+        of a float32.
+        """
         X = np.asarray(X, self.first.dtype)
+        parts = [
+            (theta.astype(np.float64), None if W is None else W.astype(np.float64))
+            for theta, W in self.parts()
+        ]
+        biases = self.biases.astype(np.float64)
         found = [np.empty((len(X), self.embedding), X.dtype) for _ in range(self.layers + 1)]
         with one_blas_thread(), np.errstate(all="ignore"):
             for start in range(0, len(X), CHUNK):
-                h = X[start : start + CHUNK]
-                for k, (theta, W) in enumerate(self.parts()):
+                h = X[start : start + CHUNK].astype(np.float64)
+                for k, (theta, W) in enumerate(parts):
                     u = h @ theta
                     length = np.linalg.norm(u, axis=1, keepdims=True)
                     dead = length < DEAD
                     found[k][start : start + CHUNK] = np.where(dead, 0.0, u / np.where(dead, 1.0, length))
                     if W is not None:
                         z = h @ W
-                        h = np.maximum(z + self.biases[k] if len(self.biases) else z, 0.0)
+                        h = np.maximum(z + biases[k] if len(biases) else z, 0.0)
         return found
 
     def parts(self) -> list[tuple[Rows, Rows | None]]:

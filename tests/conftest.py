@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.kafka import certificates
 from tests.kafka.broker import KafkaBroker
@@ -23,7 +23,7 @@ BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka", "secured_kafka"}
 _left_out: list[str] = []
 
 # The first example of a test may compile a kernel, and two cores may be busy.
-settings.register_profile("kinstream", deadline=None)
+settings.register_profile("kinstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kinstream")
 
 

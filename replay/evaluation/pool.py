@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
+from multiprocessing.connection import wait as wait_for_handles
 from typing import Any, Final
 
 from replay.evaluation.cells import Done, Runner
@@ -80,9 +82,15 @@ def _interruptions_held() -> Iterator[None]:
 
 def _begin(plan: Plan, data: Sequence[Data]) -> None:
     global _runner
-    # Ctrl-C ends the parent, which then ends these.
+    # Ctrl-C ends the parent, which then ends these; however else it ends, they end with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     _runner = Runner(plan, data)
+
+
+def _end_with(parent: Any) -> None:
+    wait_for_handles([parent.sentinel])
+    os._exit(1)
 
 
 def _run(cell: Cell) -> Done:

@@ -77,7 +77,7 @@ def _said(result: Mapping[str, Any], times: Sequence[Mapping[str, Any]]) -> list
     found.append(
         Statement(
             "time of POLA over that of LEGO, mean over sets and halves",
-            f"{np.mean(ratios):.1f}",
+            f"{np.mean(ratios):.3g}",
             f"{LEGO_SPEED_OVER_POLA}",
         )
     )

@@ -31,6 +31,7 @@ def fake(folder: Path, version: str, total: str, arch: str = "amd64") -> str:
     module = folder / "module"
     for name in ("bin/go", "pkg/tool/linux_amd64/compile", "src/_go.mod", "src/cmd/_go.mod"):
         (module / name).parent.mkdir(parents=True, exist_ok=True)
+        (module / name).unlink(missing_ok=True)
         (module / name).write_text("x")
         (module / name).chmod(0o444)
     known = json.dumps({"GOVERSION": version, "GOARCH": arch, "GOOS": "linux"})

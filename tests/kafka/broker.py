@@ -241,7 +241,10 @@ class KafkaBroker:
         admin = self.admin()
 
         def led() -> bool:
-            topic = admin.list_topics(timeout=5).topics.get(name)
+            try:
+                topic = admin.list_topics(timeout=5).topics.get(name)
+            except KafkaException:
+                return False
             return topic is not None and sum(p.leader >= 0 for p in topic.partitions.values()) == partitions
 
         _until(led, f"topic {name} does not appear")

@@ -116,7 +116,7 @@ class Feed:
         """Send records as they are."""
         for value in values:
             self._producer.produce(self._topic, key=self._space.encode(), value=value)
-        left = self._producer.flush(10)
+        left = self._producer.flush(60)
         assert left == 0, f"{left} records were not delivered"
 
     def items(self, rows: int) -> bytes:

@@ -96,7 +96,7 @@ class Server:
             try:
                 self.get("/-/ready")
                 return
-            except (urllib.error.URLError, ConnectionError):
+            except OSError:
                 if process.poll() is not None or time.monotonic() > limit:
                     raise
                 time.sleep(0.05)

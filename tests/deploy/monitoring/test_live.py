@@ -173,7 +173,7 @@ def stays(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) -> None:
     began = time.monotonic()
     on_call, prometheus = OnCall(), Prometheus(tmp_path / "prometheus")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -175,3 +176,28 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(
 ) -> None:
     with pytest.raises(SettingsError, match=said):
         evaluate(*arguments)
+
+
+def test_its_processes_end_with_it_however_it_ends(tmp_path: Path) -> None:
+    words = ("--from", "sklearn:wine", "--learner", "opml", "--splits", "2000", "--no-report", "--jobs", "2")
+    process = started(*words, "--output", str(tmp_path))
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob(f"{CELLS}/*.json")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        children = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(children) >= 2
+    while any(map(_works, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _works(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,50 @@
+"""Equal vectors stay equal, whatever the BLAS makes of a row's place in a product."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from learners.equal_rows import first_equal
+
+DEGENERATE = """
+import numpy as np
+from learners.registry import create
+
+draw = np.random.default_rng(3)
+for d in (5, 17, 33, 100):
+    for dtype in ("float32", "float64"):
+        for batch in (1, 3):
+            learner = create("oahu", variant="published", dtype=dtype, batch=batch)
+            T = draw.normal(size=(3, 40, d))
+            learner.learn_triplets(*T)
+            T[1:, 7:33] = T[0, 7:33]
+            outcomes = learner.learn_triplets(*T)
+            assert outcomes.degenerate[7:33].all(), (d, dtype, batch)
+            assert (outcomes.margin[7:33] == 0.0).all(), (d, dtype, batch)
+"""
+
+
+def test_the_first_equal_row() -> None:
+    draw = np.random.default_rng(1)
+    for dtype in (np.float32, np.float64):
+        X = draw.integers(-1, 2, (50, 3)).astype(dtype) * draw.choice([1.0, -1.0], (50, 1)).astype(dtype)
+        wanted = [next(m for m in range(50) if (X[m] == X[n]).all()) for n in range(50)]
+        assert first_equal(X).tolist() == wanted
+    assert first_equal(np.empty((0, 4))).tolist() == []
+
+
+@pytest.mark.parametrize("kernels", ["Haswell", "Nehalem", "SkylakeX"])
+def test_three_equal_vectors_teach_nothing_under_any_blas(kernels: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEGENERATE],
+        env={**os.environ, "OPENBLAS_CORETYPE": kernels},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
