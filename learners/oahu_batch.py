@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import UNDEFINED, Outcomes, State
-from learners.equal_rows import first_equal
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
+from learners.kernels.equal_vectors import first_equal
 from learners.kernels.threads import one_blas_thread
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import HEDGES, Rule
@@ -147,7 +147,7 @@ class NumpyMachine:
         network, n, m = self._network, len(index), self._network.embedding
         with one_blas_thread(), np.errstate(all="ignore"):
             inputs = X[index.T.ravel()]
-            equal = first_equal(inputs)
+            equal = (first_equal(X, index).T * n + np.arange(n)).ravel()
             layers, units, lengths = [inputs], [], []
             for k, (theta, W) in enumerate(network.parts()):
                 u = (layers[-1] @ theta)[equal]

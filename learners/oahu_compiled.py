@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import Outcomes
-from learners.equal_rows import first_equal
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
+from learners.kernels.equal_vectors import first_equal
 from learners.kernels.threads import one_blas_thread
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import HEDGES, Rule
@@ -78,7 +78,7 @@ def _chunk(
     if not usable.all():
         # One that is not finite would spoil the products of all.
         inputs[~np.isfinite(inputs).all(axis=1)] = 0
-    places = first_equal(inputs)[places]
+    places = np.take_along_axis(places.reshape(index.shape), first_equal(X, index), axis=1)
     first = network.first
     gradients = np.zeros((len(inputs), first.shape[1]), first.dtype)
     bound = oahu.triplets(
@@ -93,7 +93,7 @@ def _chunk(
         rule.by_alpha,
         rule.share,
         given,
-        places.reshape(index.shape),
+        places,
         usable,
         most,
         bound,

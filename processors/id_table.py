@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from processors.compiled import compiled
 
 #: (n, 2) uint64.
 Hashes = NDArray[np.uint64]
@@ -165,7 +166,7 @@ def _plain(keys: Hashes) -> Hashes:
     return np.ascontiguousarray(keys, np.uint64).reshape(-1, 2)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _place(keys, values, high, low):  # type: ignore[no-untyped-def]
     """Where a key is, or the place where it would go, as (place, found)."""
     mask = np.int64(len(values) - 1)
@@ -181,7 +182,7 @@ def _place(keys, values, high, low):  # type: ignore[no-untyped-def]
     return (at if free < 0 else free), False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _find(keys, values, wanted):  # type: ignore[no-untyped-def]
     found = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):
@@ -190,7 +191,7 @@ def _find(keys, values, wanted):  # type: ignore[no-untyped-def]
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _set(keys, values, wanted, given):  # type: ignore[no-untyped-def]
     fresh = used = 0
     for i in range(len(wanted)):
@@ -204,7 +205,7 @@ def _set(keys, values, wanted, given):  # type: ignore[no-untyped-def]
     return fresh, used
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _remove(keys, values, wanted):  # type: ignore[no-untyped-def]
     found = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):
@@ -217,7 +218,7 @@ def _remove(keys, values, wanted):  # type: ignore[no-untyped-def]
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _place_of(held, places, high, low):  # type: ignore[no-untyped-def]
     """Where the number of a key is, or the place where it would go, as (place, found)."""
     mask = np.int64(len(places) - 1)
@@ -234,7 +235,7 @@ def _place_of(held, places, high, low):  # type: ignore[no-untyped-def]
     return (at if free < 0 else free), False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _find_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
     found = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):
@@ -243,7 +244,7 @@ def _find_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _add_numbers(held, places, wanted, found, following):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(len(wanted)):
@@ -258,7 +259,7 @@ def _add_numbers(held, places, wanted, found, following):  # type: ignore[no-unt
     return following, used
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _remove_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
     found = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):
@@ -272,7 +273,7 @@ def _remove_numbers(held, places, wanted):  # type: ignore[no-untyped-def]
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _note_numbers(held, places, numbers):  # type: ignore[no-untyped-def]
     for number in numbers:
         at, _ = _place_of(held, places, held[number, 0], held[number, 1])

@@ -19,7 +19,6 @@ WAITING: Final = (
     "tests/faults",
     "tests/kafka",
     "tests/replay",
-    "tests/security",
     "tests/streams",
 )
 

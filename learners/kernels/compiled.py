@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
+from uuid import uuid4
 
 import numba  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_PROCESS: Final = uuid4().hex[:12]
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -22,8 +24,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     disk is used until the kernel's file changes, or one of this folder that it imports: kernels share pieces.
     """
     dispatcher: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    kept = dispatcher._cache._cache_file
     # By itself numba looks at the function's own file only.
-    dispatcher._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename))
+    kept._source_stamp = _stamp(Path(function.__code__.co_filename))
+    # And numbers the files of machine code: what another process is about to write would be read as it was before, and
+    # two that compile for different types would take the same number.
+    kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
     return cast("Callable[P, R]", dispatcher)
 
 

@@ -39,6 +39,7 @@ def slow(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_partitions_that_wait_for_others_to_be_taken_over_do_not_stall(
     make_system: MakeSystem, kafka: KafkaBroker, tmp_path: Path
 ) -> None:

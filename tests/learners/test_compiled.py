@@ -44,10 +44,15 @@ def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
             command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=True
         ).stdout.split()
 
+    machine_code: list[set[str]] = []
     for number, answer in ((10, "22"), (2000, "4002")):
         (tmp_path / "shared_piece.py").write_text(SHARED.format(number=number))
         assert run() == [answer, "0"]
         assert run() == [answer, "1"]
+        machine_code.append({path.name for path in (tmp_path / "cache").rglob("*.nbc")})
+    # No file is written twice: another process may be about to read it.
+    before, after = machine_code
+    assert before < after and len(after) == 2 * len(before)
 
 
 def test_files_that_are_imported_belong_to_the_stamp() -> None:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from learners.equal_rows import first_equal
+from learners.kernels.equal_vectors import first_equal
 
 DEGENERATE = """
 import numpy as np
@@ -29,13 +29,15 @@ for d in (5, 17, 33, 100):
 """
 
 
-def test_the_first_equal_row() -> None:
+def test_the_first_equal_vector_of_a_triplet() -> None:
     draw = np.random.default_rng(1)
     for dtype in (np.float32, np.float64):
-        X = draw.integers(-1, 2, (50, 3)).astype(dtype) * draw.choice([1.0, -1.0], (50, 1)).astype(dtype)
-        wanted = [next(m for m in range(50) if (X[m] == X[n]).all()) for n in range(50)]
-        assert first_equal(X).tolist() == wanted
-    assert first_equal(np.empty((0, 4))).tolist() == []
+        X = draw.integers(-1, 2, (20, 2)).astype(dtype) * draw.choice([1.0, -1.0], (20, 1)).astype(dtype)
+        index = draw.integers(0, 20, (300, 3)).astype(np.int32)
+        wanted = [[next(m for m in range(3) if (X[t[m]] == X[t[n]]).all()) for n in range(3)] for t in index]
+        assert first_equal(X, index).tolist() == wanted
+        assert len({tuple(row) for row in wanted}) == 5
+    assert first_equal(X, index[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("kernels", ["Haswell", "Nehalem", "SkylakeX"])

@@ -1,0 +1,42 @@
+"""Equal vectors of a triplet, which must have equal images to the last bit.
+
+A matrix product may sum a row in another order at another place: how many rows are left over for the last tile decides,
+and the BLAS. Rounding would then tell equal vectors apart, and a rule that divides by their distance would learn it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+
+
+@compiled
+def first_equal(X: NDArray[np.floating[Any]], index: NDArray[np.int32]) -> NDArray[np.int64]:
+    """For each place of triplets (n, 3) of rows of X (m, d), the triplet's first place with an equal vector, (n, 3).
+
+    >>> X = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]])
+    >>> first_equal(X, np.array([[0, 1, 2], [1, 1, 0]], np.int32)).tolist()
+    [[0, 1, 0], [0, 0, 2]]
+    """
+    found = np.empty((len(index), 3), np.int64)
+    for t in range(len(index)):
+        for place in range(3):
+            found[t, place] = place
+            for before in range(place):
+                if found[t, before] == before and _equal(X, index[t, before], index[t, place]):
+                    found[t, place] = before
+                    break
+    return found
+
+
+@compiled
+def _equal(X: NDArray[np.floating[Any]], row: int, other: int) -> bool:
+    if row != other:
+        for j in range(X.shape[1]):
+            if X[row, j] != X[other, j]:
+                return False
+    return True
