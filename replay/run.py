@@ -13,7 +13,8 @@ from replay.pipeline import AgentReplay, Model, Pipeline
 from replay.sources import Point, TopicRange, messages_of, topic_range
 from streams.checkpoint import versions
 from streams.cluster import Cluster
-from streams.errors import GenerationMismatch, SettingsError
+from streams.errors import CheckpointError, GenerationMismatch, SettingsError
+from streams.generation import Generation
 from streams.log import Message, Output
 from streams.machine import Machine
 from streams.records import Counts, SampleBlock
@@ -114,18 +115,32 @@ class Replay:
                     f"there are no checkpoints to stop at or to compare with: {agent.unconfirmed}. "
                     "Check checkpoints.url and KAFKA_BOOTSTRAP_SERVERS"
                 )
-            partitions: Iterable[int] = range(agent.input_partitions)
-            if agent in self._sources:
-                partitions = [p for p in partitions if self._reads(p)]
-            self._goals[agent.name] = newest_checkpoints(agent.generation, partitions)
+            self._goals[agent.name] = self._newest(agent, agent.generation)
         for agent in self.learners if self._builders else ():
             if len(self._settings.learners[agent.spec.name].follows) == 1:
-                goals = self._goals[agent.name].values()
-                chain = ChainWatch(
+                self._chains[agent.name] = self._watch_chain(agent)
+                self._against += self._chains[agent.name].exceptions()
+
+    def _newest(self, agent: Agent, generation: Generation) -> dict[int, Goal]:
+        partitions: Iterable[int] = range(agent.input_partitions)
+        if agent in self._sources:
+            partitions = [p for p in partitions if self._reads(p)]
+        return newest_checkpoints(generation, partitions)
+
+    def _watch_chain(self, agent: Agent) -> ChainWatch:
+        attempts = 3
+        while True:
+            goals = self._goals[agent.name].values()
+            try:
+                return ChainWatch(
                     agent.name, goals, until=self._request.until_checkpoint, wanted=self._reads_space
                 )
-                self._chains[agent.name] = chain
-                self._against += chain.exceptions()
+            except CheckpointError:
+                # A learner that goes on prunes its checkpoints while they are read: then there are newer ones.
+                attempts -= 1
+                if not attempts or agent.generation is None:
+                    raise
+                self._goals[agent.name] = self._newest(agent, agent.generation)
 
     def _reads_space(self, space: str) -> bool:
         only = self._request.space

@@ -178,21 +178,22 @@ class Worker:
         The offset that each wants next; None where the assignment was over before all were taken over.
         """
         # A thread that restores cannot be called back: where faust waits no more, what it makes must not be forgotten.
-        return await asyncio.shield(self._restore(assigned))
+        return await asyncio.shield(self._restore(assigned, self._revocations))
 
-    async def _restore(self, assigned: set[Any]) -> Mapping[Any, int] | None:
+    async def _restore(self, assigned: set[Any], revocations: int) -> Mapping[Any, int] | None:
         async with self._restoring:
             if self._stop.is_set():
                 # faust seeks once more when the flow stops; what was given back must not be taken over again.
                 return {}
-            revocations = self._revocations
             self._restoring_since = time.monotonic()
             try:
-                offsets = {}
+                offsets: dict[Any, int] = {}
                 for tp in sorted(tp for tp in assigned if tp.topic == self.input_topic):
-                    offsets[tp] = await self._next_offset(tp)
                     if self._stop.is_set() or self._revocations != revocations:
                         return None
+                    offsets[tp] = await self._next_offset(tp)
+                if self._revocations != revocations:
+                    return None
                 self.assigned = True
                 return offsets
             finally:

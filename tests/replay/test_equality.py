@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from replay.agents import open_builder
 from replay.claims import Origin
-from replay.compare import Comparison, Verdict
+from replay.compare import Comparison, Goal, Verdict, newest_checkpoints
 from replay.pipeline import VirtualLog, state_digest
 from replay.run import Result
 from replay.sources import Point
 from streams.codec import encode
 from streams.dead_letter import redrive
 from streams.errors import GenerationMismatch, SettingsError
+from streams.generation import Generation
 from streams.log import Output
 from streams.parking import Parking
 from streams.records import Action, Control
@@ -78,6 +80,27 @@ def test_a_replay_stops_at_the_checkpoints_of_a_system_that_goes_on(system: Syst
     whole = system.replay(origin, compare=True)
     assert not differing(whole)
     assert digests(whole) != learned
+
+
+def test_checkpoints_that_are_pruned_while_they_are_read(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def newest(generation: Generation, partitions: Iterable[int]) -> dict[int, Goal]:
+        found = newest_checkpoints(generation, partitions)
+        read.append(generation.spec.application)
+        if len(read) == 1 + len(system.learners):
+            for turn in range(system.settings.checkpoints.keep):
+                system.load(1, load=f"meanwhile {turn}")
+                system.run()
+        return found
+
+    monkeypatch.setattr("replay.run.newest_checkpoints", newest)
+    result = system.replay(Origin.EVENTS, compare=True)
+    assert read[3:] == read[1:3] and len(read) == 5
+    assert not [c for c in differing(result) if c.verdict is not Verdict.ELSEWHERE]
+    assert {c.agent for c in result.comparisons if c.verdict is Verdict.EQUAL} >= set(read[1:3])
 
 
 def test_two_learners_stop_at_their_own_checkpoints(system: System) -> None:

@@ -7,10 +7,12 @@ import signal
 import threading
 from bisect import bisect_right
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 
 from cli.local_system import free_port
@@ -23,7 +25,7 @@ from streams.state import from_bytes
 from streams.topics import partition_of
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import Process, System, until
+from tests.faults.processes import Process, System, patched, until
 from tests.kafka.broker import KafkaBroker
 from tests.search.agents import Truth
 from tests.support.pipeline import samples
@@ -214,3 +216,47 @@ def test_a_port_that_is_taken_and_a_missing_space_are_told_in_one_line(
     system = systems(kafka)
     status, told = system.run("search", "--unsupervised")
     assert status != 0 and "name a space" in told and "Traceback" not in told
+
+
+def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) -> None:
+    port = free_port()
+    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=port)
+    agent = Agent(system, port)
+    until(agent.ready, "ready")
+    served = psutil.Process(agent.process.worker_pid())
+    assert served.pid != agent.process.pid
+    os.kill(agent.process.pid, signal.SIGKILL)
+    until(lambda: not is_alive(served), "the process that served is gone")
+    assert agent.process.said("the supervisor is gone; stopping") and not agent.process.said("Traceback")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(
+    kafka: KafkaBroker, systems: MakeSystem, tmp_path: Path
+) -> None:
+    system = systems(kafka, search__spaces={SPACE: {"learner": "opml"}}, search__http_port=free_port())
+    environment = patched(
+        tmp_path / "patch",
+        """
+        import os, signal
+        import uvicorn
+
+        run = uvicorn.Server.run
+
+        def _run(self, *args, **kwargs):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return run(self, *args, **kwargs)
+
+        uvicorn.Server.run = _run
+        """,
+    )
+    command = system.command("search", "--unsupervised")
+    process = Process(command, system.folder / "early.log", environment)
+    system._processes.append(process)
+    assert process.status() == 0 and not process.said("Traceback")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -58,6 +60,38 @@ def test_answers_follow_items_and_models(index: str) -> None:
             answer = ask(agent, Q)
             assert answer["model"]["step"] == step and answer["model"]["learned"]
             truth.check(answer, Q, 5, agent.announced.learners)
+
+
+def test_a_transform_is_by_the_model_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(5, 4)).astype(np.float32)
+    with running(spaces={"shop": {"learner": "opml", "index": "linear"}}) as agent:
+        agent.events.append(items("shop", ["a", "b"], rng.normal(size=(2, 4))))
+        agent.announced.announce("shop", linear(4, 1), 1)
+        agent.settle()
+        searcher = agent.service.spaces["shop"].searcher
+        lock = searcher._lock
+
+        class Late:
+            """The next model serves as soon as the lock is given back."""
+
+            @contextmanager
+            def read(self) -> Iterator[None]:
+                with lock.read():
+                    yield
+                if searcher._lock is not lock:
+                    monkeypatch.setattr(searcher, "_lock", lock)
+                    agent.announced.announce("shop", linear(4, 2), 2)
+                    agent.settle()
+
+            def write(self) -> Any:
+                return lock.write()
+
+        monkeypatch.setattr(searcher, "_lock", Late())
+        image = searcher.transform(rows)
+        assert (image.standing.model.step, searcher.standing().model.step) == (1, 2)
+        mapped = agent.announced.learners["shop", 1, 0, 1].transform(rows)
+        np.testing.assert_allclose(image.vectors, mapped, rtol=1e-5, atol=1e-6)
 
 
 def test_a_reset_empties_the_space_and_its_old_model_serves_no_more() -> None:
