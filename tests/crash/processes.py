@@ -20,6 +20,8 @@ from typing import IO
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.support.alive import alive
+
 #: What may take long on a loaded machine: a start, a rebalance, a restore.
 PATIENCE = 120.0
 _MANIFEST = re.compile(r"(\d{20})\.manifest\.json")
@@ -198,7 +200,7 @@ class System:
         process.popen.wait()
         self.note_kill(process.name, "supervisor", at_work)
         if child is not None:
-            until(lambda: not _alive(child), f"{process.name}: the worker ends after its supervisor", 60)
+            until(lambda: not alive(child), f"{process.name}: the worker ends after its supervisor", 60)
 
     def kill_both(self, process: Process, at_work: bool) -> None:
         """SIGKILL supervisor and worker at once, as when a machine is lost."""
@@ -291,7 +293,7 @@ class System:
 
     def left(self) -> list[str]:
         """Processes of ours that still run."""
-        return [f"{p.pid}" for process in self.processes for p in process.seen if _alive(p)]
+        return [f"{p.pid}" for process in self.processes for p in process.seen if alive(p)]
 
     def close(self) -> None:
         """End whatever still runs, without ceremony."""
@@ -321,13 +323,6 @@ def copy_topic(bootstrap: str, records: Iterable[tuple[bytes | None, bytes, int]
         producer.poll(0)
     if producer.flush(60) or failures:
         raise RuntimeError(f"{target}: the copy failed: {failures[:3]}")
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System, until
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.alive import alive
 
 SPACES = ("a", "d", "red")
 AGENTS = ("builder-one-pass", "learner-opml", "metrics")
@@ -97,7 +98,7 @@ def test_a_stop_signal_while_the_broker_is_away_ends_within_its_limit(
         worker.status()
     # The limit is the worker's own: the supervisor, which waits a little longer, need not kill it.
     assert not any(worker.said("did not stop within") for worker in workers)
-    assert not any(one.is_running() and one.status() != "zombie" for family in children for one in family)
+    assert not any(alive(one) for family in children for one in family)
     mortal.start()
     again = [system.worker("builder-one-pass"), system.worker("learner-opml")]
     feed(system, 10, start=10)

@@ -279,8 +279,7 @@ def memory_is_bounded(case: Case) -> None:
             sizes.append((tracemalloc.get_traced_memory()[0], length))
     finally:
         tracemalloc.stop()
-    # Two rounds of all blocks are more; what the collector and the caches of Python keep is less.
-    assert sizes[-1][0] - sizes[1][0] < 50_000
+    assert sizes[-1][0] - sizes[1][0] < 20_000
     assert sizes[-1][1] == sizes[1][1]
 
 

@@ -28,6 +28,7 @@ from tests.faults.conftest import MakeSystem
 from tests.faults.processes import Process, System, patched, until
 from tests.kafka.broker import KafkaBroker
 from tests.search.agents import Truth
+from tests.support.alive import alive
 from tests.support.pipeline import samples
 
 systems = faults.make_system
@@ -226,15 +227,8 @@ def test_it_ends_with_its_supervisor(kafka: KafkaBroker, systems: MakeSystem) ->
     served = psutil.Process(agent.process.worker_pid())
     assert served.pid != agent.process.pid
     os.kill(agent.process.pid, signal.SIGKILL)
-    until(lambda: not is_alive(served), "the process that served is gone")
+    until(lambda: not alive(served), "the process that served is gone")
     assert agent.process.said("the supervisor is gone; stopping") and not agent.process.said("Traceback")
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(

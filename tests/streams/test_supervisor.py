@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from streams.supervisor import REFUSED
+from tests.support.alive import alive
 
 PARENT = """
 import sys
@@ -30,13 +31,6 @@ def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
 
 def supervise(child: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", PARENT.format(child=child)], cwd=Path.cwd())
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_a_worker_that_ends_is_started_again(tmp_path: Path) -> None:
@@ -91,7 +85,7 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     )
     parent = supervise(child)
     until(lambda: note.exists() and note.read_text() != "")
-    pid = int(note.read_text())
+    child_process = psutil.Process(int(note.read_text()))
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(10)
-    until(lambda: not alive(pid))
+    until(lambda: not alive(child_process))

@@ -22,6 +22,7 @@ from replay.evaluation.store import CELLS
 from streams.errors import SettingsError
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import MemoryCluster
+from tests.support.alive import alive
 
 CONFIG = """
 [topics]
@@ -191,13 +192,6 @@ def test_its_processes_end_with_it_however_it_ends(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert len(children) >= 2
-    while any(map(_works, children)):
+    while any(map(alive, children)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def _works(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
