@@ -251,6 +251,10 @@ class ConstraintBlock:
     rules : names of the rules; `rule` (m,) uint8 points into them.
     derived : (m,) bool, False for a seed and True for what was concluded from seeds.
     time_ms : of the newest event behind the block.
+    events : (m,) int32 that does not decrease; rows of one number came from one event: a click list, a relation, a
+        sample. Learners judge all rows of an event before they learn any. Events are numbered from 1; 0 is one
+        that began in an earlier block, whose rows may have been learned already. None: every row is an event of
+        its own.
     """
 
     space: str
@@ -265,6 +269,7 @@ class ConstraintBlock:
     time_ms: int
     epoch: int = 0
     targets: NDArray[np.float32] | None = None
+    events: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -279,6 +284,7 @@ class ConstraintBlock:
             derived=self.derived[rows],
             weights=self.weights[rows],
             targets=None if self.targets is None else self.targets[rows],
+            events=None if self.events is None else self.events[rows],
         )
 
 
