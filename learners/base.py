@@ -47,6 +47,8 @@ class Outcomes:
         distance (x, x-) less that of (x, x+), or similarity to x+ less that to x-. Where `mistake` is defined, it is
         whether this is at most 0. NaN for pairs, and for a triplet that was not measured; one whose step was rejected
         was.
+    split : (m,) bool, of an event that began in an earlier block, whose rows may have been learned before this one was
+        judged. Its verdict is counted apart.
     """
 
     mistake: NDArray[np.int8]
@@ -57,6 +59,7 @@ class Outcomes:
     ignored: NDArray[np.bool_]
     loss: NDArray[np.float64]
     margin: NDArray[np.float64]
+    split: NDArray[np.bool_]
 
     @classmethod
     def blank(cls, m: int, *, ignored: bool = False) -> Self:
@@ -70,6 +73,7 @@ class Outcomes:
             ignored=np.full(m, ignored),
             loss=np.zeros(m, np.float64),
             margin=np.full(m, np.nan),
+            split=np.zeros(m, np.bool_),
         )
 
     def __len__(self) -> int:
@@ -94,20 +98,25 @@ class Outcomes:
     def counts(self, rows: NDArray[np.bool_] | None = None) -> Counts:
         """Sums over all constraints, or over those where `rows` (m,) is true.
 
-        `seen` leaves out the rejected and the ignored, so that utilised / seen is the utilisation U.
+        `seen` leaves out the rejected and the ignored, so that utilised / seen is the utilisation U. `scored` and
+        `mistakes` leave out the split rows.
         """
         use = np.ones(len(self), np.bool_) if rows is None else rows
         seen = use & ~self.rejected & ~self.ignored
+        scored = seen & (self.mistake >= 0)
+        wrong = seen & (self.mistake == 1)
         return Counts(
             seen=_number(seen),
-            scored=_number(seen & (self.mistake >= 0)),
-            mistakes=_number(seen & (self.mistake == 1)),
+            scored=_number(scored & ~self.split),
+            mistakes=_number(wrong & ~self.split),
             utilised=_number(seen & self.utilised),
             clipped=_number(seen & self.clipped),
             rejected=_number(use & self.rejected),
             degenerate=_number(seen & self.degenerate),
             ignored=_number(use & self.ignored),
             loss_sum=_finite_sum(self.loss[seen]),
+            split_scored=_number(scored & self.split),
+            split_mistakes=_number(wrong & self.split),
         )
 
 

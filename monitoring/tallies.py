@@ -25,7 +25,8 @@ MAX_RULES: Final = 32
 #: No block holds more rows; above it a count is not one, and sums stay far below 2^63.
 MAX_COUNT: Final = 2**31
 
-_INTEGERS: Final = COUNT_NAMES[:-1]
+#: Columns of a checkpoint; later counts stand after those that older checkpoints have.
+_INTEGERS: Final = tuple(name for name in COUNT_NAMES if name != "loss_sum")
 
 
 class Part(NamedTuple):
@@ -404,7 +405,8 @@ def _integers(counts: list[Counts]) -> NDArray[np.int64]:
 
 def _counts(state: State, integers: str, losses: str) -> list[Counts]:
     return [
-        Counts(*(*row, loss)) for row, loss in zip(_rows(state, integers), _rows(state, losses), strict=True)
+        Counts(**dict(zip(_INTEGERS, row, strict=False)), loss_sum=loss)
+        for row, loss in zip(_rows(state, integers), _rows(state, losses), strict=True)
     ]
 
 

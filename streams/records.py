@@ -293,7 +293,12 @@ class ConstraintBlock:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many constraints met which fate (spec 1.3). `seen` = scored or not, without the rejected."""
+    """How many constraints met which fate (spec 1.3). `seen` = scored or not, without the rejected.
+
+    `mistakes` of `scored` were judged before anything of their event was learned: that is the mistake rate.
+    `split_mistakes` of `split_scored` belong to an event that began in an earlier block. They were judged before
+    anything of their own block was learned, and are in `seen` but not in `scored` and `mistakes`.
+    """
 
     seen: int = 0
     scored: int = 0
@@ -304,6 +309,8 @@ class Counts:
     degenerate: int = 0
     ignored: int = 0
     loss_sum: float = 0.0
+    split_scored: int = 0
+    split_mistakes: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, name) + getattr(other, name) for name in COUNT_NAMES))

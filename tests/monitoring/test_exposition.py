@@ -51,7 +51,7 @@ def test_every_count_has_its_counter() -> None:
     owned = owned_partitions(0)
     counts = Counts(10, 8, 3, 5, 1, 2, 4, 6, 0.5)
     owned.apply(0, replace(outcome(), counts=counts, by_rule={"closure": counts}))
-    for name in COUNT_NAMES[:-1]:
+    for name in (n for n in COUNT_NAMES if n != "loss_sum" and not n.startswith("split_")):
         assert value(owned, f"kinstream_constraints_{name}_total") == getattr(counts, name)
     assert value(owned, "kinstream_loss_total") == 0.5
     assert value(owned, "kinstream_rule_constraints_mistakes_total", rule="closure") == 3
