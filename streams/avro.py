@@ -27,24 +27,30 @@ MAX_MESSAGE_BYTES: Final = 1_000_000
 
 
 @cache
-def _schemas() -> tuple[dict[str, tuple[bytes, Any]], dict[bytes, tuple[str, Any]]]:
-    by_name: dict[str, tuple[bytes, Any]] = {}
-    by_fingerprint: dict[bytes, tuple[str, Any]] = {}
-    for entry in sorted(resources.files("streams").joinpath("schemas").iterdir(), key=lambda e: e.name):
+def _versions() -> dict[str, tuple[tuple[bytes, Any], ...]]:
+    """Marks and schemas of each record, the oldest first: `Name.avsc`, `Name-2.avsc`, ..."""
+    found: dict[str, dict[int, tuple[bytes, Any]]] = {}
+    for entry in resources.files("streams").joinpath("schemas").iterdir():
         if entry.name.endswith(".avsc"):
             raw = json.loads(entry.read_text(encoding="utf-8"))
-            name = entry.name.removesuffix(".avsc").split("-")[0]
+            name, _, number = entry.name.removesuffix(".avsc").partition("-")
             digest = fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO")
             mark = struct.pack("<Q", int(digest, 16))
-            parsed = fastavro.parse_schema(raw)
-            by_name[name] = (mark, parsed)
-            by_fingerprint[mark] = (name, parsed)
-    return by_name, by_fingerprint
+            found.setdefault(name, {})[int(number or 1)] = mark, fastavro.parse_schema(raw)
+    return {name: tuple(some[number] for number in sorted(some)) for name, some in sorted(found.items())}
 
 
-def write(name: str, body: dict[str, Any]) -> bytes:
-    """Encode `body` under the newest schema of that name."""
-    mark, schema = _schemas()[0][name]
+@cache
+def _schemas() -> tuple[dict[str, tuple[bytes, Any]], dict[bytes, tuple[str, Any]]]:
+    """The newest schema by name, and every one by its mark."""
+    by_name = {name: some[-1] for name, some in _versions().items()}
+    by_mark = {mark: (name, parsed) for name, some in _versions().items() for mark, parsed in some}
+    return by_name, by_mark
+
+
+def write(name: str, body: dict[str, Any], version: int | None = None) -> bytes:
+    """Encode `body` under the schema of that name: of that version, from 1 on, or the newest."""
+    mark, schema = _schemas()[0][name] if version is None else _versions()[name][version - 1]
     out = io.BytesIO()
     out.write(MARKER + mark)
     fastavro.schemaless_writer(out, schema, body)

@@ -49,9 +49,20 @@ EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBl
 
 
 def encode(record: Record) -> bytes:
-    """Write a record down in the newest schema of its kind."""
+    """Write a record down in the oldest schema that holds all of it, so that old readers read what they can."""
     name = type(record).__name__
-    return avro.write(name, _TO_BODY[name](record))
+    return avro.write(name, _TO_BODY[name](record), _version(record))
+
+
+def _version(record: Record) -> int | None:
+    match record:
+        case ConstraintBlock():
+            return 1 if record.events is None and record.earlier is None else 2
+        case Outcome():
+            counts = (record.counts, *record.by_rule.values())
+            return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
+        case _:
+            return None
 
 
 def decode(value: bytes | None, *allowed: type[Record]) -> Record:
@@ -263,6 +274,8 @@ def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
         "derived": np.ascontiguousarray(r.derived, dtype="u1").tobytes(),
         "time_ms": r.time_ms,
         "epoch": r.epoch,
+        "events": None if r.events is None else np.ascontiguousarray(r.events, dtype="<i4").tobytes(),
+        "earlier": r.earlier and r.earlier.value,
     }
 
 
@@ -294,6 +307,14 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         raise BadRecord(Reason.NOT_FINITE, "weights and targets must be finite")
     if b["epoch"] < 0:
         raise BadRecord(Reason.BAD_SHAPE, "a negative epoch")
+    events = None if b["events"] is None else array(b["events"], "<i4", rows, "events")
+    if events is not None and (events[0] < 0 or np.any(events[1:] < events[:-1])):
+        raise BadRecord(Reason.BAD_SHAPE, "the numbers of events are negative or decrease")
+    earlier = None if b["earlier"] is None else Kind(b["earlier"])
+    if earlier is kind:
+        raise BadRecord(
+            Reason.BAD_SHAPE, f"earlier constraints of a block of {kind.value}s are of the other kind"
+        )
     return ConstraintBlock(
         check_space(b["space"]),
         kind,
@@ -307,6 +328,8 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         b["time_ms"],
         b["epoch"],
         targets,
+        events,
+        earlier,
     )
 
 

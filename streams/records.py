@@ -255,6 +255,8 @@ class ConstraintBlock:
         sample. Learners judge all rows of an event before they learn any. Events are numbered from 1; 0 is one
         that began in an earlier block, whose rows may have been learned already. None: every row is an event of
         its own.
+    earlier : kind of the constraints that events of this block gave in blocks before it, if that is the other one, or
+        None.
     """
 
     space: str
@@ -270,9 +272,19 @@ class ConstraintBlock:
     epoch: int = 0
     targets: NDArray[np.float32] | None = None
     events: NDArray[np.int32] | None = None
+    earlier: Kind | None = None
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def split(self, form: Kind) -> NDArray[np.bool_]:
+        """(m,) rows of whose event a learner made for constraints of that form may have learned something before.
+
+        One that is made for pairs learns from triplets as well; one that is made for triplets, from nothing else.
+        """
+        if self.earlier is not None and (self.earlier is Kind.TRIPLET or form is Kind.PAIR):
+            return np.ones(len(self), np.bool_)
+        return np.zeros(len(self), np.bool_) if self.events is None else self.events == 0
 
     def take(self, rows: slice | NDArray[np.bool_] | NDArray[np.integer]) -> ConstraintBlock:
         """Some of the constraints, over the same tables."""

@@ -94,10 +94,20 @@ def _update(**narrow: Any) -> ModelUpdate:
     return replace(first, **narrow)
 
 
+COUNTS = Counts(10, 9, 3, 4, 1, 2, 1, 5, 2.5)
+
+
+def _outcome() -> Outcome:
+    weights = {"hue": 0.25}
+    return Outcome(
+        "digits", "opml", 2, 42, "one-pass", 1, 99, COUNTS, 5, {"one-pass": COUNTS}, weights, "pair"
+    )
+
+
 def records() -> dict[str, Record]:
     """The records, by file name."""
     load = LoadPosition("load-1", 7)
-    counts = Counts(10, 9, 3, 4, 1, 2, 1, 5, 2.5)
+    split = replace(COUNTS, scored=6, mistakes=2, split_scored=3, split_mistakes=1)
     return {
         "samples": SampleBlock("digits", (_table(2, 3),), np.array([3, -5]), 1_700_000_000_000, None, load),
         "samples-text": SampleBlock("digits", (_table(2, 3),), ("a", "b"), 0, ("i1", "i2")),
@@ -131,9 +141,14 @@ def records() -> dict[str, Record]:
         "control": Control("shop", Action.RESET, 5, Declaration((("x", 3),), "string", "zscore"), 17),
         "pairs": _constraints(Kind.PAIR),
         "triplets": _constraints(Kind.TRIPLET),
-        "outcome": Outcome(
-            "digits", "opml", 2, 42, "one-pass", 1, 99, counts, 5, {"one-pass": counts}, {"hue": 0.25}, "pair"
+        "pairs-events": replace(
+            _constraints(Kind.PAIR), events=np.array([0, 1], np.int32), earlier=Kind.TRIPLET
         ),
+        "triplets-events": replace(_constraints(Kind.TRIPLET), events=np.array([1, 1], np.int32)),
+        "outcome-split": replace(
+            _outcome(), counts=split, by_rule={"closure-triplet": split, "one-pass": COUNTS}
+        ),
+        "outcome": _outcome(),
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
         ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import fastavro
@@ -21,6 +22,7 @@ from streams.records import (
     ConstraintBlock,
     Control,
     ItemBlock,
+    Kind,
     ModelUpdate,
     ModelVersion,
     Outcome,
@@ -29,7 +31,7 @@ from streams.records import (
     RelationBlock,
     SampleBlock,
 )
-from tests.golden.write_records import FOLDER, records
+from tests.golden.write_records import COUNTS, FOLDER, records
 from tests.streams.test_machine import Chain, Feed, builder, learner
 
 KINDS: tuple[type[Record], ...] = (
@@ -71,6 +73,57 @@ def test_records_of_version_1_stay_readable(name: str) -> None:
     assert same(decode((FOLDER / f"{name}.avro").read_bytes(), *KINDS), GOLDEN[name])
 
 
+@pytest.mark.parametrize("name", ["pairs", "triplets", "outcome"])
+def test_what_needs_no_newer_field_is_written_as_version_1_wrote_it(name: str) -> None:
+    assert encode(GOLDEN[name]) == (FOLDER / f"{name}.avro").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["pairs", "triplets", "outcome"])
+def test_a_newer_field_takes_a_newer_schema(name: str) -> None:
+    more = {"triplets": "triplets-events", "pairs": "pairs-events", "outcome": "outcome-split"}[name]
+    old, new = encode(GOLDEN[name]), encode(GOLDEN[more])
+    assert old[:2] == new[:2] == avro.MARKER
+    assert old[2:10] != new[2:10] == avro._schemas()[0][type(GOLDEN[name]).__name__][0]
+
+
+def test_versions_of_a_schema_are_in_the_order_of_their_numbers() -> None:
+    for name, versions in avro._versions().items():
+        fields = [{f["name"] for f in schema["fields"]} for _, schema in versions]
+        assert all(older <= newer for older, newer in pairwise(fields)), name
+    assert {name for name, versions in avro._versions().items() if len(versions) > 1} == {
+        "ConstraintBlock",
+        "Outcome",
+    }
+
+
+def test_rows_of_a_block_keep_the_numbers_of_their_events() -> None:
+    block = GOLDEN["pairs-events"]
+    assert isinstance(block, ConstraintBlock)
+    kept = block.take(np.array([False, True]))
+    assert kept.events is not None and kept.events.tolist() == [1]
+    assert kept.earlier is Kind.TRIPLET
+
+
+@pytest.mark.parametrize(
+    ("name", "earlier", "form", "split"),
+    [
+        ("triplets", None, Kind.PAIR, [False, False]),
+        ("pairs-events", None, Kind.PAIR, [True, False]),
+        ("pairs-events", None, Kind.TRIPLET, [True, False]),
+        ("pairs-events", Kind.TRIPLET, Kind.PAIR, [True, True]),
+        ("triplets-events", None, Kind.PAIR, [False, False]),
+        ("triplets-events", Kind.PAIR, Kind.PAIR, [True, True]),
+        ("triplets-events", Kind.PAIR, Kind.TRIPLET, [False, False]),
+    ],
+)
+def test_a_row_is_split_where_its_learner_met_its_event_before(
+    name: str, earlier: Kind | None, form: Kind, split: list[bool]
+) -> None:
+    block = GOLDEN[name]
+    assert isinstance(block, ConstraintBlock)
+    assert replace(block, earlier=earlier).split(form).tolist() == split
+
+
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     from streams.avro import _schemas
 
@@ -110,6 +163,13 @@ def matrix(rows: int, columns: int, data: bytes) -> list[dict[str, Any]]:
         ("samples", {"space": "a\nb"}, Reason.BAD_SHAPE),
         ("samples", {"load": {"load_id": "l", "sequence": -1}}, Reason.BAD_SHAPE),
         ("items", {"ids": ["one"]}, Reason.BAD_SHAPE),
+        ("triplets-events", {"events": b""}, Reason.BAD_SHAPE),
+        ("triplets-events", {"events": b"\1\0\0\0" * 3}, Reason.BAD_SHAPE),
+        ("triplets-events", {"events": np.array([2, 1], "<i4").tobytes()}, Reason.BAD_SHAPE),
+        ("triplets-events", {"events": np.array([-1, 1], "<i4").tobytes()}, Reason.BAD_SHAPE),
+        ("triplets-events", {"earlier": "triplet"}, Reason.BAD_SHAPE),
+        ("triplets-events", {"earlier": "quartet"}, Reason.BAD_SHAPE),
+        ("outcome-split", {"counts": {**asdict(COUNTS), "split_scored": -1}}, Reason.BAD_SHAPE),
         ("click", {"positions": [0]}, Reason.BAD_SHAPE),
         ("click", {"items": [], "positions": []}, Reason.EMPTY),
         ("update", {"dtype": "float16"}, Reason.BAD_SHAPE),
