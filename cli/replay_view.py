@@ -89,7 +89,7 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
             "step": model.step,
             "status": model.status,
             **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
-            "mistake_ratio": mistakes(counts).ratio,
+            "mistake_rate": mistakes(counts).ratio,
             "utilisation": utilised(counts).ratio,
             "digest": model.digest,
         }
@@ -102,13 +102,16 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
         "LEARNER",
         "SPACE",
         *(name.upper() for name in _COUNTED),
-        "MISTAKE RATIO",
+        "MISTAKE RATE",
         "UTILISATION",
         "MODEL",
     )
     echo_table(header, [_line(row) for row in rows[:MAX_LINES]])
     if len(rows) > MAX_LINES:
         click.echo(f"{len(rows) - MAX_LINES} more models: --json shows them all")
+    for row in rows:
+        if row["split_scored"]:
+            click.echo(_split(row))
     for agent, dead in result.dead.items():
         if dead:
             told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
@@ -133,7 +136,7 @@ def told_error(error: float | None) -> str:
 
 
 def _line(row: dict[str, Any]) -> list[str]:
-    ratios = (row["mistake_ratio"], row["utilisation"])
+    ratios = (row["mistake_rate"], row["utilisation"])
     return [
         row["learner"],
         row["space"],
@@ -141,6 +144,13 @@ def _line(row: dict[str, Any]) -> list[str]:
         *("-" if ratio is None else f"{ratio:.4f}" for ratio in ratios),
         (row["digest"] or "-")[:16],
     ]
+
+
+def _split(row: dict[str, Any]) -> str:
+    return (
+        f"{row['learner']} on {row['space']}: {row['split_scored']:,} more scored constraints are of events that began "
+        f"in an earlier block, with {row['split_mistakes']:,} mistakes; the mistake rate leaves them out"
+    )
 
 
 def _show_comparisons(result: Result) -> None:

@@ -119,7 +119,7 @@ def _lines(side: SideBySide) -> Iterator[list[str]]:
 
 def _ratios(counts: Counts) -> list[str]:
     told = counts_as_dict(counts)
-    return [_number(told["mistake_ratio"]), _number(told["utilisation"])]
+    return [_number(told["mistake_rate"]), _number(told["utilisation"])]
 
 
 def _tested(side: SideBySide) -> list[str]:

@@ -31,13 +31,17 @@ MAX_EXPERTS: Final = 32
 _LABELS: Final = ("partition", "space", "learner")
 _COUNTERS: Final = {
     "seen": "Constraints that a learner accepted (rejected ones excluded).",
-    "scored": "Accepted constraints with a defined prediction; the denominator of the online mistake ratio.",
-    "mistakes": "Scored constraints that the model, before learning from them, got wrong (ties included).",
+    "scored": "Accepted constraints with a defined prediction, without the split ones; the denominator of the online "
+    "mistake rate.",
+    "mistakes": "Scored constraints that the model got wrong (ties included) before it learned from their event.",
     "utilised": "Accepted constraints that changed the model.",
     "clipped": "Updates that the guard against divergence shortened.",
     "rejected": "Constraints refused because they, or the model after them, were not finite.",
     "degenerate": "Constraints that cannot teach anything, such as a zero difference.",
     "ignored": "Constraints of a kind that the learner does not learn from.",
+    "split_scored": "Accepted constraints with a defined prediction whose event began in an earlier block. They are "
+    "in no mistake rate.",
+    "split_mistakes": "Those of them that the model got wrong (ties included) before it learned from their block.",
 }
 _BY_RULE: Final = {
     "seen": "Accepted constraints by the rule that made them.",
@@ -47,12 +51,12 @@ _BY_RULE: Final = {
 }
 _RATIOS: Final[tuple[tuple[str, str, Callable[[Row], Part]], ...]] = (
     (
-        "online_mistake_ratio",
+        "online_mistake_rate",
         "Mistakes / scored since the beginning. Absent while nothing was scored.",
         lambda row: mistakes(row.totals),
     ),
     (
-        "online_mistake_window_ratio",
+        "online_mistake_window_rate",
         "Mistakes / scored over the newest blocks of the current model. Rises when the stream drifts.",
         lambda row: row.mistake_window,
     ),
@@ -289,7 +293,7 @@ def _ratios(rows: list[tuple[list[str], Row]]) -> Iterator[Metric]:
                 family.add_metric(labels, ratio)
         yield family
     scored = _gauge(
-        "online_mistake_window_constraints", "Scored constraints in the window of the mistake ratio."
+        "online_mistake_window_constraints", "Scored constraints in the window of the mistake rate."
     )
     seen = _gauge(
         "constraint_utilisation_window_constraints", "Accepted constraints in the utilisation window."

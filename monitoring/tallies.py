@@ -1,6 +1,7 @@
 """The counts of one partition of `outcomes`, by space and learner. Pure: no clock, no Kafka, no Prometheus.
 
-Mistake and utilisation ratios are those of spec 1.3: mistakes / scored, and utilised / accepted (= seen).
+The mistake rate is mistakes / scored of constraints that were judged before anything of their event was learned; the
+utilisation is utilised / accepted (= seen), of spec 1.3.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Part(NamedTuple):
 
 
 def mistakes(counts: Counts) -> Part:
-    """Mistakes among the scored constraints."""
+    """Mistakes among the scored constraints: the mistake rate. Split constraints are in neither."""
     return Part(counts.mistakes, counts.scored)
 
 
@@ -381,11 +382,12 @@ def check_counts(counts: Counts) -> None:
 
     Raises
     ------
-    BadRecord : mistakes above scored, scored or utilised above seen, a count out of range, a negative loss.
+    BadRecord : mistakes above scored, all scored or utilised above seen, a count out of range, a negative loss.
     """
     if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in _INTEGERS):
         raise BadRecord(Reason.BAD_SHAPE, f"a count outside 0 to {MAX_COUNT}")
-    if not counts.mistakes <= counts.scored <= counts.seen or counts.utilised > counts.seen:
+    within = counts.mistakes <= counts.scored and counts.split_mistakes <= counts.split_scored
+    if not within or max(counts.scored + counts.split_scored, counts.utilised) > counts.seen:
         raise BadRecord(Reason.BAD_SHAPE, f"counts contradict each other: {counts}")
     if not counts.loss_sum >= 0:
         raise BadRecord(Reason.BAD_SHAPE, f"the sum of losses is {counts.loss_sum}")

@@ -212,7 +212,9 @@ class SideBySide:
                 continue
             self.recorded += old
             self.what_if += new
-            self.certain += new.scored if new.scored == _rows_of(new) else 0
+            # Which rows are split is known from the block and the learner's form.
+            apart = new.split_scored if new.split_scored == old.split_scored else 0
+            self.certain += new.scored if new.scored + apart == _rows_of(new) else 0
             scored, theirs, ours = scored + new.scored, theirs + old.mistakes, ours + new.mistakes
         if scored:
             self._rows.extend((place[1], scored, theirs, ours))
@@ -327,8 +329,9 @@ def _rows_of(counts: Counts) -> int:
 
 
 def counts_as_dict(counts: Counts) -> dict[str, Any]:
-    """Counts, with the mistake rate and the utilisation; null where there is nothing to divide by."""
+    """Counts, with the mistake rate (without split constraints) and the utilisation; null where there is nothing to
+    divide by."""
     found: dict[str, Any] = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
-    found["mistake_ratio"] = counts.mistakes / counts.scored if counts.scored else None
+    found["mistake_rate"] = counts.mistakes / counts.scored if counts.scored else None
     found["utilisation"] = counts.utilised / counts.seen if counts.seen else None
     return found

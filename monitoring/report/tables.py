@@ -26,6 +26,8 @@ _COUNTS: Final = (
     "degenerate",
     "ignored",
     "loss",
+    "split_scored",
+    "split_mistakes",
 )
 _TESTS: Final = (
     "data",

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from time import perf_counter
+from typing import Final
 
 import numpy as np
 
 from learners.base import Learner, Outcomes
 from learners.kernels.threads import one_blas_thread
 from streams.records import ConstraintBlock, Counts, Table
+
+#: Counts of what was predicted of a constraint, whatever became of it.
+_PREDICTED: Final = ("scored", "mistakes", "split_scored", "split_mistakes", "loss_sum")
 
 
 @dataclass
@@ -50,7 +55,8 @@ class Curve:
         if not m:
             return
         seen = ~outcomes.rejected & ~outcomes.ignored
-        fates = [seen & (outcomes.mistake >= 0), seen & (outcomes.mistake == 1), seen & outcomes.utilised]
+        judged = seen & ~outcomes.split
+        fates = [judged & (outcomes.mistake >= 0), judged & (outcomes.mistake == 1), seen & outcomes.utilised]
         sums = [np.cumsum(fate) for fate in fates]
         starts = (counts.scored, counts.mistakes, counts.utilised)
         columns = (self.scored, self.mistakes, self.utilised)
@@ -108,7 +114,7 @@ def prequential(
     *,
     points: int = 1,
 ) -> Run:
-    """One pass of a new learner over a stream, with the mistake of each constraint by the model before it.
+    """One pass of a new learner over a stream, with the mistake of each constraint by the model before its event.
 
     Parameters
     ----------
@@ -116,7 +122,8 @@ def prequential(
     stream : blocks in order; None forgets what was learned.
     delay : constraints after which the label of one is known. Without a delay a block is learned by one call, and its
         mistakes are those that the learner reports. With one, each constraint is first given to a copy that is thrown
-        away: exact for every learner, and slower by a copy of the state for each constraint.
+        away, all of one event before any of it is learned: exact for every learner, and slower by a copy of the
+        state for each constraint.
     points : of the curve in each block, at most.
     """
     run = Run(make())
@@ -154,16 +161,25 @@ def _late(
     waiting: deque[ConstraintBlock],
     delay: int,
 ) -> None:
-    for row in range(len(block)):
-        one = alone(block, row)
-        copy = make()
-        copy.restore(run.learner.state())
-        seen = _outcomes(copy, one).counts()
-        run.counts += Counts(scored=seen.scored, mistakes=seen.mistakes, loss_sum=seen.loss_sum)
-        run.constraints += 1
-        waiting.append(one)
-        if len(waiting) > delay:
-            run.counts += _fates(_learned(run, waiting.popleft()))
+    for first, end in pairwise(_events(block)):
+        event = [alone(block, row) for row in range(first, end)]
+        for one in event:
+            copy = make()
+            copy.restore(run.learner.state())
+            seen = _outcomes(copy, one).counts()
+            run.counts += replace(Counts(), **{name: getattr(seen, name) for name in _PREDICTED})
+            run.constraints += 1
+        for one in event:
+            waiting.append(one)
+            if len(waiting) > delay:
+                run.counts += _fates(_learned(run, waiting.popleft()))
+
+
+def _events(block: ConstraintBlock) -> list[int]:
+    """Where each event of the block begins, and the end of the last one."""
+    if block.events is None:
+        return list(range(len(block) + 1))
+    return [0, *(np.flatnonzero(np.diff(block.events)) + 1).tolist(), len(block)]
 
 
 def _learned(run: Run, block: ConstraintBlock) -> Outcomes:
@@ -176,7 +192,7 @@ def _learned(run: Run, block: ConstraintBlock) -> Outcomes:
 
 def _fates(outcomes: Outcomes) -> Counts:
     """Counts without the predictions, which were made before."""
-    return replace(outcomes.counts(), scored=0, mistakes=0, loss_sum=0.0)
+    return replace(outcomes.counts(), **dict.fromkeys(_PREDICTED, 0))
 
 
 def _outcomes(learner: Learner, block: ConstraintBlock) -> Outcomes:

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "streams" / "schemas"
 COUNTS = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected", "degenerate", "ignored")
+#: Counts that an outcome in which they are 0 may leave out.
+SPLIT_COUNTS = ("split_scored", "split_mistakes")
 
 #: Epochs are offsets of control records; a space that came by itself, with its first event, has had none.
 OWN_EPOCH = 0
@@ -372,7 +374,7 @@ def check_outcomes(taken: list[Output], inputs: list[Output]) -> dict[str, int |
     """One outcome for each constraint block, made from its first appearance. Returns the exact sums of one space."""
     where = f"{inputs[0].space}: " if inputs else ""
     require(len(taken) == len(inputs), where, len(taken), "outcomes of", len(inputs), "constraint blocks")
-    totals: dict[str, int | float] = dict.fromkeys(COUNTS, 0) | {"loss_sum": 0.0}
+    totals: dict[str, int | float] = dict.fromkeys((*COUNTS, *SPLIT_COUNTS), 0) | {"loss_sum": 0.0}
     for made, cause in zip(taken, inputs, strict=True):
         name, body = decode(made.record.value)
         _, block = decode(cause.record.value)
@@ -386,7 +388,7 @@ def check_outcomes(taken: list[Output], inputs: list[Output]) -> dict[str, int |
         told = counts["seen"] + counts["rejected"] + counts["ignored"]
         require(told == rows, made.place, f"counts {told} of {rows} constraints")
         for count in totals:
-            totals[count] += counts[count]
+            totals[count] += counts.get(count, 0) if count in SPLIT_COUNTS else counts[count]
         require(body["step"] == totals["seen"], made.place, "step", body["step"], "and not", totals["seen"])
     return totals
 

@@ -23,6 +23,7 @@ def counts(draw: st.DrawFn, rows: int = 6) -> Counts:
     """Counts that a learner could have reported of one block."""
     seen = draw(st.integers(0, rows))
     scored = draw(st.integers(0, seen))
+    split = draw(st.integers(0, seen - scored))
     return Counts(
         seen=seen,
         scored=scored,
@@ -33,6 +34,8 @@ def counts(draw: st.DrawFn, rows: int = 6) -> Counts:
         degenerate=draw(st.integers(0, rows)),
         ignored=draw(st.integers(0, rows)),
         loss_sum=draw(st.floats(0, 100)),
+        split_scored=split,
+        split_mistakes=draw(st.integers(0, split)),
     )
 
 

@@ -49,21 +49,21 @@ def value(owned: OwnedTallies, name: str, **labels: str) -> float | None:
 
 def test_every_count_has_its_counter() -> None:
     owned = owned_partitions(0)
-    counts = Counts(10, 8, 3, 5, 1, 2, 4, 6, 0.5)
+    counts = Counts(12, 8, 3, 5, 1, 2, 4, 6, 0.5, 2, 1)
     owned.apply(0, replace(outcome(), counts=counts, by_rule={"closure": counts}))
-    for name in (n for n in COUNT_NAMES if n != "loss_sum" and not n.startswith("split_")):
+    for name in (n for n in COUNT_NAMES if n != "loss_sum"):
         assert value(owned, f"kinstream_constraints_{name}_total") == getattr(counts, name)
     assert value(owned, "kinstream_loss_total") == 0.5
     assert value(owned, "kinstream_rule_constraints_mistakes_total", rule="closure") == 3
-    assert value(owned, "kinstream_online_mistake_ratio") == 3 / 8
-    assert value(owned, "kinstream_constraint_utilisation_ratio") == 5 / 10
+    assert value(owned, "kinstream_online_mistake_rate") == 3 / 8
+    assert value(owned, "kinstream_constraint_utilisation_ratio") == 5 / 12
 
 
 def test_a_ratio_of_nothing_is_absent() -> None:
     owned = owned_partitions(0)
     owned.apply(0, outcome(seen=4, scored=0, utilised=1))
-    assert value(owned, "kinstream_online_mistake_ratio") is None
-    assert value(owned, "kinstream_online_mistake_window_ratio") is None
+    assert value(owned, "kinstream_online_mistake_rate") is None
+    assert value(owned, "kinstream_online_mistake_window_rate") is None
     assert value(owned, "kinstream_constraint_utilisation_window_ratio") == 0.25
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window
+from monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window, mistakes
 from streams.errors import BadRecord, Reason
 from streams.records import Counts, Outcome
 from streams.state import State, from_bytes, to_bytes
@@ -31,14 +31,33 @@ def tally_of(some: Tallies, space: str = "s", learner: str = "opml") -> Tally:
 
 def test_every_count_is_the_sum_over_the_outcomes() -> None:
     some = tallies()
-    first = Counts(10, 8, 3, 5, 1, 2, 4, 6, 0.1)
-    second = Counts(20, 20, 1, 9, 0, 0, 1, 2, 0.2)
+    first = Counts(12, 8, 3, 5, 1, 2, 4, 6, 0.1, 3, 1)
+    second = Counts(24, 20, 1, 9, 0, 0, 1, 2, 0.2, 4, 4)
     some.apply(replace(outcome(), counts=first, by_rule={"r": first}, step=10))
     some.apply(replace(outcome(), counts=second, by_rule={"q": second}, step=30))
     tally = tally_of(some)
-    assert tally.totals == Counts(30, 28, 4, 14, 1, 2, 5, 8, 0.1 + 0.2)
+    assert tally.totals == Counts(36, 28, 4, 14, 1, 2, 5, 8, 0.1 + 0.2, 7, 5)
     assert tally.by_rule == {"r": first, "q": second}
     assert tally.step == 30
+
+
+def test_split_constraints_are_in_no_mistake_rate() -> None:
+    some = tallies()
+    some.apply(outcome(seen=4, scored=2, mistakes=1))
+    some.apply(replace(outcome(), counts=Counts(seen=10, split_scored=10, split_mistakes=9)))
+    tally = tally_of(some)
+    assert mistakes(tally.totals) == Part(1, 2)
+    assert tally.mistake_window is not None and tally.mistake_window.sum == Part(1, 2)
+    assert tally.utilisation_window is not None and tally.utilisation_window.sum == Part(0, 10)
+
+
+def test_a_checkpoint_without_counts_of_split_constraints_is_taken_up() -> None:
+    some, later = tallies(), tallies()
+    some.apply(outcome(seen=5, mistakes=2, by_rule={"r": Counts(seen=5, scored=5, mistakes=2)}))
+    state = some.state()
+    older = {**state, **{name: np.asarray(state[name])[:, :8] for name in ("counts", "rule_counts")}}
+    later.restore(older)
+    assert to_bytes(later.state()) == to_bytes(state)
 
 
 def test_counts_stay_exact_above_the_integers_of_a_float() -> None:
@@ -132,6 +151,9 @@ def test_the_newest_event_counts_even_when_an_older_one_follows() -> None:
         Counts(seen=2, scored=1, mistakes=2),
         Counts(seen=1, utilised=2),
         Counts(rejected=-1),
+        Counts(seen=3, scored=2, split_scored=2),
+        Counts(seen=3, split_scored=1, split_mistakes=2),
+        Counts(split_scored=-1),
         Counts(seen=2**31 + 1),
         Counts(loss_sum=-0.1),
         Counts(loss_sum=float("nan")),

@@ -33,7 +33,8 @@ from = ["one-pass"]
 """
 LEARNER_FIELDS = {
     *("learner", "space", "epoch", "step", "status", "seen", "scored", "mistakes", "utilised", "clipped"),
-    *("rejected", "degenerate", "ignored", "loss_sum", "mistake_ratio", "utilisation", "digest"),
+    *("rejected", "degenerate", "ignored", "loss_sum", "split_scored", "split_mistakes"),
+    *("mistake_rate", "utilisation", "digest"),
 }
 FIELDS = {
     *(
@@ -100,7 +101,7 @@ def test_json_holds_counters_digests_claim_and_comparisons(command: Command, sou
     assert {row["learner"] for row in found["learners"]} == {"opml", "copml"}
     assert all(len(row["digest"]) == 64 for row in found["learners"])
     row = found["learners"][0]
-    assert row["mistake_ratio"] == row["mistakes"] / row["scored"]
+    assert row["mistake_rate"] == row["mistakes"] / row["scored"]
     assert row["utilisation"] == row["utilised"] / row["seen"]
     assert {c["verdict"] for c in found["comparisons"]} == {"equal"}
     assert found["bit_identical"]["learners"] == ["opml", "copml"]
@@ -126,7 +127,7 @@ def test_tables_and_the_claim_are_for_people(command: Command) -> None:
     result = command("--learner", "opml", "--from", "constraints", "--until-checkpoint", "--compare")
     assert result.exit_code == 0
     for text in (
-        "MISTAKE RATIO",
+        "MISTAKE RATE",
         "UTILISATION",
         "checkpoints: 5 equal",
         "bit-identical to the agents: learner opml",

@@ -90,13 +90,13 @@ def test_json_holds_both_sides_the_test_the_curve_and_what_has_no_counterpart(co
     for row in found["comparisons"]:
         counts = total(told, row["space"])
         assert row["recorded"]["mistakes"] == counts.mistakes
-        assert row["recorded"]["mistake_ratio"] == counts.mistakes / counts.scored
+        assert row["recorded"]["mistake_rate"] == counts.mistakes / counts.scored
         assert row["what_if"]["scored"] == counts.scored == row["certain"]
         assert row["test"]["difference"] == pytest.approx(
-            row["what_if"]["mistake_ratio"] - row["recorded"]["mistake_ratio"]
+            row["what_if"]["mistake_rate"] - row["recorded"]["mistake_rate"]
         )
         assert row["curve"][-1]["constraints"] == counts.scored
-        assert row["curve"][-1]["what_if_so_far"] == row["what_if"]["mistake_ratio"]
+        assert row["curve"][-1]["what_if_so_far"] == row["what_if"]["mistake_rate"]
         assert set(row["unmatched"].values()) == {0}
         assert row["matched"]["by_generation"] == {"1": row["matched"]["blocks"]}
     assert found["recorded"][0]["outcomes"] == len(told)

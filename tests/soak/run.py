@@ -198,9 +198,7 @@ def _counted(records: dict[str, Any], pages: list[str]) -> Check:
         key: {name: value for name, value in counts.items() if name != "loss_sum"}
         for key, counts in shown(pages).items()
     }
-    wanted = {
-        key: {n: v for n, v in counts.items() if n in on_page.get(key, {})} for key, counts in totals.items()
-    }
+    wanted = {key: {n: counts.get(n, 0.0) for n in on_page.get(key, {})} for key, counts in totals.items()}
     seen = int(sum(counts["seen"] for counts in totals.values()))
     return Check(
         "every constraint is counted exactly once by the metrics agent",

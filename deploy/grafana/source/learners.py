@@ -137,7 +137,7 @@ _RATES = Row(
             "Mistake rate since the beginning",
             "the order at the right end is what each learner has cost so far, its beginning included.",
             "learners that began at different times cannot be compared here: use the panel beside it.",
-            Query(f"max by (space, learner) (kinstream_online_mistake_ratio{{{_WHO}}})", _NAME),
+            Query(f"max by (space, learner) (kinstream_online_mistake_rate{{{_WHO}}})", _NAME),
             unit="percentunit",
             high=1,
             width=12,

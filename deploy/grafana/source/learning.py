@@ -31,7 +31,7 @@ _GLANCE = Row(
             "at or below what it was yesterday, and below the un-learned baseline.",
             "see whether it jumped (drift) or was never better, in the panels below.",
             Query(
-                f"sum by (learner) (kinstream_online_mistake_window_ratio{{{_WHO}}} * {_WINDOW})"
+                f"sum by (learner) (kinstream_online_mistake_window_rate{{{_WHO}}} * {_WINDOW})"
                 f" / sum by (learner) ({_WINDOW})",
                 "{{learner}}",
             ),
@@ -120,7 +120,7 @@ _MISTAKES = Row(
             "around 0.",
             "more than 2 points above 0 for long: drift. The alert wants half as many mistakes again as before.",
             Query(
-                f"max by (job, space, learner) (kinstream_online_mistake_window_ratio{{{_WHO}}})"
+                f"max by (job, space, learner) (kinstream_online_mistake_window_rate{{{_WHO}}})"
                 f" - job_space_learner:kinstream_mistakes:ratio_increase6h_before{{{_WHO}}}",
                 _NAME,
             ),

@@ -59,7 +59,7 @@ def relearn(world: World, mistaken: float, since: int = EVENT, until: int = END,
     """Another share of mistakes, in counters and windows."""
     for name in ("constraints", "rule_constraints"):
         world.grow(f"kinstream_{name}_mistakes_total", CONSTRAINTS * mistaken, since, until, **labels)
-    world.set("kinstream_online_mistake_window_ratio", mistaken, since, until, **labels)
+    world.set("kinstream_online_mistake_window_rate", mistaken, since, until, **labels)
 
 
 # ---- workers ----------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def a_space_begins_anew(world: World) -> None:
 @case({9: [], 30: []})
 def the_stream_ends_with_mistakes(world: World) -> None:
     """What the window showed last stays; with nothing coming in there is nobody to wake."""
-    world.set("kinstream_online_mistake_window_ratio", 0.3, since=EVENT - 2, **DIGITS)
+    world.set("kinstream_online_mistake_window_rate", 0.3, since=EVENT - 2, **DIGITS)
     for values in world.find(None, space="digits"):
         for minute in range(EVENT - 2, world.minutes):
             values[minute] = values[EVENT - 2]

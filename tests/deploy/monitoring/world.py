@@ -268,7 +268,7 @@ def _learner(
     world.count("kinstream_model_step", _each(1.0, flows), **where)
     # A window's share differs from block to block by what chance does in 1000 constraints.
     world.put(
-        "kinstream_online_mistake_window_ratio", lambda minute: mistaken + 0.01 * (minute % 3 - 1), **where
+        "kinstream_online_mistake_window_rate", lambda minute: mistaken + 0.01 * (minute % 3 - 1), **where
     )
     world.put("kinstream_online_mistake_window_constraints", 1000, **where)
     world.put("kinstream_constraint_utilisation_window_ratio", used, **where)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from learners import registry
-from learners.base import Learner
+from learners.base import Learner, Outcomes
 from replay.evaluation.feeds import Built
 from replay.evaluation.prequential import Curve, alone, prequential
 from replay.pipeline import state_digest
@@ -60,6 +64,64 @@ def test_a_delayed_label_is_predicted_by_the_model_without_it(kind: str, delay: 
     whole = prequential(lambda: make(kind), ones)
     assert run.counts.utilised == whole.counts.utilised == run.curve.utilised[-1]
     assert state_digest(run.learner.state()) == state_digest(whole.learner.state())
+
+
+@pytest.mark.parametrize("delay", [1, 3, 1_000])
+def test_all_of_an_event_is_predicted_before_any_of_it_is_learned(delay: int) -> None:
+    """The model that predicts a row has learned from the rows that came `delay` before its event."""
+    blocks = [replace(block, events=_in_threes(len(block))) for block in stream(60, 16)]
+    expected = {"scored": 0, "mistakes": 0, "split_scored": 0, "split_mistakes": 0}
+    ones: list[ConstraintBlock] = []
+    differs = False
+    for block in blocks:
+        assert block.events is not None
+        rows = [alone(block, row) for row in range(len(block))]
+        for row, number in enumerate(block.events):
+            began = len(ones) + int(np.argmax(block.events == number))
+            told = []
+            for known in (began - delay, len(ones) + row - delay):
+                model = make("opml")
+                for before in (ones + rows)[: max(0, known)]:
+                    model.learn(before)
+                told.append(model.learn(replace(rows[row], events=None)).counts())
+            differs |= told[0].mistakes != told[1].mistakes
+            apart = "split_" if number == 0 else ""
+            expected[f"{apart}scored"] += told[0].scored
+            expected[f"{apart}mistakes"] += told[0].mistakes
+        ones += rows
+    run = prequential(lambda: Splitting(make("opml")), blocks, delay)
+    assert {name: getattr(run.counts, name) for name in expected} == expected
+    assert expected["split_scored"] > 0 and (differs or delay > 3)
+    whole = prequential(lambda: make("opml"), blocks)
+    assert state_digest(run.learner.state()) == state_digest(whole.learner.state())
+
+
+def _in_threes(m: int) -> NDArray[np.int32]:
+    """Events of three rows, the first one begun in an earlier block."""
+    return (np.arange(m) // 3).astype(np.int32)
+
+
+class Splitting:
+    """A learner that reports which rows are split."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        outcomes = self._learner.learn(block)
+        outcomes.split[:] = block.split(self._learner.form)
+        return outcomes
+
+
+def test_the_curve_leaves_split_constraints_out_as_the_counts_do() -> None:
+    blocks = [replace(block, events=_in_threes(len(block))) for block in stream()]
+    run = prequential(lambda: Splitting(make("opml")), blocks, points=10_000)
+    assert run.counts.split_scored == sum(min(3, len(block)) for block in blocks)
+    assert run.curve.scored[-1] == run.counts.scored == run.constraints - run.counts.split_scored
+    assert run.curve.mistakes[-1] == run.counts.mistakes
 
 
 def test_a_reset_forgets_the_model_and_keeps_the_counts() -> None:
