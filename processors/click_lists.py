@@ -178,6 +178,13 @@ def _inspect(
         time_ms[i] = max(time_ms[i], click_ms[j])
 
 
+def partly(lists: Lists, arriving: Flags) -> Flags:
+    """(n,) lists of which a redrive brings some impressions and others came before."""
+    found = np.zeros(len(lists), np.bool_)
+    found[lists.of[~arriving]] = True
+    return found
+
+
 def _owned(block: ClickBlock) -> ClickBlock:
     """The block with columns of one kind: kernels are compiled anew for arrays that must not be written to."""
     return replace(

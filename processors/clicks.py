@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,17 @@ from processors.catalogue import Catalogue
 from processors.click_counts import NAMES, FateCounts
 from processors.click_filters import BIASES, TAKEN, Gate, Votes
 from processors.click_keys import Keys, keys_of
-from processors.click_lists import Fault, Flags, Lists, named, read_lists, refusals, split_rows
+from processors.click_lists import (
+    Fault,
+    Flags,
+    Lists,
+    Numbers,
+    named,
+    partly,
+    read_lists,
+    refusals,
+    split_rows,
+)
 from processors.click_rules import PREFERENCE_RULES, Reading, preferences, read_clicks
 from processors.co_clicks import CoClicks, Pairs
 from processors.draws import fractions, raw_draws
@@ -26,10 +36,22 @@ from streams.records import Click, ClickBlock, ConstraintBlock, Event, ItemBlock
 
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
 
+_DRAWN_AS: Final = "clicks/1"
 _DAY_MS: Final = 86_400_000
 
 #: Entries that full memories have dropped.
 EVICTED: Final = "memory-evicted"
+
+
+class _Found(NamedTuple):
+    """Triplets (p, 3) with rule and weight, and pairs (r, 2), as references, and the list of each."""
+
+    triplets: References
+    rule: NDArray[np.int8]
+    weights: NDArray[np.float32]
+    triplet_lists: Numbers
+    pairs: References
+    pair_lists: Numbers
 
 
 class Clicks:
@@ -38,6 +60,9 @@ class Clicks:
     The join is a function of the log: it takes the items as they stand at the list's place in it. A shown item that is
     not in the catalogue is refused by its row (`unknown-item`); a redrive of the row makes the preferences that were
     held back for it, and no other.
+
+    A list is an event: what it gives shares a block where it fits, and is numbered as such. What a redrive brings of a
+    list of which some came before belongs to an event that has begun.
 
     Parameters
     ----------
@@ -113,7 +138,8 @@ class Clicks:
     [0, 1, 2]
     """
 
-    algorithm: ClassVar[str] = "clicks/1"
+    #: Version 2 says which constraints come from one list. It draws as version 1 does.
+    algorithm: ClassVar[str] = "clicks/2"
 
     def __init__(
         self,
@@ -205,7 +231,7 @@ class Clicks:
     def _items(self, block: ItemBlock) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
         if block.ids and not Packing(block.space, sizes, self.max_bytes).fits(
-            Kind.TRIPLET, *self.rules, weighted=self._votes.weighted
+            Kind.TRIPLET, *self.rules, weighted=self._votes.weighted, grouped=True
         ):
             raise BadRecord(
                 Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
@@ -233,7 +259,7 @@ class Clicks:
             lists, reading, self._preference_rules, taken & has_anchor, arriving, self.max_per_list
         )
         draws = (
-            fractions(raw_draws(self.algorithm, self.seed, event, origin.offset, len(lists.of)))
+            fractions(raw_draws(_DRAWN_AS, self.seed, event, origin.offset, len(lists.of)))
             if self._votes.wants_draws
             else np.empty(0, np.float64)
         )
@@ -262,11 +288,16 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
-        time_ms = int(lists.time_ms[taken].max(initial=0))
-        return Made(
-            self._pack(lists, triplets, stated.rule[chosen], weights[chosen], pair_references[held], time_ms),
-            refused,
+        found = _Found(
+            triplets,
+            stated.rule[chosen],
+            weights[chosen],
+            lists.of[stated.clicked[chosen]],
+            pair_references[held],
+            pairs.lists[held],
         )
+        time_ms = int(lists.time_ms[taken].max(initial=0))
+        return Made(self._pack(lists, found, partly(lists, arriving), time_ms), refused)
 
     def _check_queries(self, lists: Lists) -> None:
         """Give lists whose query has a vector of another dimension their fault."""
@@ -289,29 +320,32 @@ class Clicks:
         usable = presence == kernels.EMITTED
         return self._co_clicks.pairs(lists, keys, reading, taken, usable, arriving, self._gate.gone_ms)
 
-    def _pack(
-        self,
-        lists: Lists,
-        triplets: References,
-        rule: NDArray[np.int8],
-        weights: NDArray[np.float32],
-        pairs: References,
-        time_ms: int,
-    ) -> list[ConstraintBlock]:
-        if not len(triplets) and not len(pairs):
+    def _pack(self, lists: Lists, found: _Found, begun: Flags, time_ms: int) -> list[ConstraintBlock]:
+        if not len(found.triplets) and not len(found.pairs):
             return []
         packing = Packing(lists.block.space, self._catalogue.modalities, self.max_bytes)
         vectors = self._vectors_of(lists)
         made = packing.blocks(
             Kind.TRIPLET,
             self._preference_rules,
-            triplets,
+            found.triplets,
             vectors,
             time_ms,
-            rule_of=rule,
-            weights=weights if self._votes.weighted else None,
+            rule_of=found.rule,
+            weights=found.weights if self._votes.weighted else None,
+            events=found.triplet_lists,
+            begun=bool(begun[found.triplet_lists].any()),
         )
-        return made + packing.blocks(Kind.PAIR, co_clicks.RULE, pairs, vectors, time_ms)
+        return made + packing.blocks(
+            Kind.PAIR,
+            co_clicks.RULE,
+            found.pairs,
+            vectors,
+            time_ms,
+            events=found.pair_lists,
+            begun=bool(begun[found.pair_lists].any()),
+            earlier=Kind.TRIPLET if np.isin(found.pair_lists, found.triplet_lists).any() else None,
+        )
 
     def _vectors_of(self, lists: Lists) -> Callable[[References], tuple[Table, ...]]:
         """A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q."""

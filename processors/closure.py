@@ -45,6 +45,7 @@ TRIPLET_RULE: Final = "closure-triplet"
 EMITTED: Final = ("pairs", "triplets", "both")
 POLICIES: Final = ("reject", "support")
 
+_DRAWN_AS: Final = "closure/1"
 _DAY_MS: Final = 86_400_000
 #: So many contradictions of an event are refused each by itself; the others together.
 _REFUSED_APART: Final = 16
@@ -160,8 +161,9 @@ class Closure:
     which holds its component together and never appears in a constraint. An item of the same name that comes later
     is another one.
 
-    Constraints of an event: pairs in the order of their seeds, each seed before what follows from it; then triplets
-    in the same order. Vectors are those of the catalogue after the event.
+    Constraints of a record: pairs in the order of their seeds, each seed before what follows from it; then triplets
+    in the same order. Vectors are those of the catalogue after the record. What follows from one relation, one sample
+    or one list is an event, and is numbered as such.
 
     References
     ----------
@@ -185,7 +187,8 @@ class Closure:
     [1, 2]
     """
 
-    algorithm: ClassVar[str] = "closure/1"
+    #: Version 2 says which constraints come from one relation, sample or list. It draws as version 1 does.
+    algorithm: ClassVar[str] = "closure/2"
 
     def __init__(
         self,
@@ -332,7 +335,8 @@ class Closure:
     def _check_size(self, space: str, tables: tuple[Table, ...]) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in tables)
         packing = Packing(space, sizes, self.max_bytes)
-        if not (packing.fits(Kind.TRIPLET, TRIPLET_RULE) and packing.fits(Kind.PAIR, *PAIR_RULES)):
+        both = ((Kind.TRIPLET, (TRIPLET_RULE,)), (Kind.PAIR, PAIR_RULES))
+        if not all(packing.fits(kind, *rules, grouped=True) for kind, rules in both):
             raise BadRecord(
                 Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
             )
@@ -419,7 +423,7 @@ class Closure:
         """Run relations through the graph, log those that it accepts and refuse those that contradict it."""
         if not len(batch):
             return []
-        key = _draw_key(self.algorithm, self.seed, event.space, event.load, offset)
+        key = _draw_key(_DRAWN_AS, self.seed, event.space, event.load, offset)
         given = np.array([_source_hash(name) for name in (*batch.sources, None)], np.int64)
         rows = Rows(batch.left, batch.right, batch.sign, batch.row, batch.part, given[batch.source])
         fates, contrary = np.zeros(len(batch), np.int8), np.full(len(batch), -1, np.int32)
@@ -649,20 +653,37 @@ class Closure:
         before = self._counts["contradiction"]
         self._take(batch, event, origin.offset, vote=False)
         self._clicks.counts["co-click-contradiction"] += self._counts["contradiction"] - before
-        return Made(self._pack(event.space, int(lists.time_ms[of].max(initial=0))), found.refused)
+        time_ms = int(lists.time_ms[of].max(initial=0))
+        return Made(self._pack(event.space, time_ms, bool(found.partly[of].any())), found.refused)
 
     # ---- constraints --------------------------------------------------------------------------------------------
 
-    def _pack(self, space: str, time_ms: int) -> list[ConstraintBlock]:
-        pairs, signs, rules, triplets = self._graph.made()
+    def _pack(self, space: str, time_ms: int, begun: bool = False) -> list[ConstraintBlock]:
+        pairs, signs, rules, pair_rows, triplets, triplet_rows = self._graph.made()
         packing = Packing(space, self._catalogue.modalities, self.max_bytes)
         derived = rules != kernels.SEED
         made = packing.blocks(
-            Kind.PAIR, PAIR_RULES, pairs, self._vectors, time_ms, rule_of=rules, signs=signs, derived=derived
+            Kind.PAIR,
+            PAIR_RULES,
+            pairs,
+            self._vectors,
+            time_ms,
+            rule_of=rules,
+            signs=signs,
+            derived=derived,
+            events=pair_rows,
+            begun=begun,
         )
-        every = np.ones(len(triplets), np.bool_)
         return made + packing.blocks(
-            Kind.TRIPLET, TRIPLET_RULE, triplets, self._vectors, time_ms, derived=every
+            Kind.TRIPLET,
+            TRIPLET_RULE,
+            triplets,
+            self._vectors,
+            time_ms,
+            derived=np.ones(len(triplets), np.bool_),
+            events=triplet_rows,
+            begun=begun,
+            earlier=Kind.PAIR if np.isin(triplet_rows, pair_rows).any() else None,
         )
 
     def _vectors(self, items: References) -> tuple[Table, ...]:

@@ -13,7 +13,7 @@ from processors.base import Origin, State
 from processors.catalogue import Reference
 from processors.click_filters import AGAIN, BOT, LATE, TAKEN, Gate
 from processors.click_keys import keys_of
-from processors.click_lists import Fault, Flags, Lists, named, read_lists, refusals, split_rows
+from processors.click_lists import Fault, Flags, Lists, named, partly, read_lists, refusals, split_rows
 from processors.click_rules import CLICKED, read_clicks
 from processors.co_clicks import CoClicks, Pairs
 from processors.id_table import Hashes
@@ -61,12 +61,14 @@ class Found:
     lists : as they were read.
     clicked : (c,) places in `lists.block.ids` of items of the catalogue that were clicked.
     pairs : that are supported now.
+    partly : (n,) lists of which some came before.
     refused : lists with a fault, and clicked items that are not in the catalogue.
     """
 
     lists: Lists
     clicked: NDArray[np.int64]
     pairs: Pairs
+    partly: Flags
     refused: list[BadRecord]
 
 
@@ -117,7 +119,8 @@ class CoClickedItems:
         self.counts["co-click-below-support"] += pairs.below_support
         self.counts["co-click-known"] += pairs.known
         refused = refusals(lists, arriving) + _unknown(lists, clicked & ~known & arriving)
-        return Found(lists, lists.block.item[clicked & known & arriving].astype(np.int64), pairs, refused)
+        taken_in = lists.block.item[clicked & known & arriving].astype(np.int64)
+        return Found(lists, taken_in, pairs, partly(lists, arriving), refused)
 
     def state(self) -> State:
         state: State = {f"count.{name}": number for name, number in self.counts.items()}

@@ -118,10 +118,12 @@ class ClosureGraph:
         """Items are links from now on, and nothing else."""
         kernels.erase(self.parts, items.astype(np.int32))
 
-    def made(self) -> tuple[Array, Array, Array, Array]:
-        """Pairs (m, 2), their signs and rules (m,), and triplets (t, 3) since the outbox was emptied, as items."""
+    def made(self) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """What was put out since the outbox was emptied, in the order of `Outbox`: of m pairs, and of t triplets."""
         m, t = int(self.parts.numbers[kernels.PAIRS]), int(self.parts.numbers[kernels.TRIPLETS])
-        return self.out.pairs[:m], self.out.signs[:m], self.out.rules[:m], self.out.triplets[:t]
+        out = self.out
+        pairs = out.pairs[:m], out.signs[:m], out.rules[:m], out.pair_rows[:m]
+        return *pairs, out.triplets[:t], out.triplet_rows[:t]
 
     # ---- questions ----------------------------------------------------------------------------------------------
 
@@ -172,10 +174,14 @@ class ClosureGraph:
                     pairs=_longer(self.out.pairs, more, 0),
                     signs=_longer(self.out.signs, more, 0),
                     rules=_longer(self.out.rules, more, 0),
+                    pair_rows=_longer(self.out.pair_rows, more, 0),
                 )
             case kernels.NO_TRIPLETS:
                 more = max(room, 2 * len(self.out.triplets)) - len(self.out.triplets)
-                self.out = self.out._replace(triplets=_longer(self.out.triplets, more, 0))
+                self.out = self.out._replace(
+                    triplets=_longer(self.out.triplets, more, 0),
+                    triplet_rows=_longer(self.out.triplet_rows, more, 0),
+                )
 
     # ---- votes --------------------------------------------------------------------------------------------------
 
@@ -265,7 +271,9 @@ def _outbox(pairs: int, triplets: int) -> Outbox:
         np.zeros((pairs, 2), np.int32),
         np.zeros(pairs, np.int8),
         np.zeros(pairs, np.uint8),
+        np.zeros(pairs, np.int32),
         np.zeros((triplets, 3), np.int32),
+        np.zeros(triplets, np.int32),
     )
 
 

@@ -83,12 +83,14 @@ class Votes(NamedTuple):
 
 
 class Outbox(NamedTuple):
-    """Constraints as items: pairs (m, 2) with sign and rule, triplets (t, 3)."""
+    """Constraints as items: pairs (m, 2) with sign and rule, triplets (t, 3), and the row of the event of each."""
 
     pairs: Ints
     signs: NDArray[np.int8]
     rules: NDArray[np.uint8]
+    pair_rows: Ints
     triplets: Ints
+    triplet_rows: Ints
 
 
 class Options(NamedTuple):
@@ -812,7 +814,7 @@ def _derive(g, out, options, key0, key1, row, part, i, j, similar, p, q):  # typ
     at = numbers[PAIRS]
     if options.pairs and seed_live:
         out.pairs[at, 0], out.pairs[at, 1] = i, j
-        out.signs[at], out.rules[at] = 1 if similar else -1, SEED
+        out.signs[at], out.rules[at], out.pair_rows[at] = 1 if similar else -1, SEED, row
         at += 1
     elif options.pairs:
         numbers[SEEDS_WITHHELD] += 1
@@ -821,13 +823,14 @@ def _derive(g, out, options, key0, key1, row, part, i, j, similar, p, q):  # typ
         if a == i and b == j:
             a, b, rule = _pair(g, p, q, similar, around, sums, parts, pairs)
         out.pairs[at, 0], out.pairs[at, 1] = a, b
-        out.signs[at], out.rules[at] = 1 if rule == SIMILAR else -1, rule
+        out.signs[at], out.rules[at], out.pair_rows[at] = 1 if rule == SIMILAR else -1, rule, row
         at += 1
     numbers[PAIRS] = at
     at = numbers[TRIPLETS]
     for number in sample(triplets, t, key0, key1, row, part, 1):
         a, b, c = _triplet(g, p, q, similar, around, sums, parts, ends, inner, number)
         out.triplets[at, 0], out.triplets[at, 1], out.triplets[at, 2] = a, b, c
+        out.triplet_rows[at] = row
         at += 1
     numbers[TRIPLETS] = at
     return DONE

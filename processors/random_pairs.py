@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from processors.targets import Targets
 from processors.validation import number, one_of, whole
 from streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
+#: Version 2 says which pairs come from one sample, where there may be several. It draws as version 1 does.
+_DRAWN_AS: Final = "random-pairs/1"
 RULE: Final = "random-pair"
 DRAWS: Final = ("uniform", "balanced")
 #: What becomes of a pair, in the order of the numbers in `reservoir_kernels`; the last one is of pairs alone.
@@ -39,7 +41,7 @@ class RandomPairs:
 
     Earlier samples come from a `Reservoir` of each class, whose docstring states the law of the picks in full. x enters
     after its pairs are drawn, so it is never its own partner. The pairs of one sample are drawn independently of each
-    other, and may be the same pair twice.
+    other, and may be the same pair twice; they are one event.
 
     Parameters
     ----------
@@ -96,8 +98,6 @@ class RandomPairs:
     [1, 3]
     """
 
-    algorithm: ClassVar[str] = "random-pairs/1"
-
     def __init__(
         self,
         draw: str = "uniform",
@@ -119,9 +119,13 @@ class RandomPairs:
         self._reservoir = Reservoir(
             whole("reservoir", reservoir, 1, 10_000), whole("max_classes", max_classes, 1, 100_000)
         )
-        self._targets = Targets(targets, target_percentiles, target_sample, self.algorithm, self.seed)
+        self._targets = Targets(targets, target_percentiles, target_sample, _DRAWN_AS, self.seed)
         self._space = SampleSpace()
         self._fates = Fates("pairs", FATES, ("samples-erased", "classes-forgotten", "targets-halved"))
+
+    @property
+    def algorithm(self) -> str:
+        return _DRAWN_AS if self.per_sample == 1 else "random-pairs/2"
 
     @property
     def follows(self) -> tuple[type, ...]:
@@ -147,12 +151,15 @@ class RandomPairs:
 
     def _samples(self, block: SampleBlock) -> list[ConstraintBlock]:
         labels, tables, packing = self._space.admit(
-            block, self.max_bytes, Kind.PAIR, RULE, targeted=self._targets.wanted
+            block,
+            self.max_bytes,
+            Kind.PAIR,
+            RULE,
+            targeted=self._targets.wanted,
+            grouped=self.per_sample > 1,
         )
         n, pairs = len(labels), self.per_sample
-        draws = sample_draws(
-            self.algorithm, self.seed, block.space, self._reservoir.samples, n, 1 + 3 * pairs
-        )
+        draws = sample_draws(_DRAWN_AS, self.seed, block.space, self._reservoir.samples, n, 1 + 3 * pairs)
         picks = self._reservoir.walk(labels, draws, self._wants(draws[:, 1 + 2 * pairs : 1 + 3 * pairs]))
         known = self._targets.of(block.space, tables, block.ids)
         fates = picks.fates
@@ -169,6 +176,7 @@ class RandomPairs:
             block.time_ms,
             signs=np.where(similar, 1, -1).astype(np.int8),
             targets=None if known is None else known[rows, np.where(similar, 0, 1)],
+            events=rows if pairs > 1 else None,
         )
         self._reservoir.settle(tables, block.ids)
         return made

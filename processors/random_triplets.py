@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from processors.validation import one_of, whole
 from streams.errors import SettingsError
 from streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
+#: Version 2 says which triplets come from one sample, where there may be several. It draws as version 1 does.
+_DRAWN_AS: Final = "random-triplets/1"
 RULE: Final = "random-triplet"
 ANCHOR_CHOICES: Final = ("item", "class")
 #: What becomes of a triplet, in the order of the numbers in `reservoir_kernels`.
@@ -28,7 +30,8 @@ class RandomTriplets:
     """`per_sample` triplets (anchor, positive, negative) for each sample x that arrives.
 
     Earlier samples come from a `Reservoir` of each class, whose docstring states the law of the picks in full; x enters
-    it after its triplets are drawn. The triplets of one sample are drawn independently of each other.
+    it after its triplets are drawn. The triplets of one sample are drawn independently of each
+    other; they are one event.
 
     Parameters
     ----------
@@ -74,8 +77,6 @@ class RandomTriplets:
     {'triplets': 4, 'triplets-emitted': 1, 'first-of-class': 2, 'one-class': 1}
     """
 
-    algorithm: ClassVar[str] = "random-triplets/1"
-
     def __init__(
         self,
         anchors: str = "item",
@@ -101,6 +102,10 @@ class RandomTriplets:
         self._fates = Fates("triplets", FATES, ("samples-erased", "classes-forgotten"))
 
     @property
+    def algorithm(self) -> str:
+        return _DRAWN_AS if self.per_sample == 1 else "random-triplets/2"
+
+    @property
     def follows(self) -> tuple[type, ...]:
         return SampleBlock, ItemBlock
 
@@ -121,11 +126,13 @@ class RandomTriplets:
         return Made(self._samples(event))
 
     def _samples(self, block: SampleBlock) -> list[ConstraintBlock]:
-        labels, tables, packing = self._space.admit(block, self.max_bytes, Kind.TRIPLET, RULE)
+        labels, tables, packing = self._space.admit(
+            block, self.max_bytes, Kind.TRIPLET, RULE, grouped=self.per_sample > 1
+        )
         n, width = len(labels), len(self._wants)
         wants = np.tile(self._wants, (n, self.per_sample))
         draws = sample_draws(
-            self.algorithm, self.seed, block.space, self._reservoir.samples, n, 1 + 2 * wants.shape[1]
+            _DRAWN_AS, self.seed, block.space, self._reservoir.samples, n, 1 + 2 * wants.shape[1]
         )
         picks = self._reservoir.walk(labels, draws, wants)
         # The first pick that found nothing is the reason.
@@ -140,6 +147,7 @@ class RandomTriplets:
             picked if self.anchors == "class" else np.column_stack([rows, picked]),
             partial(self._reservoir.tables, tables),
             block.time_ms,
+            events=rows if self.per_sample > 1 else None,
         )
         self._reservoir.settle(tables, block.ids)
         return made

@@ -25,13 +25,20 @@ class SampleSpace:
         self.modalities: tuple[tuple[str, int], ...] = ()
 
     def admit(
-        self, block: SampleBlock, max_bytes: int, kind: Kind, rule: str, *, targeted: bool = False
+        self,
+        block: SampleBlock,
+        max_bytes: int,
+        kind: Kind,
+        rule: str,
+        *,
+        targeted: bool = False,
+        grouped: bool = False,
     ) -> tuple[list[Any], tuple[Table, ...], Packing]:
         """Labels and tables of a block that fits, the tables in the order of the first block, and how to pack them.
 
         Parameters
         ----------
-        max_bytes, kind, rule, targeted : of the blocks that are made of it: one constraint has to fit into one.
+        max_bytes, kind, rule, targeted, grouped : of the blocks made of it: one constraint has to fit into one.
 
         Raises
         ------
@@ -40,7 +47,7 @@ class SampleSpace:
         """
         labels, label_type, tables = self._checked(block)
         packing = Packing(block.space, tuple((t.name, t.vectors.shape[1]) for t in tables), max_bytes)
-        if not packing.fits(kind, rule, targeted=targeted):
+        if not packing.fits(kind, rule, targeted=targeted, grouped=grouped):
             raise BadRecord(
                 Reason.TOO_LARGE, f"{_VECTORS[kind]} of these vectors do not fit into {max_bytes} bytes"
             )

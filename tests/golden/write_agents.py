@@ -1,8 +1,9 @@
 """Writes `agents-v1`: for every kind of agent a log, and a checkpoint and birth record half-way through it.
 
 What is there stays as it is, and every later version has to restore it and go on from it. A kind that is new is added
-with what the log holds; an agent whose format changes on purpose gets a new version of its algorithm, and with that a
-new generation, which nothing here stands for: then its folder is deleted and written anew.
+with what the log holds. An agent whose outputs change on purpose gets a new version of its algorithm, and with that a
+new generation, which `RAISED` of the tests says; where the format of its state changes as well, its folder is deleted
+and written anew.
 
 python -m tests.golden.write_agents
 """

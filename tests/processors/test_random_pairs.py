@@ -232,7 +232,8 @@ def test_blocks_with_targets_stay_small() -> None:
     builder = RandomPairs(targets="reservoir", target_sample=4, max_bytes=1024, per_sample=10, reservoir=1)
     sizes = [len(encode(made)) for made in builder.process(block, Origin(0)).blocks]
     assert max(sizes) <= 1024
-    assert min(sizes[:-1]) > 1024 - 2 * 8 - 15 - 200
+    # The ten pairs of a sample stay together.
+    assert min(sizes[:-1]) > 1024 - 11 * 8 - 10 * (15 + 4) - 200
 
 
 @pytest.mark.parametrize(
