@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,15 @@ class Euclidean(SingleModal):
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         self._scored(batch, outcomes, 0, 0, _NEVER)
+
+    def _twin(self) -> Self:
+        twin = super()._twin()
+        if twin._targets is not None:
+            twin._pair_targets = twin._targets
+        return twin
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """The map has not changed since the event began, or `_update` has seen to it."""
 
     def _scored(
         self, batch: Batch, outcomes: Outcomes, first: int, since: int, every: int

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import UNDEFINED, Learner, Outcomes, State
+from learners.events import Events, shared
 from learners.kernels import fusion
 from learners.modalities import Modalities, checked_columns, checked_index, checked_tables, named, stacked
 from learners.multi_modal import Features, MultiModal
@@ -169,6 +170,7 @@ class Fusion:
             Wrong kind, modalities, dimension or shape; the state is untouched.
         """
         checked_columns(block)
+        shared(block.events, len(block))
         if block.kind not in self.accepts:
             raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
         modalities, parts = checked_tables([(t.name, t.vectors) for t in block.tables], self._modalities)
@@ -177,6 +179,8 @@ class Fusion:
         finite = np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
         use = finite[index].all(axis=1)
         outcomes.rejected[~use] = True
+        if block.events is not None:
+            outcomes.split[:] = block.events == 0
         if not use.any():
             return outcomes
         if self.how == "concatenate":
@@ -187,7 +191,8 @@ class Fusion:
             self._wrong, self._seen = np.zeros(len(parts)), np.zeros(len(parts))
         kept = block.take(use)
         found = self._fused(
-            [one.learn(_over(kept, part)) for one, part in zip(self._learners, parts, strict=True)]
+            [one.learn(_over(kept, part)) for one, part in zip(self._learners, parts, strict=True)],
+            Events.of(shared(kept.events, len(kept))),
         )
         for name in Outcomes.__dataclass_fields__:
             getattr(outcomes, name)[use] = getattr(found, name)
@@ -294,7 +299,7 @@ class Fusion:
             time_ms=0,
         )
 
-    def _fused(self, found: list[Outcomes]) -> Outcomes:
+    def _fused(self, found: list[Outcomes], events: Events) -> Outcomes:
         """What the metrics did with the same constraints, as that of one learner."""
         if len(found) == 1 and self.how != "best":
             return found[0]
@@ -309,7 +314,7 @@ class Fusion:
         rows = np.arange(len(fused))
         chosen = np.empty(len(fused), np.intp)
         mistakes = np.array([one.mistake for one in found])
-        fusion.follow(mistakes, 1.0 - 1.0 / self.memory, self._wrong, self._seen, chosen)
+        fusion.follow(mistakes, events.ends, 1.0 - 1.0 / self.memory, self._wrong, self._seen, chosen)
         fused.mistake[:] = np.where(fused.rejected, UNDEFINED, mistakes[chosen, rows])
         fused.margin[:] = margins[chosen, rows]
         return fused
@@ -329,6 +334,7 @@ def _together(found: list[Outcomes]) -> Outcomes:
         ("rejected", np.all),
         ("degenerate", np.all),
         ("ignored", np.all),
+        ("split", np.all),
         ("loss", np.mean),
     ):
         getattr(fused, name)[:] = combine([getattr(one, name) for one in found], axis=0)

@@ -251,6 +251,7 @@ class KernelLEGO(TargetLearner):
             self.eta,
             limit(np.dtype(np.float64)),
             outcomes.report(),
+            batch.events.judged,
         )
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:

@@ -11,8 +11,9 @@ from learners.base import Outcomes
 from learners.kernels import lego, lego_blocked
 from learners.kernels.compiled import limit
 from learners.linear import LinearMap
+from learners.pairs import PairLearner
 from learners.scaler import WARM_UP
-from learners.single import Batch, PairLearner, Rows
+from learners.single import Batch, Rows
 from learners.targets import Targets
 from learners.validation import one_of, positive
 
@@ -42,6 +43,14 @@ class TargetLearner(PairLearner):
         if np.isnan(gap) or (self.loss == "hinge" and sign * gap <= 0.0):
             return mistake, 0.0
         return mistake, 0.5 * gap * gap
+
+    def _score_pairs(
+        self, squared: NDArray[np.float64], signs: NDArray[np.int8], batch: Batch, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        levels, gap = batch.events.levels[rows], squared - batch.targets[rows]
+        mistake = np.where(np.isnan(levels), -1, (squared > levels) == (signs > 0))
+        wrong = (signs * gap > 0.0) | (self.loss == "squared")
+        return mistake, np.where(wrong, 0.5 * gap * gap, 0.0 * gap)
 
     def _first_distance(self, z: NDArray[np.float64]) -> float:
         return float(z @ z)
@@ -106,6 +115,7 @@ class LogDetMap(LinearMap, TargetLearner):
             limit(T.dtype),
             self._bound,
             outcomes.report(),
+            batch.events.judged,
         )
         if way == "blocked":
             self._bound, steps, total = lego_blocked.pairs(*arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,8 +188,7 @@ class LOMDML(MultiModal):
         safe, cap = (lomdml.SAFE, self.norm_cap) if guarded else (np.inf, np.inf)
         large = len(self._T) >= lomdml_blocked.CROSSOVER * len(self._ranks)
         blocked = self.kernel == "blocked" or (self.kernel == "auto" and large)
-        learn = lomdml_blocked.triplets if blocked else lomdml.triplets
-        learn(
+        arguments: Any = (
             self._T,
             self._modalities.starts,
             self._ranks,
@@ -208,7 +207,13 @@ class LOMDML(MultiModal):
             self._bound,
             limit(self._T.dtype),
             outcomes.report(),
+            batch.events.judged,
         )
+        if blocked:
+            lomdml_blocked.triplets(*arguments)
+        else:
+            whole: Any = (*arguments, 0, len(batch))
+            lomdml.triplets(*whole)
 
 
 def orthogonal(r: int, d: int, seed: tuple[int, int]) -> NDArray[np.float64]:

@@ -187,9 +187,17 @@ class MDML(PsdMatrix):
                 self.guard == "clip",
                 rank_one.work(len(self._E), self._E.dtype),
                 outcomes.report(),
+                batch.events.judged,
             )
         if outcomes.utilised.any():
             self._touched()
+
+    def _score_pairs(
+        self, squared: NDArray[np.float64], signs: NDArray[np.int8], batch: Batch, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        below = batch.events.levels[rows] - squared
+        found = mdml.losses(LOSSES[self.loss], signs * below, self.guard == "clip")
+        return (below < 0.0) == (signs > 0), found
 
     def _score_pair(self, squared: float, sign: int) -> tuple[int, float]:
         loss, _, _ = mdml.slope(LOSSES[self.loss], sign * (1.0 - squared), True)

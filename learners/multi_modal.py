@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from learners import scaler as scalers
 from learners.base import Outcomes, State
 from learners.buffer import Buffer
+from learners.events import Events, Numbers, apart, shared, take, watched, write
 from learners.kernels.modalities import weigh
 from learners.modalities import Modalities, checked_columns, checked_index, checked_tables, named, stacked
 from learners.scaler import Scaler
@@ -98,7 +99,8 @@ class MultiModal(ABC):
         -------
         Outcomes
             One entry per row. A row is rejected, without effect on the model, when one of its vectors in any
-            modality, or the updated model, is not finite. Its mistake is that of the fused distance.
+            modality, or the updated model, is not finite. Its mistake is that of the fused distance. Mistake, margin
+            and loss are by the model before the first row of the same event was learned.
 
         Raises
         ------
@@ -106,7 +108,11 @@ class MultiModal(ABC):
             Wrong kind, modalities, dimension or shape; the state is untouched.
         """
         checked_columns(block)
-        return self._learn([(t.name, t.vectors) for t in block.tables], block.index, block.kind)
+        tables = [(t.name, t.vectors) for t in block.tables]
+        outcomes = self._learn(tables, block.index, block.kind, shared(block.events, len(block)))
+        if block.events is not None:
+            outcomes.split[:] = block.events == 0
+        return outcomes
 
     def learn_triplets(self, anchors: Features, positives: Features, negatives: Features) -> Outcomes:
         """Learn from m triplets given as three times m raw vectors of each modality; see `learn`.
@@ -294,7 +300,13 @@ class MultiModal(ABC):
         self._buffer = Buffer(self.warm_up) if self._waits else None
         self._begin([size for _, size in modalities.pairs])
 
-    def _learn(self, tables: Sequence[tuple[str, Rows]], index: Index, kind: Kind) -> Outcomes:
+    def _learn(
+        self,
+        tables: Sequence[tuple[str, Rows]],
+        index: Index,
+        kind: Kind,
+        events: Numbers | None = None,
+    ) -> Outcomes:
         if kind not in self.accepts:
             raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} learns from triplets, not {kind}s")
         modalities, parts = checked_tables(tables, self._modalities)
@@ -304,7 +316,7 @@ class MultiModal(ABC):
             return outcomes
         if self._modalities is None:
             self._open(modalities)
-        start = self._watch(parts, index, outcomes)
+        start, late = self._watched(parts, index, events, outcomes)
         if start < len(index):
             X = np.empty((len(parts[0]), modalities.starts[-1]), self.dtype)
             with np.errstate(all="ignore"):
@@ -313,12 +325,44 @@ class MultiModal(ABC):
             rows = index[start:]
             finite = np.asarray(np.isfinite(X).all(axis=1), np.bool_)
             usable = np.asarray(finite[rows].all(axis=1), np.bool_)
-            batch = Batch(X, rows, usable, np.zeros(len(rows), np.int8))
-            self._update(batch, outcomes[slice(start, None)])
+            grouped = Events.of(None if events is None else events[start:])
+            batch = Batch(X, rows, usable, np.zeros(len(rows), np.int8), events=grouped)
+            rest = outcomes[slice(start, None)]
+            self._update(batch, rest)
+            if len(grouped.rows):
+                self._judge(batch, rest)
+            if late is not None:
+                take(rest, 0, late)
             if outcomes.utilised.any():
                 self._buffer = None
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Write the verdicts of `batch.events.rows`, from what the kernel has measured before their events.
+
+        What is degenerate is so whatever the model.
+        """
+        rows = batch.events.rows[~outcomes.degenerate[batch.events.rows]]
+        margins = batch.events.found[rows]
+        write(outcomes, rows, margins <= 0.0, np.maximum(self.margin - margins, 0.0), margins)
+
+    def _watched(
+        self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes
+    ) -> tuple[int, Outcomes | None]:
+        """`_watch` by events, see `learners.events.watched`."""
+
+        def watch(learner: MultiModal, rows: slice, found: Outcomes) -> int:
+            return learner._watch(parts, index[rows], found)
+
+        return watched(self, watch, events, outcomes)
+
+    def _twin(self) -> Self:
+        """A learner like this one, whose warm-up goes on by itself; `_prepare` makes a model of its own."""
+        twin = copy(self)
+        twin._scalers = [apart(one) for one in self._scalers]
+        twin._buffer = None if self._buffer is None else apart(self._buffer)
+        return twin
 
     @property
     def _warm(self) -> bool:

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from learners import oahu_compiled, oahu_torch, votes
 from learners.base import Outcomes, State
+from learners.events import write
 from learners.kernels.compiled import limit
 from learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
 from learners.oahu_batch import Batches, Machine, NumpyMachine
+from learners.oahu_events import Look, measuring
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import HEDGES, Rule
 from learners.oahu_torch import DEVICES
@@ -401,7 +403,11 @@ class OAHU(SingleModal):
             means = np.full(len(batch) - start, self._lift.mean)
             given = self._given(batch.X, batch.index[rows], means)
             X = self._lift.apply(batch.X, self._lift.mean)
-            self._steps(X, batch.index[rows], batch.usable[rows], given, outcomes[rows])
+            index, usable = batch.index[rows], batch.usable[rows]
+            ends, found, levels = batch.events.judged
+            judged = np.maximum(ends[rows] - start, 0), found[rows], levels[rows]
+            look = Look(judged, X, index, usable, given)
+            self._steps(X, index, usable, given, outcomes[rows], look)
 
     def _measured(self, batch: Batch, outcomes: Outcomes) -> int:
         """Learn the triplets during which the mean squared length still changes; returns how many those are."""
@@ -413,13 +419,14 @@ class OAHU(SingleModal):
         used = good[:missing]
         count = len(batch) if len(used) < missing else int(used[-1]) + 1
         means = np.ones(count)
+        look = measuring(batch, squares, used, count, self._lift, self._given)
         if len(used):
             means[used] = self._lift.observe(squares[batch.index[used]])
         index = batch.index[:count]
         given = self._given(batch.X, index, means)
         X = self._lift.apply(batch.X[index.ravel()], np.repeat(means, 3))
         own = np.arange(3 * count, dtype=np.int32).reshape(count, 3)
-        self._steps(X, own, batch.usable[:count], given, outcomes[:count])
+        self._steps(X, own, batch.usable[:count], given, outcomes[:count], look)
         return count
 
     def _given(self, X: Rows, index: Index, means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -433,6 +440,7 @@ class OAHU(SingleModal):
         usable: NDArray[np.bool_],
         given: NDArray[np.float64],
         outcomes: Outcomes,
+        look: Look,
     ) -> None:
         """Learn some triplets, with the pull after every so many usable ones of the stream."""
         counts = self._taken + np.cumsum(usable)
@@ -440,12 +448,10 @@ class OAHU(SingleModal):
         stops = np.flatnonzero(usable & (counts % every == 0)) + 1
         start = 0
         for stop in stops.tolist():
-            rows = slice(start, stop)
-            self._stepped(X, index[rows], usable[rows], given[rows], outcomes[rows])
+            self._stepped(X, index, usable, given, outcomes, look, slice(start, stop))
             self._network.approach(self._origin, float(-np.expm1(-self.pull * every)))
             self._bound, start = -1.0, stop
-        rows = slice(start, None)
-        self._stepped(X, index[rows], usable[rows], given[rows], outcomes[rows])
+        self._stepped(X, index, usable, given, outcomes, look, slice(start, len(index)))
         self._taken += int(usable.sum())
 
     def _stepped(
@@ -455,18 +461,35 @@ class OAHU(SingleModal):
         usable: NDArray[np.bool_],
         given: NDArray[np.float64],
         outcomes: Outcomes,
+        look: Look,
+        rows: slice,
     ) -> None:
         if self._alone:
             self._bound = oahu_compiled.learn(
-                self._network, self._alpha, self._rule, X, index, usable, given, self._bound, outcomes
+                self._network,
+                self._alpha,
+                self._rule,
+                X,
+                index,
+                usable,
+                given,
+                self._bound,
+                outcomes,
+                look,
+                rows,
             )
             return
         if self.path == "compiled":
             machine: Machine = NumpyMachine(self._network, self._sums)
         else:
             machine = oahu_torch.TorchMachine(self._network, self._sums, self.device)
-        self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes)
+        self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes, look, rows)
         machine.close()
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        events, rows = batch.events, batch.events.rows
+        margins = events.found[rows]
+        write(outcomes, rows, margins <= 0.0, events.levels[rows], margins)
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         """By the un-learned Euclidean distance, for the scaler's warm-up comes before the network."""

@@ -56,6 +56,11 @@ class Lift:
         means = sums[:, -1] / counts[:, -1]
         return np.where(sums[:, -1] > 0.0, means, 1.0)
 
+    def with_more(self, sums: Vector, counts: Vector) -> Vector:
+        """The mean (m,) with so much more squared length of so many more vectors each; nothing is taken in."""
+        total = self._sum + sums
+        return np.where(total > 0.0, total / (self._count + counts), 1.0)
+
     def apply(self, X: Rows, mean: float | Vector) -> Rows:
         """(n, d) scaled vectors as inputs (n, d + 1), or as they are without lift."""
         if self.kappa == 0.0:

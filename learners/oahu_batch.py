@@ -7,6 +7,7 @@ along the stream: where a block ends they go on, so the sums of a batch that has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,7 @@ from learners.kernels import oahu
 from learners.kernels.compiled import limit
 from learners.kernels.equal_vectors import first_equal
 from learners.kernels.threads import one_blas_thread
+from learners.oahu_events import Look
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import HEDGES, Rule
 
@@ -54,6 +56,9 @@ class Machine(Protocol):
     def step(self, factor: float) -> bool:
         """Add factor times the sums to the weights, and empty them; False, and no change, if that is not finite."""
 
+    def embed(self, X: Rows) -> Sequence[Rows]:
+        """Inputs (n, d) under every model, (n, m) each."""
+
     def close(self) -> None:
         """Write back what lies elsewhere."""
 
@@ -83,24 +88,29 @@ class Batches:
         usable: NDArray[np.bool_],
         given: Vector,
         outcomes: Outcomes,
+        look: Look,
+        rows: slice,
     ) -> None:
-        """Learn triplets in order; see `learners.oahu_compiled.learn`.
+        """Learn some triplets in order; see `learners.oahu_compiled.learn`.
 
         A step that is not finite is not taken, and the triplets of its batch are rejected, as far as this call brought
         them: what was reported of earlier ones stands.
         """
-        outcomes.rejected[:] = True
-        outcomes.mistake[:], outcomes.loss[:], outcomes.margin[:] = UNDEFINED, 0.0, np.nan
-        waiting = np.flatnonzero(usable & np.isfinite(given))
+        outcomes.rejected[rows] = True
+        outcomes.mistake[rows], outcomes.loss[rows], outcomes.margin[rows] = UNDEFINED, 0.0, np.nan
+        waiting = np.flatnonzero((usable & np.isfinite(given))[rows]) + rows.start
+        known = rows.start
         batch: list[NDArray[np.int64]] = []
         while len(waiting):
             take = min(self.size - self._count, PIECE)
-            rows, waiting = waiting[:take], waiting[take:]
-            found = machine.add(rule, alpha, X, index[rows])
-            fused = rule.share * (found.margins @ alpha) + given[rows]
-            outcomes.margin[rows] = 0.0 - fused
+            some, waiting = waiting[:take], waiting[take:]
+            look.judge(slice(known, int(some[-1]) + 1), machine.embed, alpha, rule)
+            known = int(some[-1]) + 1
+            found = machine.add(rule, alpha, X, index[some])
+            fused = rule.share * (found.margins @ alpha) + given[some]
+            outcomes.margin[some] = 0.0 - fused
             kept = found.finite
-            good = rows[kept]
+            good = some[kept]
             batch.append(good)
             outcomes.rejected[good] = False
             outcomes.mistake[good] = fused[kept] >= 0.0
@@ -201,6 +211,9 @@ class NumpyMachine:
         for M, moved in zip(old, new, strict=True):
             M[:] = moved
         return True
+
+    def embed(self, X: Rows) -> Sequence[Rows]:
+        return self._network.embed(X)
 
     def close(self) -> None:
         pass

@@ -11,7 +11,9 @@ from learners.base import Outcomes
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
 from learners.kernels.equal_vectors import first_equal
+from learners.kernels.events import spans
 from learners.kernels.threads import one_blas_thread
+from learners.oahu_events import Look
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import HEDGES, Rule
 
@@ -31,6 +33,8 @@ def learn(
     given: NDArray[np.float64],
     bound: float,
     outcomes: Outcomes,
+    look: Look,
+    rows: slice,
 ) -> float:
     """Learn triplets one after the other, in chunks counted from the first of them.
 
@@ -42,6 +46,8 @@ def learn(
     given : (m,) what un-learned metrics add to the fused score.
     bound : at least the network's largest entry, negative for unknown.
     outcomes : filled in.
+    look : how the triplets of events are to be judged.
+    rows : of all of these, what is to be learned now.
 
     Returns
     -------
@@ -50,13 +56,24 @@ def learn(
     """
     most = limit(network.first.dtype)
     with one_blas_thread(), np.errstate(all="ignore"):
-        for start in range(0, len(index), CHUNK):
-            rows = slice(start, start + CHUNK)
+        for start in range(rows.start, rows.stop, CHUNK):
+            some = slice(start, min(start + CHUNK, rows.stop))
             if not 0.0 <= bound < 0.5 * most:
                 parts = (network.first, network.rest, network.biases)
                 bound = max(oahu.largest(np.ravel(part)) for part in parts)
             bound = _chunk(
-                network, alpha, rule, X, index[rows], usable[rows], given[rows], most, bound, outcomes[rows]
+                network,
+                alpha,
+                rule,
+                X,
+                index[some],
+                usable[some],
+                given[some],
+                most,
+                bound,
+                outcomes[some],
+                look,
+                some,
             )
     return bound
 
@@ -72,6 +89,8 @@ def _chunk(
     most: float,
     bound: float,
     outcomes: Outcomes,
+    look: Look,
+    rows: slice,
 ) -> float:
     vectors, places = np.unique(index, return_inverse=True)
     inputs = X[vectors]
@@ -81,6 +100,7 @@ def _chunk(
     places = np.take_along_axis(places.reshape(index.shape), first_equal(X, index), axis=1)
     first = network.first
     gradients = np.zeros((len(inputs), first.shape[1]), first.dtype)
+    beside = _beside(look, rows, inputs, first) if look.begins(rows) else _nothing(first.dtype)
     bound = oahu.triplets(
         (inputs @ first, inputs @ inputs.T, gradients),
         (network.rest, network.biases),
@@ -98,7 +118,23 @@ def _chunk(
         most,
         bound,
         outcomes.report(),
+        beside,
+        (look.judged[0][rows], look.judged[1], look.judged[2]),
+        rows.start,
     )
     gradients *= first.dtype.type(-rule.eta)
     first += inputs.T @ gradients
     return bound
+
+
+def _beside(look: Look, rows: slice, inputs: Rows, first: Rows) -> oahu.Beside:
+    """What the events that begin in some rows ask of the first layer before it changes."""
+    places, _, _ = spans(look.judged[0], rows)
+    asked, where = look.inputs(places)
+    products = asked @ first, asked @ inputs.T
+    return *products, where, look.usable[places], look.given[places], int(places[0])
+
+
+def _nothing(dtype: np.dtype[Any]) -> oahu.Beside:
+    none = np.empty((0, 0), dtype)
+    return none, none, np.empty((0, 3), np.int64), np.empty(0, np.bool_), np.empty(0), 0

@@ -133,6 +133,12 @@ class TorchMachine:
                 self._weights[name].copy_(value)
         return True
 
+    def embed(self, X: NDArray[np.floating[Any]]) -> list[NDArray[np.floating[Any]]]:
+        import torch
+
+        with one_thread(), torch.no_grad():
+            return list(self._embed(torch.tensor(X, device=self._device)).cpu().numpy())
+
     def close(self) -> None:
         """Write weights and sums back."""
         for arrays, tensors in ((self._network, self._weights), (self._sums, self._totals)):

@@ -118,6 +118,10 @@ class OASIS(Bilinear):
         wide = len(W) >= oasis_blocked.CROSSOVER[W.dtype]
         if self.kernel == "blocked" or (self.kernel == "auto" and wide):
             full = self.kernel == "blocked"
-            self._bound = oasis_blocked.triplets(*arguments, self._bound, full, outcomes.report())
+            self._bound = oasis_blocked.triplets(
+                *arguments, self._bound, full, outcomes.report(), batch.events.judged
+            )
         else:
-            self._bound = oasis.triplets(*arguments, self._bound, outcomes.report())
+            self._bound = oasis.triplets(
+                *arguments, self._bound, outcomes.report(), batch.events.judged, 0, len(batch)
+            )

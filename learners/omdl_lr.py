@@ -120,6 +120,7 @@ class OMDLLR(OMDML):
 
     def _prepare(self, parts: Sequence[NDArray[np.float64]]) -> None:
         self._rate = np.array([0.5 / mean_distance(part) ** 2 for part in parts])
+        self._landmarks, self._factor, self._pull = [], [], []
         with one_blas_thread():
             for part, rate in zip(parts, self._rate, strict=True):
                 kernel = np.exp(-rate * squared(part))

@@ -174,6 +174,7 @@ class OMDML(MultiModal):
                 self._bound,
                 limit(self._M.dtype),
                 outcomes.report(),
+                batch.events.judged,
             )
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.base import UNDEFINED, Outcomes, State
+from learners.events import write
 from learners.kernels import omks
 from learners.kernels.threads import one_blas_thread
 from learners.multi_modal import Features, MultiModal
@@ -223,7 +224,13 @@ class OMKS(MultiModal):
             self._behind,
             self._theta,
             outcomes.report(),
+            batch.events.judged,
         )
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        events, rows = batch.events, batch.events.rows
+        margins = events.found[rows]
+        write(outcomes, rows, margins <= 0.0, events.levels[rows], margins)
 
     def _rates(self) -> NDArray[np.float64]:
         return np.where(np.isnan(self._bandwidths), 1.0, 0.5 / self._bandwidths**2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
+from learners.base import UNDEFINED, Outcomes, State
+from learners.events import write
 from learners.kernels import blocked, opml
 from learners.kernels.compiled import limit
 from learners.linear import LinearMap
@@ -139,10 +140,10 @@ class OPML(LinearMap):
         way = self.kernel
         if way == "auto":
             way = "blocked" if len(T) >= blocked.CROSSOVER[T.dtype] else "sequential"
-        run = blocked.triplets if way == "blocked" else opml.triplets
-        before = 1.0 / self.radius if self.radius > 0.0 else 1.0
+        radius = self.radius
+        before = 1.0 / radius if radius > 0.0 else 1.0
         scale = self._scale(batch.X, batch.index, batch.usable)
-        self._bound = run(
+        arguments: Any = (
             T,
             batch.X,
             batch.index,
@@ -153,10 +154,47 @@ class OPML(LinearMap):
             limit(T.dtype),
             self._bound,
             outcomes.report(),
+            batch.events.judged,
         )
+        if way == "blocked":
+            self._bound = blocked.triplets(*arguments)
+        else:
+            whole: Any = (*arguments, 0, len(batch))
+            self._bound = opml.triplets(*whole)
         if self.guard == "normalise":
             # Under the radius that `distance` knew before each triplet.
             outcomes.margin[:] *= (np.append(before, scale[:-1]) / scale) ** 2
+            self._renormalise(batch, scale, radius)
+
+    def _renormalise(self, batch: Batch, scale: NDArray[np.float64], radius: float) -> None:
+        """Bring what was measured before events into the unit that each constraint would have had alone.
+
+        Parameters
+        ----------
+        scale : (m,) the factor under which each was measured.
+        radius : before the batch.
+        """
+        events, rows = batch.events, batch.events.rows
+        if len(rows) == 0 or self.guard != "normalise":
+            return
+        longest = self._longest(batch.X, batch.index, batch.usable)
+        radii = np.append(radius, np.maximum.accumulate(np.maximum(longest, radius)))[events.firsts]
+        alone = _inverse(np.maximum(radii, longest[rows]))
+        events.found[rows] *= (alone / scale[rows]) ** 2
+        # From there to the unit of the radius that `distance` knew.
+        events.levels[rows] = (_inverse(radii) / alone) ** 2
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        events = batch.events
+        if batch.index.shape[1] == 2:
+            write(
+                outcomes, events.rows, np.full(len(events.rows), UNDEFINED), events.found[events.rows], None
+            )
+            return
+        super()._judge(batch, outcomes)
+        if self.guard == "normalise":
+            rows = events.rows[~outcomes.degenerate[events.rows]]
+            outcomes.margin[rows] *= events.levels[rows]
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         near, far = (float(difference @ difference) for difference in points[0] - points[1:])
@@ -166,11 +204,19 @@ class OPML(LinearMap):
         """Factor of every constraint's vectors: 1, or 1 / radius up to and with that constraint."""
         if self.guard != "normalise":
             return np.ones(len(index))
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-        largest = np.where(usable, norms[index].max(axis=1), 0.0)
-        radius = np.maximum.accumulate(np.maximum(largest, self.radius))
+        radius = np.maximum.accumulate(np.maximum(self._longest(X, index, usable), self.radius))
         self.radius = float(radius[-1])
-        return np.divide(1.0, radius, out=np.ones_like(radius), where=radius > 0.0)
+        return _inverse(radius)
+
+    def _longest(self, X: Rows, index: Index, usable: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Largest length (m,) of the vectors of each constraint; 0 where it cannot be used."""
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        return np.where(usable, norms[index].max(axis=1), 0.0)
+
+
+def _inverse(radius: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / radius, or 1 where there is none."""
+    return np.divide(1.0, radius, out=np.ones_like(radius), where=radius > 0.0)
 
 
 class COPML(OPML):
@@ -255,19 +301,23 @@ class COPML(OPML):
         left = (
             _UNLIMITED if self.max_prefix_updates is None else self.max_prefix_updates - self.prefix_updates
         )
+        radius = self.radius
+        scale = self._scale(batch.X, batch.index, batch.usable)
         self._bound, updates = opml.pairs(
             self._T,
             batch.X,
             batch.index,
             batch.usable,
-            self._scale(batch.X, batch.index, batch.usable),
+            scale,
             self.gamma1,
             left,
             limit(self._T.dtype),
             self._bound,
             outcomes.report(),
+            batch.events.judged,
         )
         self.prefix_updates += updates
+        self._renormalise(batch, scale, radius)
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         if len(points) == 3:

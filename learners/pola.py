@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
 from learners.kernels import eigenpair, pola
@@ -119,9 +120,16 @@ class POLA(PsdMatrix):
             limit(self._A.dtype),
             eigenpair.work(len(self._A), self._A.dtype),
             outcomes.report(),
+            batch.events.judged,
         )
         if outcomes.utilised.any():
             self._touched()
+
+    def _score_pairs(
+        self, squared: NDArray[np.float64], signs: NDArray[np.int8], batch: Batch, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        beyond = squared - batch.events.levels[rows]
+        return (beyond > 0.0) == (signs > 0), np.maximum(signs * beyond + 1.0, 0.0)
 
     def _score_pair(self, squared: float, sign: int) -> tuple[int, float]:
         return int((squared > 1.0) == (sign > 0)), max(0.0, sign * (squared - 1.0) + 1.0)

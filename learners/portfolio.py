@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from learners import portfolio_metric, scaler
 from learners.base import Outcomes, State
+from learners.events import Events, Numbers, shared, take
 from learners.kernels import portfolio
 from learners.portfolio_hubs import Hubs
 from learners.portfolio_members import BROKEN, Members, Settings, made, settings_of
@@ -29,7 +30,7 @@ PATIENCE: Final = 100
 class Portfolio(SingleModal):
     r"""Several learners and two un-learned metrics side by side, with weights by progressive validation.
 
-    Every constraint reaches every member. Before one learns from it, its mistake is counted; decayed sums L_i of
+    Every constraint reaches every member. Before one learns from its event, its mistake is counted; decayed sums L_i of
     mistakes over the latest constraints give the weights
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
@@ -46,7 +47,7 @@ class Portfolio(SingleModal):
     z / |z|, which ranks as cosine does.
 
     A triplet is a mistake of the portfolio when sum_i w_i m_i / s_i is at most 0, of the members' margins m_i, each
-    over its mean magnitude s_i so far, and of the weights before the constraint. A pair is one when members that are
+    over its mean magnitude s_i so far, and of the weights before its event. A pair is one when members that are
     wrong have half of the weight. The metric that `transform`, `distance` and an export offer is
 
         D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
@@ -205,13 +206,15 @@ class Portfolio(SingleModal):
     def learn(self, block: ConstraintBlock) -> Outcomes:
         if block.kind not in self.accepts:
             raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
-        vectors = self._table(block)
+        vectors, events = self._table(block), shared(block.events, len(block))
         index = self._checked(vectors, block.index, block.kind)
         outcomes = Outcomes.blank(len(index))
         if len(index) == 0:
             return outcomes
         self._dimension, self._metric = vectors.shape[1], None
-        start = self._watch(vectors, index, block.signs, outcomes)
+        if block.events is not None:
+            outcomes.split[:] = block.events == 0
+        start, late = self._watched(vectors, index, block.signs, events, outcomes)
         if self._unit.ready and not self._hubs.begun:
             self._hubs.begin(self._unit.sample.astype(self.dtype), self._members)
         if start < len(index):
@@ -219,6 +222,8 @@ class Portfolio(SingleModal):
                 scaled = self._scaler.apply(vectors)
                 X = np.require(scaled, self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
             self._learn_on(block, index, X, start, outcomes)
+        if late is not None:
+            take(outcomes, start, late)
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
 
@@ -332,6 +337,7 @@ class Portfolio(SingleModal):
         signs: NDArray[np.int8] | None = None,
         targets: NDArray[np.float32] | None = None,
         ignored: NDArray[np.bool_] | None = None,
+        events: Numbers | None = None,
     ) -> Outcomes:
         """Constraints from arrays as a block: members learn from those."""
         m = len(index)
@@ -348,6 +354,7 @@ class Portfolio(SingleModal):
                 derived=np.zeros(m, np.bool_),
                 weights=np.ones(m, np.float32),
                 time_ms=0,
+                events=events,
             )
         )
 
@@ -369,9 +376,15 @@ class Portfolio(SingleModal):
     def _learn_on(
         self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes
     ) -> None:
-        """Learn from the constraints of a block from `start` on, in as many parts as looks at hubs need."""
+        """Learn from the constraints of a block from `start` on, in as many parts as looks at hubs need.
+
+        No part ends within an event: what comes behind the look would be judged after what comes before it.
+        """
         while start < len(index):
-            rows = slice(start, start + self._hubs.until(X, index[start:]))
+            stop = start + self._hubs.until(X, index[start:])
+            if block.events is not None:
+                stop = int(np.searchsorted(block.events, block.events[stop - 1], side="right"))
+            rows = slice(start, stop)
             scored = self._follow(replace(block.take(rows), index=index[rows]), X, outcomes[rows])
             left = [None if gone else member for member, gone in zip(self._members, self._gone, strict=True)]
             self._hubs.count(X, index[rows], scored, left)
@@ -391,6 +404,7 @@ class Portfolio(SingleModal):
             fates,
             mistakes,
             margins,
+            Events.of(shared(block.events, len(block))).ends,
             self._learned,
             self._hubs.prior,
             self._views.starts(X, block.index, scored),

@@ -31,7 +31,8 @@ class Hubs:
     """Looks at the hubs of all members now and then, which gives their prior weights.
 
     A look is at the first 384 vectors of scored constraints, or at those there are. It is taken when the members begin,
-    and when 32, 64, 128, ... constraints have been scored since: a number of constraints, wherever blocks end.
+    and when 32, 64, 128, ... constraints have been scored since, or at the end of the event in which they are: a number
+    of constraints, wherever blocks end.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ class Hubs:
     def count(
         self, X: Rows, index: NDArray[Any], scored: NDArray[np.bool_], members: Sequence[Member | None]
     ) -> None:
-        """Constraints that members have learned from, no more than `until` told; look if one is due.
+        """Constraints that members have learned from, no more than `until` told or their event has; look if one is due.
 
         Parameters
         ----------

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from learners.base import State
 from learners.kernels.threads import one_blas_thread
-from learners.single import PairLearner, Rows
+from learners.pairs import PairLearner
+from learners.single import Rows
 from streams.errors import SettingsError
 
 #: Eigenvalues up to this share of the largest one are left out of the map.

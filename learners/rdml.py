@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
 from learners.kernels import eigenpair, rdml
@@ -120,14 +121,21 @@ class RDML(PsdMatrix):
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         constraints = (batch.X, batch.index, batch.usable, batch.signs, batch.group)
-        rate, most, report = self.learning_rate, limit(self._A.dtype), outcomes.report()
+        rate, most = self.learning_rate, limit(self._A.dtype)
+        report = outcomes.report(), batch.events.judged
         if self.psd == "exact":
             space = eigenpair.work(len(self._A), self._A.dtype)
-            rdml.exact(self._A, *constraints, rate, most, space, report)
+            rdml.exact(self._A, *constraints, rate, most, space, *report)
         else:
-            rdml.capped(self._A, self._null, *constraints, rate, most, report)
+            rdml.capped(self._A, self._null, *constraints, rate, most, *report)
         if outcomes.utilised.any():
             self._touched()
+
+    def _score_pairs(
+        self, squared: NDArray[np.float64], signs: NDArray[np.int8], batch: Batch, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        beyond = signs * (squared - 1.0)
+        return beyond >= 0.0, np.maximum(beyond, 0.0)
 
     def _score_pair(self, squared: float, sign: int) -> tuple[int, float]:
         return int(sign * (1.0 - squared) <= 0.0), max(0.0, sign * (squared - 1.0))

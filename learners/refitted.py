@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
 from learners.euclidean import Euclidean
+from learners.events import take
 from learners.kernels.threads import one_blas_thread
 from learners.sampling import squared_percentiles
 from learners.single import Batch
@@ -105,13 +107,28 @@ class Refitted(Euclidean):
         return d
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
-        row = 0
+        row, judged = 0, 0
+        late: list[tuple[int, Outcomes]] = []
         while row < len(batch):
             first = row
             row, self._since, due = self._scored(batch, outcomes, first, self._since, self._every)
             self._window.add(batch, outcomes, slice(first, row))
             if due:
+                end = _end(batch, row)
+                if end > max(row, judged):
+                    late.append((row, self._rest(batch, row, end)))
+                    judged = end
                 outcomes.utilised[row - batch.group] = self._refit()
+        for first, found in late:
+            take(outcomes, first, found)
+
+    def _rest(self, batch: Batch, row: int, end: int) -> Outcomes:
+        """Verdicts of the rest of an event, by the map as it was when the event began: no fit has come in between."""
+        rows = slice(row, end)
+        rest = replace(batch, index=batch.index[rows], usable=batch.usable[rows], signs=batch.signs[rows])
+        found = Outcomes.blank(end - row)
+        self._scored(rest, found, 0, 0, _NEVER)
+        return found
 
     @property
     def _every(self) -> int:
@@ -137,3 +154,12 @@ class Refitted(Euclidean):
             self._threshold = self._threshold_of(pairs.X @ found.T)
         self.fits += 1
         return True
+
+
+def _end(batch: Batch, row: int) -> int:
+    """The row behind the event that goes on at a row; that row itself where an event begins, or the batch has ended."""
+    events = batch.events
+    at = np.searchsorted(events.rows * batch.group, row)
+    if at == len(events.rows) or events.rows[at] * batch.group != row:
+        return row
+    return int(events.ends[events.firsts[at] * batch.group])

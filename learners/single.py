@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from learners import scaler as scalers
 from learners.adapters import merged, pairs_of_triplets
 from learners.base import Outcomes, State
+from learners.events import Events, Numbers, apart, shared, take, watched, write
 from learners.targets import Targets
 from learners.validation import one_of, whole
 from streams.errors import BadRecord, Reason
@@ -41,6 +41,7 @@ class Batch:
         which a similar pair and up to which a dissimilar one is a mistake, is NaN while it is not known.
     group : 1, or 2 where rows 2t and 2t + 1 are the pairs (x, x+) and (x, x-) of a triplet. Then the mistake of
         row 2t is that of the triplet: d(x, x+) >= d(x, x-) before both steps; that of row 2t + 1 is not read.
+    events : which rows share an event.
     """
 
     X: Rows
@@ -50,6 +51,7 @@ class Batch:
     targets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     thresholds: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     group: int = 1
+    events: Events = field(default_factory=lambda: Events.of(None))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -112,7 +114,8 @@ class SingleModal(ABC):
         -------
         Outcomes
             One entry per row. A row is rejected, without effect on the model, when one of its vectors or the
-            updated model is not finite, or where the guard forbids the step.
+            updated model is not finite, or where the guard forbids the step. Mistake, margin and loss are by the model
+            before the first row of the same event was learned.
 
         Raises
         ------
@@ -129,9 +132,19 @@ class SingleModal(ABC):
                 raise BadRecord(
                     Reason.BAD_SHAPE, f"{len(block)} constraints, and {name} of shape {found.shape}"
                 )
-        return self._learn(
-            block.tables[0].vectors, block.index, block.kind, block.signs, block.targets, self._ignored(block)
+        events = shared(block.events, len(block))
+        outcomes = self._learn(
+            block.tables[0].vectors,
+            block.index,
+            block.kind,
+            block.signs,
+            block.targets,
+            self._ignored(block),
+            events,
         )
+        if block.events is not None:
+            outcomes.split[:] = block.events == 0
+        return outcomes
 
     def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
         """Learn from m triplets given as three tables (m, d) of raw features; see `learn`."""
@@ -277,6 +290,7 @@ class SingleModal(ABC):
         signs: NDArray[np.int8] | None = None,
         targets: NDArray[np.float32] | None = None,
         ignored: NDArray[np.bool_] | None = None,
+        events: Numbers | None = None,
     ) -> Outcomes:
         if kind not in self.accepts:
             raise BadRecord(
@@ -288,7 +302,12 @@ class SingleModal(ABC):
         if ignored is not None and ignored.any():
             use = ~ignored
             kept = self._learn(
-                vectors, index[use], kind, signs[use], None if targets is None else targets[use]
+                vectors,
+                index[use],
+                kind,
+                signs[use],
+                None if targets is None else targets[use],
+                events=None if events is None else shared(events[use], int(use.sum())),
             )
             for name in Outcomes.__dataclass_fields__:
                 getattr(outcomes, name)[use] = getattr(kept, name)
@@ -299,7 +318,7 @@ class SingleModal(ABC):
         if self._dimension is None:
             self._begin(vectors.shape[1])
             self._dimension = vectors.shape[1]
-        start = self._watch(vectors, index, signs, outcomes)
+        start, late = self._watched(vectors, index, signs, events, outcomes)
         if start < len(index):
             with np.errstate(all="ignore"):
                 scaled = self._scaler.apply(vectors)
@@ -313,13 +332,21 @@ class SingleModal(ABC):
                 usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
             part = outcomes[rows]
             given = None if targets is None else targets[rows]
-            if kind is self.form or self.form is Kind.TRIPLET:
-                self._run(kind, self._batch(X, index[rows], usable, signs[rows], given, 1), part)
+            group = 1 if kind is self.form or self.form is Kind.TRIPLET else 2
+            grouped = Events.of(None if events is None else events[rows], group)
+            if group == 1:
+                batch = self._batch(X, index[rows], usable, signs[rows], given, 1, grouped)
+                self._run(kind, batch, part)
             else:
                 two, both = pairs_of_triplets(index[rows])
                 halves = Outcomes.blank(len(two))
-                self._run(Kind.PAIR, self._batch(X, two, np.repeat(usable, 2), both, None, 2), halves)
+                batch = self._batch(X, two, np.repeat(usable, 2), both, None, 2, grouped)
+                self._run(Kind.PAIR, batch, halves)
                 merged(halves, part)
+            if len(grouped.rows):
+                self._judge(batch, part)
+            if late is not None:
+                take(part, 0, late)
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
 
@@ -331,15 +358,29 @@ class SingleModal(ABC):
         signs: NDArray[np.int8],
         given: NDArray[np.float32] | None,
         group: int,
+        events: Events,
     ) -> Batch:
         if self._targets is None:
-            return Batch(X, index, usable, signs, group=group)
+            return Batch(X, index, usable, signs, group=group, events=events)
+        if len(events.rows):
+            firsts = np.arange(len(signs))
+            firsts[events.rows] = events.firsts
+            events.levels[:] = self._targets.before(signs, given, firsts)
         targets, thresholds = self._targets.of(signs, given)
-        return Batch(X, index, usable & np.isfinite(targets), signs, targets, thresholds, group)
+        return Batch(X, index, usable & np.isfinite(targets), signs, targets, thresholds, group, events)
 
     def _run(self, kind: Kind, batch: Batch, outcomes: Outcomes) -> None:
         """Hand a batch of one kind to `_update`; a learner of several native kinds overrides it."""
         self._update(batch, outcomes)
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Write the verdicts of `batch.events.rows`, from what the kernel has measured before their events.
+
+        Here for a hinge at a margin of 1. What is degenerate is so whatever the model.
+        """
+        rows = batch.events.rows[~outcomes.degenerate[batch.events.rows]]
+        margins = batch.events.found[rows]
+        write(outcomes, rows, margins <= 0.0, np.maximum(1.0 - margins, 0.0), margins)
 
     def _checked(self, vectors: Rows, index: Index, kind: Kind) -> Index:
         if vectors.ndim != 2 or index.ndim != 2 or index.shape[1] != WIDTH[kind]:
@@ -357,11 +398,38 @@ class SingleModal(ABC):
             raise BadRecord(Reason.BAD_SHAPE, f"the index points outside its table of {len(vectors)} rows")
         return np.require(index, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
+    def _watched(
+        self,
+        vectors: Rows,
+        index: Index,
+        signs: NDArray[np.int8],
+        events: Numbers | None,
+        outcomes: Outcomes,
+    ) -> tuple[int, Outcomes | None]:
+        """`_watch` by events, see `learners.events.watched`."""
+
+        def watch(learner: SingleModal, rows: slice, found: Outcomes) -> int:
+            return learner._watch(vectors, index[rows], signs[rows], found)
+
+        return watched(self, watch, events, outcomes)
+
+    @property
+    def _warm(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._scaler.ready and (self._targets is None or self._targets.ready)
+
+    def _twin(self) -> Self:
+        """A learner like this one, whose warm-up goes on by itself; its model is the same one."""
+        twin = copy(self)
+        twin._scaler = apart(self._scaler)
+        twin._targets = None if self._targets is None else apart(self._targets)
+        return twin
+
     def _watch(self, vectors: Rows, index: Index, signs: NDArray[np.int8], outcomes: Outcomes) -> int:
         """Score what belongs to the warm-up; returns the first row to learn from."""
         for t, rows in enumerate(index):
             scaling = not self._scaler.ready
-            if not scaling and (self._targets is None or self._targets.ready):
+            if self._warm:
                 return t
             points = vectors[rows].astype(np.float64)
             if not np.isfinite(points).all():
@@ -400,28 +468,3 @@ def _checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.in
 
 def _words(kinds: frozenset[Kind]) -> str:
     return " and ".join(f"{kind}s" for kind in sorted(kinds))
-
-
-class PairLearner(SingleModal):
-    """A learner of pairs; triplets reach it as two pairs."""
-
-    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
-    form: ClassVar[Kind] = Kind.PAIR
-
-    @abstractmethod
-    def _score_pair(self, squared: float, sign: int) -> tuple[int, float]:
-        """Mistake (-1 where undefined) and loss of a pair whose squared distance under the first model this is."""
-
-    @abstractmethod
-    def _first_distance(self, z: NDArray[np.float64]) -> float:
-        """Squared distance of a difference of scaled vectors (d,) under the model before it learned."""
-
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        return self._score_squared([self._first_distance(points[0] - other) for other in points[1:]], sign)
-
-    def _score_squared(self, squared: Sequence[float], sign: int) -> tuple[int, float, float]:
-        """`_score` of one squared distance, of a pair, or of two, of a triplet."""
-        if len(squared) == 1:
-            return *self._score_pair(squared[0], sign), np.nan
-        losses = [self._score_pair(value, s)[1] for value, s in zip(squared, (1, -1), strict=True)]
-        return int(squared[0] >= squared[1]), sum(losses), squared[1] - squared[0]

@@ -121,4 +121,5 @@ class SOMLDA(Diagonal):
             batch.index,
             batch.usable,
             outcomes.report(),
+            batch.events.judged,
         )

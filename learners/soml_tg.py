@@ -127,4 +127,5 @@ class SOMLTG(Diagonal):
             batch.index,
             batch.usable,
             outcomes.report(),
+            batch.events.judged,
         )

@@ -158,4 +158,5 @@ class SORS(Bilinear):
             batch.index,
             batch.usable,
             outcomes.report(),
+            batch.events.judged,
         )

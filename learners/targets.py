@@ -119,14 +119,32 @@ class Targets:
                 Reason.BAD_SHAPE,
                 'this learner takes targets = "block", and the block has no target for each constraint',
             )
-        targets = given.astype(np.float64)
-        targets[~(np.isfinite(targets) & (targets >= 0.0))] = np.nan
-        known = ~np.isnan(targets)
+        targets, known = _usable(given)
         similar = _latest(targets, known & (signs > 0), self.similar)
         dissimilar = _latest(targets, known & (signs < 0), self.dissimilar)
         if len(targets):
             self.similar, self.dissimilar = float(similar[-1]), float(dissimilar[-1])
         return targets, (similar + dissimilar) / 2.0
+
+    def before(
+        self, signs: NDArray[np.int8], given: NDArray[np.float32] | None, firsts: NDArray[np.int64]
+    ) -> Features:
+        """The threshold of each pair (m,) as it is without the pairs of its event; call it before `of`.
+
+        Parameters
+        ----------
+        signs, given : see `of`.
+        firsts : (m,) the first row of each pair's event.
+        """
+        if self.source == "own" or given is None or given.shape != signs.shape:
+            return np.full(len(signs), (self.similar + self.dissimilar) / 2.0)
+        targets, known = _usable(given)
+        found = np.zeros(len(signs))
+        for sign, start in ((1, self.similar), (-1, self.dissimilar)):
+            at = known & (signs == sign)
+            earlier = np.append(start, _latest(targets, at, start))[firsts]
+            found += np.where(at, targets, earlier)
+        return found / 2.0
 
     def state(self) -> State:
         """What is known, and the warm-up's vectors while it lasts."""
@@ -147,6 +165,13 @@ class Targets:
         self._constraints = int(state.get("constraints", 0))
         vectors = np.asarray(state.get("vectors", np.empty((0, 0))))
         self._seen = {blake2b(row.tobytes(), digest_size=_DIGEST).digest(): row.copy() for row in vectors}
+
+
+def _usable(given: NDArray[np.float32]) -> tuple[Features, NDArray[np.bool_]]:
+    """The targets of a block, NaN where one is not a number of at least 0; and where it is."""
+    targets = given.astype(np.float64)
+    targets[~(np.isfinite(targets) & (targets >= 0.0))] = np.nan
+    return targets, ~np.isnan(targets)
 
 
 def _latest(values: Features, at: NDArray[np.bool_], before: float) -> Features:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels import opml
+from learners.kernels.events import Judged, spans
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.threads import one_blas_thread
 
@@ -49,32 +50,37 @@ def triplets(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
 ) -> float:
     """As `learners.kernels.opml.triplets`, in steps counted from the block's first triplet."""
     length = WIDE_BLOCK if len(T) >= WIDE else NARROW_BLOCK
     with one_blas_thread():
         for start in range(0, len(index), length):
             rows = slice(start, start + length)
-            part = tuple(array[rows] for array in report)
-            arguments = (index[rows], usable[rows], scale[rows], gamma, guard)
-            if len(arguments[0]) >= SMALLEST and _step(T, X, *arguments, part):  # type: ignore[arg-type]
+            stop = min(start + length, len(index))
+            arguments = (index, usable, scale, gamma, guard)
+            if stop - start >= SMALLEST and _step(T, X, *arguments, report, judged, rows):
                 bound = -1.0
             else:
-                bound = opml.triplets(T, X, *arguments, limit, bound, part)  # type: ignore[arg-type]
+                bound = opml.triplets(T, X, *arguments, limit, bound, report, judged, start, stop)
     return bound
 
 
 def _step(
     T: Matrix,
     X: Matrix,
-    index: NDArray[np.int32],
-    usable: Flags,
-    scale: NDArray[np.float64],
+    all_index: NDArray[np.int32],
+    all_usable: Flags,
+    all_scale: NDArray[np.float64],
     gamma: float,
     guard: int,
-    report: Report,
+    all_report: Report,
+    judged: Judged,
+    rows: slice,
 ) -> bool:
-    """One blocked step; False, with T untouched, when it has to be done sequentially."""
+    """One blocked step over some rows; False, with T untouched, when it has to be done sequentially."""
+    index, usable, scale = all_index[rows], all_usable[rows], all_scale[rows]
+    report: Any = tuple(array[rows] for array in all_report)
     Z, V, SV, Y, LY, G, K, S, candidate = _work(len(T), 2 * len(index), T.dtype)
     opml.gather(X, index, usable, scale, Z, report[4])
     with np.errstate(all="ignore"):
@@ -90,11 +96,13 @@ def _step(
         np.matmul(V, V.T, out=K)
         S[:] = 0
         count = opml.recursion(G, K, usable, gamma, guard, WORST[T.dtype], S, report)
+        if count >= 0 and judged[0][rows].any():
+            _judge(T, X, all_index, all_usable, all_scale, judged, rows, Z, V, G, S)
         if count <= 0:
             return count == 0
         if 2 * count < (found or len(Z)):
-            rows = np.repeat(report[1], 2)
-            np.matmul(Z[rows].T, S[np.ix_(rows, rows)] @ V[rows], out=candidate)
+            active = np.repeat(report[1], 2)
+            np.matmul(Z[active].T, S[np.ix_(active, active)] @ V[active], out=candidate)
         else:
             np.matmul(S, V, out=SV)
             if found > 0:
@@ -108,6 +116,42 @@ def _step(
         return False
     T[:] = candidate
     return True
+
+
+def _judge(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: NDArray[np.float64],
+    judged: Judged,
+    rows: slice,
+    Z: Matrix,
+    V: Matrix,
+    G: Matrix,
+    S: Matrix,
+) -> None:
+    """Measure the events that begin in a step, each under the map as it was then.
+
+    Of a difference z that is L_t z = V' u, u = e + S' G e with what comes before row t alone (`opml.recursion`). An
+    event may go on behind the step.
+    """
+    ends, before, _ = judged
+    places, began, several = spans(ends, rows)
+    first, last, stop = int(places[0]), int(places[-1]) + 1, rows.start + len(Z) // 2
+    inside = 2 * (min(last, stop) - rows.start)
+    own = slice(2 * (first - rows.start), inside)
+    grams, mapped = G[own], V[own]
+    if last > stop:
+        behind = slice(stop, last)
+        more = np.empty((2 * (last - stop), len(T)), T.dtype)
+        opml.gather(X, index[behind], usable[behind], scale[behind], more, np.empty(last - stop, np.bool_))
+        grams, mapped = np.concatenate([grams, more @ Z.T]), np.concatenate([mapped, more @ T])
+    known = np.arange(len(Z)) < 2 * (np.repeat(began, 2) - rows.start)[:, None]
+    mapped = mapped + (np.where(known, grams, T.dtype.type(0)) @ S) @ V
+    squared = np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)
+    found = np.where(usable[first:last], squared[1::2] - squared[::2], np.nan)
+    before[places[several]] = found[several]
 
 
 def _points(

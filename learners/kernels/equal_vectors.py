@@ -6,12 +6,16 @@ and the BLAS. Rounding would then tell equal vectors apart, and a rule that divi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+
+#: Squared relative length below which a difference of vectors is none, and squared length.
+NO_DIFFERENCE: Final = 1e-24
+TINY: Final = 1e-300
 
 
 @compiled

@@ -25,19 +25,30 @@ def leader(wrong: Vector, seen: Vector) -> int:
 
 @compiled
 def follow(
-    mistakes: NDArray[np.int8], keep: float, wrong: Vector, seen: Vector, chosen: NDArray[Any]
+    mistakes: NDArray[np.int8],
+    ends: NDArray[np.int32],
+    keep: float,
+    wrong: Vector,
+    seen: Vector,
+    chosen: NDArray[Any],
 ) -> None:
-    """Write down who leads before each constraint, then let its mistakes count.
+    """Write down who leads before each constraint's event, then let its mistakes count.
 
     Parameters
     ----------
     mistakes : (m, n) of m modalities on n constraints, -1 where undefined.
+    ends : (n,) see `learners.kernels.events.Judged`.
     keep : factor of all that was counted before, for a new constraint.
     wrong, seen : (m,) decayed numbers of mistakes and of constraints; changed in place.
     chosen : (n,) filled in.
     """
+    end = 0
     for t in range(mistakes.shape[1]):
-        chosen[t] = leader(wrong, seen)
+        if t >= end:
+            chosen[t] = leader(wrong, seen)
+            end = ends[t] if len(ends) > 0 else 0
+        else:
+            chosen[t] = chosen[t - 1]
         for i in range(len(wrong)):
             if mistakes[i, t] >= 0:
                 wrong[i] = keep * wrong[i] + mistakes[i, t]

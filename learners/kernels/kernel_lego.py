@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged, differences, spread
 from learners.kernels.lego import EXACT, judge, step_size, verdict
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
@@ -227,6 +228,30 @@ def _add(T: Square, count: int, c: Vector, w: Vector) -> bool:
 
 
 @compiled
+def _judge(
+    kernel: Kernel,
+    model: Model,
+    count: int,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    first: int,
+    last: int,
+    a: Vector,
+    w: Vector,
+    before: Vector,
+) -> None:
+    """Fill in before[first:last], each squared distance that several pairs have measured once."""
+    rows = max(last - first, 0)
+    places, sources = np.empty((rows, 1), np.int64), np.empty(rows, np.int64)
+    squared = np.empty(rows)
+    for n in range(differences(index, usable, before[:0], first, last, places, sources)):
+        t = sources[n]
+        squared[n] = measure(kernel, model, count, X[index[t, 0]], X[index[t, 1]], a, w)[0]
+    spread(places, squared, first, before)
+
+
+@compiled
 def pairs(
     kernel: Kernel,
     model: Model,
@@ -242,6 +267,7 @@ def pairs(
     eta: float,
     limit: float,
     report: Report,
+    judged: Judged,
 ) -> int:
     """LEGO under a kernel, one pair after the other.
 
@@ -253,6 +279,7 @@ def pairs(
     squared : every pair asks for its target; otherwise only those on the wrong side of it.
     limit : an entry of G below this, in magnitude, is safely a number.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
 
     Returns
     -------
@@ -260,11 +287,14 @@ def pairs(
         How many points of the basis there are now.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     T = model[2]
     a, w, g = np.empty(len(T)), np.empty(len(T)), np.empty(len(T))
     # At least the largest entry of G; unknown.
     bound = np.inf
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            _judge(kernel, model, count, X, index, usable, t + group, ends[t], a, w, before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged, measure
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
 
 #: How rho is found: LEGO's closed form, or ITML-Online's step with its cap.
@@ -211,6 +212,7 @@ def pairs(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
     start: int,
     stop: int,
 ) -> tuple[float, int, float]:
@@ -225,6 +227,7 @@ def pairs(
     squared : every pair asks for its target; otherwise only those on the wrong side of it.
     limit, bound : see `_commit`, before the first pair; a negative bound is unknown.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
     start, stop : which of the m pairs to learn; `start` is even where `group` is 2.
 
     Returns
@@ -233,12 +236,15 @@ def pairs(
         The bound to pass next time, how many pairs changed the map, and the sum of their step sizes.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = T.shape[0]
     z, w, g = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     steps, total = 0, 0.0
     if bound < 0.0:
         bound = largest(T)
     for t in range(start, stop):
+        if len(ends) > 0 and ends[t] > 0:
+            measure(T, False, X, index, usable, thresholds[:0], t + group, ends[t], before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

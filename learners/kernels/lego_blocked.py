@@ -28,6 +28,8 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, u
 
 from learners.kernels import lego, threads
 from learners.kernels.compiled import compiled
+from learners.kernels.events import WIDTH, Judged, inner, map_many, spread
+from learners.kernels.events import differences as numbered
 from learners.kernels.lego import difference, judge, square, step_size, verdict
 from learners.kernels.opml import TINY, Flags, Matrix, Report, largest
 from learners.kernels.threads import one_blas_thread
@@ -68,6 +70,7 @@ def pairs(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
 ) -> tuple[float, int, float]:
     """As `learners.kernels.lego.pairs`, in steps counted from the block's first pair."""
     length = next(pairs for d, pairs in LENGTHS if len(T) < d)
@@ -87,6 +90,7 @@ def pairs(
         limit,
         bound,
         report,
+        judged,
     )
     with one_blas_thread():
         return blocks(*given, WORST[T.dtype], _work(len(T), length, T.dtype))
@@ -109,6 +113,7 @@ def blocks(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
     worst: float,
     work: tuple[Matrix, ...],
 ) -> tuple[float, int, float]:
@@ -123,13 +128,13 @@ def blocks(
         if stop - start >= SMALLEST:
             most, count, etas = _step(
                 T, X, index, usable, signs, targets, thresholds, group, rule, squared, eta, kappa, limit - bound,
-                report, start, stop, worst, work,
+                report, judged, start, stop, worst, work,
             )  # fmt: skip
             bound += max(most, 0.0)
         if most < 0.0:
             bound, count, etas = lego.pairs(
                 T, X, index, usable, signs, targets, thresholds, group, rule, squared, eta, kappa, limit,
-                bound, report, start, stop,
+                bound, report, judged, start, stop,
             )  # fmt: skip
         steps += count
         total += etas
@@ -152,6 +157,7 @@ def _step(
     kappa: float,
     room: float,
     report: Report,
+    judged: Judged,
     start: int,
     stop: int,
     worst: float,
@@ -199,15 +205,19 @@ def _step(
         Y,
         rows,
         report,
+        judged,
         start,
     )
+    if count > 0:
+        for a in range(count):
+            if rows[a] != a:
+                v, other = V[a], V[rows[a]]
+                for i in range(len(v)):
+                    v[i] = other[i]
+    if count >= 0 and len(judged[0]) > 0:
+        _beyond(T, X, index, usable, group, V, C, Y, rows, count, judged, start, stop)
     if count <= 0:
         return float(count), 0, 0.0
-    for a in range(count):
-        if rows[a] != a:
-            v, other = V[a], V[rows[a]]
-            for i in range(len(v)):
-                v[i] = other[i]
     V, U, SU = V[:count], U[:count], SU[:count]
     S = np.dot(_packed(C, rows, count, T).T, _packed(Y, rows, count, T))
     np.dot(V, T.T, U)
@@ -224,6 +234,70 @@ def _step(
             report[1][n], report[2][n] = False, False
         return 0.0, 0, 0.0
     return most, count, total
+
+
+@compiled
+def _beyond(
+    T: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    group: int,
+    V: Matrix,
+    C: Matrix,
+    Y: Matrix,
+    rows: NDArray[np.int64],
+    count: int,
+    judged: Judged,
+    start: int,
+    stop: int,
+) -> None:
+    """Measure the pairs behind this step whose event began in it, under the map as it was at the event's start.
+
+    Of a step's pairs that change the map, those before the event have changed it: with v = G_0 z of another difference,
+    G_t z = v + V' S V v, S the sum of alpha_a c_a y_a' over these.
+
+    Parameters
+    ----------
+    V, C, Y, rows, count : see `recursion`; V holds the rows that change the map, one behind the other.
+    """
+    ends, before, _ = judged
+    began = stop - 1
+    while began > start and ends[began] == 0:
+        began -= 1
+    last = int(ends[began])
+    first = max(stop, began + group)
+    if last <= first:
+        return
+    earlier = 0
+    while earlier < count and rows[earlier] < began - start:
+        earlier += 1
+    places, sources = np.empty((last - first, 1), np.int64), np.empty(last - first, np.int64)
+    found = numbered(index, usable, before[:0], first, last, places, sources)
+    squared, p, q = np.empty(found), np.empty(earlier), np.empty(earlier)
+    width = min(WIDTH, found)
+    Z, W = np.empty((width, len(T)), T.dtype), np.empty((width, len(T)), T.dtype)
+    for batch in range(0, found, WIDTH):
+        number = min(WIDTH, found - batch)
+        for n in range(number):
+            difference(X, index[sources[batch + n]], Z[n])
+        map_many(T, Z, 0, number, W)
+        for n in range(number):
+            w = W[n]
+            for a in range(earlier):
+                p[a] = inner(V[a], w)
+                q[a] = 0.0
+                for b in range(a + 1):
+                    q[a] += Y[a, rows[b]] * p[b]
+            for b in range(earlier):
+                share = 0.0
+                for a in range(b, earlier):
+                    share += C[a, rows[b]] * q[a]
+                x, v = T.dtype.type(share), V[b]
+                for i in range(len(w)):
+                    w[i] += x * v[i]
+            squared[batch + n] = square(w)
+    spread(places, squared, first, before)
 
 
 @compiled
@@ -270,6 +344,7 @@ def recursion(
     Y: Matrix,
     rows: NDArray[np.int64],
     report: Report,
+    judged: Judged,
     start: int,
 ) -> tuple[int, float, float]:
     """The scalars of a whole block, from its Gram matrix alone.
@@ -293,6 +368,7 @@ def recursion(
         number that is not finite); the sum of their step sizes; and the sum of all squared distances before.
     """
     mistake, utilised, clipped, rejected, _, loss, margins = report
+    ends, before, _ = judged
     m = len(K)
     # Squared distances under the map so far, the sums of what they were added up from, and lengths before the block.
     now, parts, lengths = np.empty(m), np.empty(m), np.empty(m)
@@ -305,6 +381,9 @@ def recursion(
     count, total = 0, 0.0
     for t in range(m):
         n = start + t
+        if len(ends) > 0 and ends[n] > 0:
+            for s in range(t + group, min(ends[n] - start, m)):
+                before[start + s] = now[s] if usable[start + s] else np.nan
         mistake[n], loss[n], margins[n] = -1, 0.0, np.nan
         utilised[n], clipped[n], rejected[n] = False, False, not usable[n]
         if not usable[n]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
-from learners.kernels.modalities import Vector, Whole, charge, differences, map_two, vanishes
+from learners.kernels.events import Judged
+from learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
 from learners.kernels.opml import Flags, Matrix, Report
 
 #: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.
@@ -65,6 +66,9 @@ def triplets(
     bound: Vector,
     limit: float,
     report: Report,
+    judged: Judged,
+    start: int,
+    stop: int,
 ) -> None:
     """LOMDML, one triplet after the other.
 
@@ -82,14 +86,19 @@ def triplets(
     bound : (m,) at least the norm of each map; negative for unknown.
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
+    judged : see `learners.kernels.events`.
+    start, stop : which of the m triplets to learn.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     modes, D = len(ranks), starts[len(ranks)]
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
     p, q = np.empty(ranks.sum(), X.dtype), np.empty(ranks.sum(), X.dtype)
     f, steps, shrink, tops = np.empty(modes), np.empty(modes), np.empty(modes), np.empty(modes)
     wrong = np.empty(modes, np.bool_)
-    for t in range(len(index)):
+    for t in range(start, stop):
+        if len(ends) > 0 and ends[t] > 0:
+            judge(T, starts, ranks, False, X, index, usable, theta, t + 1, ends[t], before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

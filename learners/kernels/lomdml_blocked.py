@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from learners.kernels import lego_blocked as _  # noqa: F401
 from learners.kernels import lomdml
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged, inner, map_many
 from learners.kernels.modalities import Vector, Whole, charge, differences, vanishes
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from learners.kernels.threads import one_blas_thread
@@ -53,20 +54,21 @@ def triplets(
     bound: Vector,
     limit: float,
     report: Report,
+    judged: Judged,
 ) -> None:
     """As `learners.kernels.lomdml.triplets`, in steps counted from the block's first triplet."""
     work = _work(tuple(starts.tolist()), tuple(ranks.tolist()), T.dtype)
     reach = _reach(X, starts)
     with one_blas_thread():
         for start in range(0, len(index), LENGTH):
-            rows = slice(start, start + LENGTH)
-            part: Any = tuple(array[rows] for array in report)
-            given = (T, starts, ranks, X, index[rows], usable[rows], eta, safe, cap, own, beta, most, margin)
+            stop = min(start + LENGTH, len(index))
+            given = (T, starts, ranks, X, index, usable, eta, safe, cap, own, beta, most, margin)
             after = behind.copy(), theta.copy(), bound.copy()
-            if len(given[4]) >= SMALLEST and _step(*given, *after, limit, reach, part, work):
+            there = (judged, start, stop)
+            if stop - start >= SMALLEST and _step(*given, *after, limit, reach, report, *there, work):
                 behind[:], theta[:], bound[:] = after
             else:
-                lomdml.triplets(*given, behind, theta, bound, limit, part)
+                lomdml.triplets(*given, behind, theta, bound, limit, report, *there)
 
 
 @compiled
@@ -123,8 +125,8 @@ def _step(
     starts: Whole,
     ranks: Whole,
     X: Matrix,
-    index: NDArray[np.int32],
-    usable: Flags,
+    all_index: NDArray[np.int32],
+    all_usable: Flags,
     eta: float,
     safe: float,
     cap: float,
@@ -137,10 +139,23 @@ def _step(
     bound: Vector,
     limit: float,
     reach: Vector,
-    report: Report,
+    all_report: Report,
+    judged: Judged,
+    start: int,
+    stop: int,
     work: tuple[Matrix, ...],
 ) -> bool:
-    """One blocked step; false, with T untouched, where it has to be done sequentially."""
+    """One blocked step over some rows; false, with T untouched, where it has to be done sequentially."""
+    index, usable = all_index[start:stop], all_usable[start:stop]
+    report = (
+        all_report[0][start:stop],
+        all_report[1][start:stop],
+        all_report[2][start:stop],
+        all_report[3][start:stop],
+        all_report[4][start:stop],
+        all_report[5][start:stop],
+        all_report[6][start:stop],
+    )
     m, modes = len(index), len(ranks)
     n = 2 * m
     Z, P, K, change = work
@@ -170,12 +185,14 @@ def _step(
             bound[i] = np.sqrt(np.sum(W.astype(np.float64) ** 2))
         at += d * r
         row += r
-    steps = np.zeros((m, modes))
+    steps, weights = np.zeros((m, modes)), theta.copy()
     if not recursion(
         P, K, starts, ranks, squares, still, usable, eta, safe, cap, own, beta, most, margin, behind, theta,
-        bound, sizes, limit, steps, report,
+        bound, sizes, limit, steps, report, judged, start, weights,
     ):  # fmt: skip
         return False
+    if len(judged[0]) > 0:
+        _beyond(T, starts, ranks, X, all_index, all_usable, Z, P, steps, weights, judged, start, stop)
     at, row = 0, 0
     for i in range(modes):
         d, r = starts[i + 1] - starts[i], ranks[i]
@@ -192,6 +209,99 @@ def _step(
         at += d * r
         row += r
     return True
+
+
+@compiled
+def _catch_up(
+    P: Matrix, K: Matrix, ranks: Whole, steps: NDArray[np.float64], first: int, last: int, t: int, n: int
+) -> None:
+    """Let the products of triplet t know of the steps from `first` up to `last`; see `recursion`."""
+    row = 0
+    for i in range(len(ranks)):
+        r = ranks[i]
+        mapped = P[n * row : n * (row + r)].reshape(n, r)
+        gram = K[n * n * i : n * n * (i + 1)].reshape(n, n)
+        row += r
+        p, q = mapped[2 * t], mapped[2 * t + 1]
+        for s in range(first, last):
+            if steps[s, i] > 0.0:
+                twice = P.dtype.type(2.0 * steps[s, i])
+                left, right = mapped[2 * s], mapped[2 * s + 1]
+                a, b = twice * gram[2 * s, 2 * t], twice * gram[2 * s + 1, 2 * t]
+                c, e = twice * gram[2 * s, 2 * t + 1], twice * gram[2 * s + 1, 2 * t + 1]
+                for k in range(r):
+                    p[k] += b * right[k] - a * left[k]
+                    q[k] += e * right[k] - c * left[k]
+
+
+@compiled
+def _margin(P: Matrix, ranks: Whole, theta: Vector, t: int, n: int) -> float:
+    """Fused margin of triplet t, from its products."""
+    found, row = 0.0, 0
+    for i in range(len(ranks)):
+        r = ranks[i]
+        mapped = P[n * row : n * (row + r)].reshape(n, r)
+        row += r
+        p, q = mapped[2 * t], mapped[2 * t + 1]
+        found += theta[i] * (inner(q, q) - inner(p, p))
+    return float(found)
+
+
+@compiled
+def _beyond(
+    T: Matrix,
+    starts: Whole,
+    ranks: Whole,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    Z: Matrix,
+    P: Matrix,
+    steps: NDArray[np.float64],
+    theta: Vector,
+    judged: Judged,
+    start: int,
+    stop: int,
+) -> None:
+    """Measure the triplets behind this step whose event began in it, under the maps as they were at its start.
+
+    Parameters
+    ----------
+    T : the maps before the step.
+    Z, P, steps : see `_step` and `recursion`, after the latter.
+    theta : weights at the event's start.
+    """
+    ends, before = judged[0], judged[1]
+    began = stop - 1
+    while began > start and ends[began] == 0:
+        began -= 1
+    n, D = 2 * (stop - start), starts[len(ranks)]
+    z, w = np.empty((2, D), X.dtype), np.empty((2, ranks.max()), X.dtype)
+    for t in range(max(stop, began + 1), ends[began]):
+        before[t] = 0.0 if usable[t] else np.nan
+        if not usable[t]:
+            continue
+        x, y, other = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
+        at, row = 0, 0
+        for i in range(len(ranks)):
+            lo, hi, r = starts[i], starts[i + 1], ranks[i]
+            differences(x[lo:hi], y[lo:hi], other[lo:hi], z[0, lo:hi], z[1, lo:hi])
+            map_many(T[at : at + (hi - lo) * r].reshape(hi - lo, r), z, lo, 2, w)
+            mapped = P[n * row : n * (row + r)].reshape(n, r)
+            rows = Z[n * lo : n * hi].reshape(n, hi - lo)
+            at += (hi - lo) * r
+            row += r
+            for s in range(began - start):
+                if steps[s, i] > 0.0:
+                    twice = 2.0 * steps[s, i]
+                    left, right = mapped[2 * s], mapped[2 * s + 1]
+                    for c in range(2):
+                        one, v = z[c, lo:hi], w[c]
+                        a = X.dtype.type(twice * inner(rows[2 * s], one))
+                        b = X.dtype.type(twice * inner(rows[2 * s + 1], one))
+                        for k in range(r):
+                            v[k] += b * right[k] - a * left[k]
+            before[t] += theta[i] * (inner(w[1, :r], w[1, :r]) - inner(w[0, :r], w[0, :r]))
 
 
 @compiled
@@ -217,6 +327,9 @@ def recursion(
     limit: float,
     steps: NDArray[np.float64],
     report: Report,
+    judged: Judged,
+    start: int,
+    weights: Vector,
 ) -> bool:
     """The scalars of a whole block, from products alone.
 
@@ -227,6 +340,8 @@ def recursion(
     squares, still : (m, modes, 2) a.a and b.b, and (m, modes) whether there is nothing to learn from.
     sizes : (modes,) the largest absolute entries of the maps; changed in place.
     steps : (m, modes) zeros; become the steps taken.
+    judged, start : see `learners.kernels.events`, and which row of a block is the first here.
+    weights : (modes,) becomes theta at the beginning of the last event of several rows.
 
     Returns
     -------
@@ -234,15 +349,26 @@ def recursion(
         False where the block needs the sequential loop.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before = judged[0], judged[1]
     m, modes = steps.shape
     n = 2 * m
+    # Of how many steps the products of a triplet know by now.
+    known = np.zeros(m, np.int64)
     f, wrong = np.empty(modes), np.empty(modes, np.bool_)
     grown, next_steps = np.empty(modes), np.empty(modes)
     for t in range(m):
+        if len(ends) > 0 and ends[start + t] > 0:
+            weights[:] = theta
+            for u in range(t + 1, min(ends[start + t] - start, m)):
+                before[start + u] = np.nan
+                if usable[u]:
+                    _catch_up(P, K, ranks, steps, known[u], t, u, n)
+                    known[u], before[start + u] = t, _margin(P, ranks, theta, u, n)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, not usable[t]
         if not usable[t]:
             continue
+        _catch_up(P, K, ranks, steps, known[t], t, t, n)
         fused, none, row = 0.0, True, 0
         for i in range(modes):
             r = ranks[i]
@@ -250,15 +376,6 @@ def recursion(
             gram = K[n * n * i : n * n * (i + 1)].reshape(n, n)
             row += r
             p, q = mapped[2 * t], mapped[2 * t + 1]
-            for s in range(t):
-                if steps[s, i] > 0.0:
-                    twice = P.dtype.type(2.0 * steps[s, i])
-                    left, right = mapped[2 * s], mapped[2 * s + 1]
-                    a, b = twice * gram[2 * s, 2 * t], twice * gram[2 * s + 1, 2 * t]
-                    c, e = twice * gram[2 * s, 2 * t + 1], twice * gram[2 * s + 1, 2 * t + 1]
-                    for k in range(r):
-                        p[k] += b * right[k] - a * left[k]
-                        q[k] += e * right[k] - c * left[k]
             near, far, across = 0.0, 0.0, 0.0
             for k in range(r):
                 near += float(p[k]) * float(p[k])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 # Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
 from learners.kernels import lego_blocked as _  # noqa: F401
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged, differences, spread
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.psd_matrix import against, difference, verdict
 from learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
@@ -75,6 +76,38 @@ def _measure(E: Matrix, e: Vector, z: Matrix, w: Matrix) -> float:
 
 
 @compiled
+def _judge(
+    E: Matrix,
+    e: Vector,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    first: int,
+    last: int,
+    z: Matrix,
+    w: Matrix,
+    before: Vector,
+) -> None:
+    """Fill in before[first:last]; a product is little beside what a step costs."""
+    rows = max(last - first, 0)
+    places, sources = np.empty((rows, 1), np.int64), np.empty(rows, np.int64)
+    squared = np.empty(rows)
+    for n in range(differences(index, usable, before[:0], first, last, places, sources)):
+        difference(X, index[sources[n]], z)
+        squared[n] = _measure(E, e, z, w)
+    spread(places, squared, first, before)
+
+
+@compiled
+def losses(kind: int, margins: Vector, guard: bool) -> Vector:
+    """Losses (k,) at these margins; see `slope`."""
+    found = np.empty(len(margins))
+    for n in range(len(margins)):
+        found[n] = slope(kind, margins[n], guard)[0]
+    return found
+
+
+@compiled
 def pairs(
     E: Matrix,
     e: Vector,
@@ -92,6 +125,7 @@ def pairs(
     guard: bool,
     space: Space,
     report: Report,
+    judged: Judged,
 ) -> None:
     """MDML, one pair after the other.
 
@@ -105,13 +139,18 @@ def pairs(
     loss_kind, divergence, soft, guard : see the constants, and `learners.mdml.MDML`.
     space : from `learners.kernels.rank_one.work`.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, levels = judged
     d = len(e)
     eps = 2.220446049250313e-16 if E.itemsize == 8 else 1.1920928955078125e-07
     z, w = np.empty(d, E.dtype), np.empty(d, E.dtype)
     values, y, use = np.empty(d), np.empty(d), np.empty(d, np.int64)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            _judge(E, e, X, index, usable, t + group, ends[t], z, w, before)
+            levels[t : ends[t]] = counters[0]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

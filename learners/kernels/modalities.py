@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.events import WIDTH, inner, map_many
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix
 
 Whole = NDArray[np.int64]
@@ -117,3 +118,62 @@ def map_two(T: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> None:
         for i in range(r):
             p[i] += x * t[i]
             q[i] += y * t[i]
+
+
+@compiled
+def judge(
+    T: Matrix,
+    starts: Whole,
+    ranks: Whole,
+    quadratic: bool,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    theta: Vector,
+    first: int,
+    last: int,
+    before: Vector,
+) -> None:
+    """Fill in before[first:last] with the margins of triplets under the fused distance.
+
+    Parameters
+    ----------
+    T : the transposed maps (d, r), or, if `quadratic`, the matrices of the squared distances, one after the other.
+    starts, ranks : (m + 1,) where each modality begins in a vector, and (m,) their r.
+    """
+    D, most = starts[len(ranks)], ranks.max()
+    a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
+    Z, W = np.empty((WIDTH, D), X.dtype), np.empty((WIDTH, most), X.dtype)
+    squared = np.empty(WIDTH)
+    # Triplets that are measured together, and where their differences lie; one of shared vectors lies there once.
+    rows, nears, fars = np.empty(WIDTH, np.int64), np.empty(WIDTH, np.int64), np.empty(WIDTH, np.int64)
+    t = first
+    while t < last:
+        count, filled = 0, 0
+        while t < last and filled + 2 <= WIDTH:
+            before[t] = 0.0 if usable[t] else np.nan
+            if usable[t]:
+                x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
+                for i in range(len(ranks)):
+                    lo, hi = starts[i], starts[i + 1]
+                    differences(x[lo:hi], y[lo:hi], z[lo:hi], a[lo:hi], b[lo:hi])
+                s = rows[count - 1] if count > 0 else t
+                if count > 0 and index[s, 0] == index[t, 0] and index[s, 1] == index[t, 1]:
+                    nears[count] = nears[count - 1]
+                else:
+                    Z[filled], nears[count] = a, filled
+                    filled += 1
+                Z[filled], fars[count], rows[count] = b, filled, t
+                filled += 1
+                count += 1
+            t += 1
+        at = 0
+        for i in range(len(ranks)):
+            lo, hi, r = starts[i], starts[i + 1], ranks[i]
+            map_many(T[at : at + (hi - lo) * r].reshape(hi - lo, r), Z, lo, filled, W)
+            at += (hi - lo) * r
+            for n in range(filled):
+                w = W[n, :r]
+                squared[n] = inner(Z[n, lo:hi], w) if quadratic else inner(w, w)
+            for n in range(count):
+                before[rows[n]] += theta[i] * (squared[fars[n]] - squared[nears[n]])

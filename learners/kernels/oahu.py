@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
 
 #: Entries of a row are a multiple of it.
@@ -45,6 +46,10 @@ Hidden = tuple[Cube, Matrix]
 #: Of n vectors: products with the first layer (n, width) before the chunk, inner products (n, n), and gradients of the
 #: first layer's products (n, width), zeros at the beginning.
 Ahead = tuple[Matrix, Matrix, Matrix]
+#: Of the vectors of k triplets that share events: products with the first layer before the chunk, and inner products
+#: with the chunk's vectors; the triplets (k, 3) over these vectors, usable or not, what un-learned metrics add to each
+#: fused score; and the row of the first.
+Beside = tuple[Matrix, Matrix, Places, Flags, Vector, int]
 #: As many zeros as a row has stripes of `LANES`: compiled code knows the length of a tuple, and needs no loop.
 Stripes = tuple[int, ...]
 #: tau, eta, temperature of the rank weight (infinity for none), beta, floor of alpha before it is normalised.
@@ -211,6 +216,87 @@ def largest(v: Matrix) -> float:
 
 
 @compiled
+def _embed(
+    a: int,
+    beside: Beside,
+    ahead: Ahead,
+    hidden: Hidden,
+    m: int,
+    last: int,
+    touched: Places,
+    known: int,
+    eta: float,
+    f: Matrix,
+) -> bool:
+    """Fill in f (models, m): vector a of `beside` under the network as it is. Whether all is finite."""
+    products, inner_products, gradients = beside[0], beside[1], ahead[2]
+    rest, biases = hidden
+    layers, S, columns = rest.shape
+    pace, finite, count = rest.dtype.type(eta), True, 0
+    out, moved = np.empty(columns, rest.dtype), np.empty(len(gradients), rest.dtype)
+    h, places = np.zeros(S, rest.dtype), np.empty(S + 1, np.int64)
+    for k in range(layers + 1):
+        wide = columns if k < layers else last
+        if k == 0:
+            for j in range(known):
+                moved[touched[j]] = pace * inner_products[a, touched[j]]
+            product(gradients, moved, touched, known, wide, out)
+            for j in range(wide):
+                out[j] = products[a, j] - out[j]
+        else:
+            product(rest[k - 1], h, places, count, wide, out)
+        finite &= np.isfinite(onto_sphere(out[:m], f[k]))
+        if k < layers:
+            for j in range(S if len(biases) > 0 else 0):
+                out[m + j] += biases[k, j]
+            for j in range(S):
+                h[j] = max(out[m + j], 0)
+            count = found(h, places)
+    return finite
+
+
+@compiled
+def _judge(
+    beside: Beside,
+    ahead: Ahead,
+    hidden: Hidden,
+    m: int,
+    last: int,
+    touched: Places,
+    known: int,
+    eta: float,
+    tau: float,
+    alpha: Vector,
+    share: float,
+    begin: int,
+    end: int,
+    judged: Judged,
+) -> None:
+    """Fill in margins and losses of the triplets from row `begin` up to `end`, each vector in a row mapped once."""
+    _, _, index, usable, given, row = beside
+    _, before, levels = judged
+    f = np.zeros((3, len(alpha), m))
+    at, fine = np.full(3, -1), np.zeros(3, np.bool_)
+    for t in range(begin, end):
+        n = t - row
+        before[t] = np.nan
+        if not usable[n]:
+            continue
+        fused, total = 0.0, 0.0
+        for s in range(3):
+            if index[n, s] != at[s]:
+                fine[s] = _embed(index[n, s], beside, ahead, hidden, m, last, touched, known, eta, f[s])
+                at[s] = index[n, s]
+        for k in range(len(alpha)):
+            near, far = _gap(f[0, k], f[1, k]), _gap(f[0, k], f[2, k])
+            loss, _, _ = bounds(near, far, tau)
+            fused += alpha[k] * (near - far)
+            total += alpha[k] * loss
+        if fine.all():
+            before[t], levels[t] = 0.0 - (share * fused + given[n]), total
+
+
+@compiled
 def triplets(
     ahead: Ahead,
     hidden: Hidden,
@@ -228,6 +314,9 @@ def triplets(
     limit: float,
     bound: float,
     report: Report,
+    beside: Beside,
+    judged: Judged,
+    first: int,
 ) -> float:
     """OAHU, one triplet of a chunk after the other.
 
@@ -245,6 +334,9 @@ def triplets(
     limit : an entry below it is safely a number of the type.
     bound : at least the network's largest entry.
     report : outcome arrays.
+    beside, judged : how to judge the triplets of events, see `learners.kernels.events`; the level is the loss. Of
+        `judged` the ends are those of the chunk, the other arrays and the numbers in it are of all rows.
+    first : the row of the chunk's first triplet.
 
     Returns
     -------
@@ -273,6 +365,11 @@ def triplets(
     losses, weights = np.zeros(models), np.zeros(models)
     pace = rest.dtype.type(eta)
     for t in range(len(index)):
+        if len(judged[0]) > 0 and judged[0][t] > 0:
+            _judge(
+                beside, ahead, hidden, m, last, touched, known, eta, tau, alpha, share, first + t + 1, judged[0][t],
+                judged,
+            )  # fmt: skip
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from learners.kernels.bilinear import SCATTER, direction, filled, total
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report, largest
 
 #: A step this many times the rounding of the largest entry changes that entry for certain.
@@ -102,6 +103,37 @@ def _changes(W: Matrix, x: Matrix, v: Matrix, tau: float) -> bool:
 
 
 @compiled
+def _judge(
+    W: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    first: int,
+    last: int,
+    v: Matrix,
+    p: Matrix,
+    columns: NDArray[np.int64],
+    work: NDArray[np.float64],
+    before: NDArray[np.float64],
+) -> None:
+    """Fill in before[first:last] with margins, of one product for each anchor."""
+    anchor, no = -1, len(W) == 0
+    for t in range(first, last):
+        before[t] = np.nan
+        if not usable[t]:
+            continue
+        direction(X, index[t], v, work)
+        x, count = X[index[t, 0]], filled(v, columns)
+        if count * SCATTER < len(v):
+            before[t] = _meet(W, x, v, columns[:count], 0.0)
+            continue
+        if index[t, 0] != anchor:
+            _sweep(W, no, x, v, 0.0, not no, x, p)
+            anchor = index[t, 0]
+        before[t] = total(p, v, work)
+
+
+@compiled
 def triplets(
     W: Matrix,
     X: Matrix,
@@ -111,6 +143,9 @@ def triplets(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
+    start: int,
+    stop: int,
 ) -> float:
     """OASIS, one triplet after the other.
 
@@ -124,6 +159,8 @@ def triplets(
     limit : entries below it are safely numbers of W's type. A step that might go beyond is rejected.
     bound : at least the largest absolute entry of W; negative where unknown.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
+    start, stop : which of the m triplets to learn.
 
     Returns
     -------
@@ -131,6 +168,7 @@ def triplets(
         The bound to pass next time.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = len(W)
     v, pv, p = np.empty(d, W.dtype), np.empty(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
@@ -139,7 +177,12 @@ def triplets(
     due, px, step = no, p, 0.0
     if bound < 0.0:
         bound = largest(W)
-    for t in range(len(index)):
+    for t in range(start, stop):
+        if len(ends) > 0 and ends[t] > 0:
+            if due:
+                _sweep(W, due, px, pv, step, no, px, p)
+                due = no
+            _judge(W, X, index, usable, t + 1, ends[t], v, p, columns, work, before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

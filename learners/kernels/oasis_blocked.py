@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels import oasis
+from learners.kernels.events import Judged, spans
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.threads import one_blas_thread
 
@@ -39,6 +40,7 @@ def triplets(
     bound: float,
     full: bool,
     report: Report,
+    judged: Judged,
 ) -> float:
     """As `learners.kernels.oasis.triplets`, in steps counted from the block's first triplet.
 
@@ -48,32 +50,36 @@ def triplets(
     with one_blas_thread():
         for start in range(0, len(index), length):
             rows = slice(start, start + length)
-            part: Any = tuple(array[rows] for array in report)
-            arguments = (W, X, index[rows], usable[rows], aggressiveness, limit)
+            stop = min(start + length, len(index))
+            arguments = (W, X, index, usable, aggressiveness, limit, bound)
             raised = -1.0
-            if len(arguments[2]) >= SMALLEST:
-                raised = _step(*arguments, bound, full, part)
-            bound = raised if raised >= 0.0 else oasis.triplets(*arguments, bound, part)
+            if stop - start >= SMALLEST:
+                raised = _step(*arguments, full, report, judged, rows)
+            bound = raised if raised >= 0.0 else oasis.triplets(*arguments, report, judged, start, stop)
     return bound
 
 
 def _step(
     W: Matrix,
     X: Matrix,
-    index: NDArray[np.int32],
-    usable: Flags,
+    all_index: NDArray[np.int32],
+    all_usable: Flags,
     aggressiveness: float,
     limit: float,
     bound: float,
     full: bool,
-    report: Report,
+    all_report: Report,
+    judged: Judged,
+    chosen: slice,
 ) -> float:
-    """One blocked step; -1, with W untouched, when it has to be done sequentially."""
+    """One blocked step over some rows; -1, with W untouched, when it has to be done sequentially."""
+    index, usable = all_index[chosen], all_usable[chosen]
+    report: Any = tuple(array[chosen] for array in all_report)
     A, U, V, G, K, change = _work(len(W), len(index), W.dtype)
     rows, local = np.empty(len(index), np.int32), np.empty(len(index), np.int32)
     squares, tau = np.empty((len(index), 2)), np.empty(len(index))
     found, entries = oasis.gather(X, index, usable, V, rows, local, squares, report[4])
-    if not full and entries < SPARSE * found * len(W):
+    if found == 0 or (not full and entries < SPARSE * found * len(W)):
         return -1.0
     A, U, G = A[:found], U[:found], G[:found, :found]
     with np.errstate(all="ignore"):
@@ -89,6 +95,8 @@ def _step(
                 raised = oasis.recursion(
                     U, V, G, K, local, squares, usable, aggressiveness, limit, top, tau, report
                 )
+        if raised >= 0.0 and judged[0][chosen].any():
+            _judge(W, X, all_index, all_usable, judged, chosen, A, U, V, K, local, tau)
         if raised < 0.0 or not report[1].any():
             return raised
         oasis.collect(V, local, tau, U)
@@ -98,6 +106,45 @@ def _step(
         np.matmul(A.T, U, out=change)
         W += change
     return raised
+
+
+def _judge(
+    W: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    judged: Judged,
+    rows: slice,
+    A: Matrix,
+    U: Matrix,
+    V: Matrix,
+    K: Matrix,
+    local: NDArray[np.int32],
+    tau: NDArray[np.float64],
+) -> None:
+    """Measure the events that begin in a step, each under the similarity as it was then.
+
+    That is x^T W_t v = x^T W_0 v + sum tau_i (x_i . x) (v_i . v) over what comes before row t alone. An event may go on
+    behind the step.
+    """
+    ends, before, _ = judged
+    stop = rows.start + len(V)
+    places, began, several = spans(ends, rows)
+    inside = slice(int(places[0]) - rows.start, min(int(places[-1]) + 1, stop) - rows.start)
+    anchors, products, directions, own = A[local[inside]], U[local[inside]], V[inside], K[inside]
+    if places[-1] >= stop:
+        behind = index[stop : places[-1] + 1]
+        x = np.where(usable[stop : places[-1] + 1, None], X[behind[:, 0]], W.dtype.type(0))
+        v = np.where(usable[stop : places[-1] + 1, None], X[behind[:, 1]] - X[behind[:, 2]], W.dtype.type(0))
+        different, at = np.unique(behind[:, 0], return_inverse=True)
+        mapped = X[different] @ W
+        anchors, products = np.concatenate([anchors, x]), np.concatenate([products, mapped[at]])
+        directions, own = np.concatenate([directions, v]), np.concatenate([own, v @ V.T])
+    known = rows.start + np.arange(len(V)) < began[:, None]
+    weights = np.where(known, (anchors @ A.T)[:, local] * own, W.dtype.type(0)).astype(np.float64)
+    margins = np.einsum("ij,ij->i", products, directions, dtype=np.float64) + weights @ tau
+    margins[~usable[places]] = np.nan
+    before[places[several]] = margins[several]
 
 
 _kept = threading.local()

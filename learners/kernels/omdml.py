@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
 from learners.kernels.eigenpair import WIDE, subtract
-from learners.kernels.modalities import Vector, Whole, charge, differences, map_two, vanishes
+from learners.kernels.events import Judged
+from learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
 from learners.kernels.opml import Flags, Matrix, Report, largest
 from learners.kernels.projection import project
 
@@ -64,6 +65,7 @@ def triplets(
     bound: Vector,
     limit: float,
     report: Report,
+    judged: Judged,
 ) -> None:
     """OMDML, one triplet after the other.
 
@@ -82,8 +84,10 @@ def triplets(
     bound : (m,) at least the largest absolute entry of each matrix; negative for unknown.
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
+    judged : see `learners.kernels.events`.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     modes, D = len(starts) - 1, starts[len(starts) - 1]
     a, b, p, q = np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype)
     f, squares, taus, tops = np.empty(modes), np.empty(modes), np.empty(modes), np.empty(modes)
@@ -97,6 +101,8 @@ def triplets(
     h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)
     c, d, e = np.empty(wide), np.empty(wide), np.empty(wide)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            judge(M, starts, np.diff(starts), True, X, index, usable, theta, t + 1, ends[t], before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

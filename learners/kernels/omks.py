@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged
 from learners.kernels.modalities import Vector, Whole, charge
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
@@ -72,6 +73,70 @@ def _place(tau: Matrix, born: Whole, count: int, newest: int, drop: int) -> int:
 
 
 @compiled
+def _similarity(
+    kind: int,
+    rate: float,
+    support: Support,
+    expert: int,
+    x: Matrix,
+    y: Matrix,
+    lo: int,
+    count: int,
+    ka: Vector,
+    kp: Vector,
+    kn: Vector,
+) -> float:
+    """Similarity of x to y by one expert; ka holds the kernel of x with the anchors, kp and kn are work space."""
+    _, P, N, tau = support
+    _, _, xy, apart = _pair(x, y)
+    found = xy if kind == LINEAR else np.exp(-rate * apart)
+    _against(kind, rate, P, y, lo, count, kp)
+    _against(kind, rate, N, y, lo, count, kn)
+    for s in range(count):
+        found += float(tau[expert, s]) * ka[s] * (kp[s] - kn[s])
+    return float(found)
+
+
+@compiled
+def _judge(
+    support: Support,
+    count: int,
+    starts: Whole,
+    modes: Whole,
+    kinds: Whole,
+    rates: Vector,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    theta: Vector,
+    first: int,
+    last: int,
+    before: Vector,
+    levels: Vector,
+) -> None:
+    """Fill in before[first:last] with fused margins, and levels with losses. Shared vectors are measured once."""
+    before[first:last], levels[first:last] = 0.0, 0.0
+    ka, kp, kn = np.empty(count), np.empty(count), np.empty(count)
+    for e in range(len(theta)):
+        lo, hi = starts[modes[e]], starts[modes[e] + 1]
+        kind, rate = kinds[e], rates[e]
+        anchor, positive, near = -1, -1, 0.0
+        for t in range(first, last):
+            if not usable[t]:
+                before[t] = np.nan
+                continue
+            x, y, z = X[index[t, 0], lo:hi], X[index[t, 1], lo:hi], X[index[t, 2], lo:hi]
+            if index[t, 0] != anchor:
+                _against(kind, rate, support[0], x, lo, count, ka)
+            if index[t, 0] != anchor or index[t, 1] != positive:
+                near = _similarity(kind, rate, support, e, x, y, lo, count, ka, kp, kn)
+            anchor, positive = index[t, 0], index[t, 1]
+            far = _similarity(kind, rate, support, e, x, z, lo, count, ka, kp, kn)
+            before[t] += theta[e] * (near - far)
+            levels[t] += theta[e] * max(1.0 - near + far, 0.0)
+
+
+@compiled
 def triplets(
     support: Support,
     counts: Whole,
@@ -90,6 +155,7 @@ def triplets(
     behind: Whole,
     theta: Vector,
     report: Report,
+    judged: Judged,
 ) -> None:
     """OMKS, one triplet after the other.
 
@@ -106,8 +172,10 @@ def triplets(
     beta, most, behind, theta : of the experts, see `learners.kernels.modalities`.
     drop : which triplet goes when the support set is full, OLDEST or SMALLEST (of equal ones the oldest).
     report : outcome arrays.
+    judged : see `learners.kernels.events`; the level is the fused loss.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, levels = judged
     A, P, N, tau = support
     experts, budget = tau.shape
     ka, near_p, near_n = np.empty(budget), np.empty(budget), np.empty(budget)
@@ -115,6 +183,11 @@ def triplets(
     taus = np.empty(experts)
     wrong = np.empty(experts, np.bool_)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            _judge(
+                support, counts[0], starts, modes, kinds, rates, X, index, usable, theta, t + 1, ends[t], before,
+                levels,
+            )  # fmt: skip
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
+from learners.kernels.equal_vectors import NO_DIFFERENCE as NO_DIFFERENCE
+from learners.kernels.equal_vectors import TINY as TINY
+from learners.kernels.events import Judged, measure
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -28,9 +31,6 @@ SAFE: Final = 0.9
 CEILING: Final = 1e9
 #: Determinant below which the closed form counts as undefined.
 SINGULAR: Final = 1e-12
-#: Squared relative length below which a difference of vectors is none.
-NO_DIFFERENCE: Final = 1e-24
-TINY: Final = 1e-300
 
 
 @compiled
@@ -162,6 +162,9 @@ def triplets(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
+    start: int,
+    stop: int,
 ) -> float:
     """OPML, one triplet after the other.
 
@@ -175,6 +178,8 @@ def triplets(
     gamma, guard : step size; RAW or CLIP.
     limit, bound : see `_commit`, before the first triplet; a negative bound is unknown.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
+    start, stop : which of the m triplets to learn.
 
     Returns
     -------
@@ -182,13 +187,16 @@ def triplets(
         The bound to pass next time.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = T.shape[0]
     ceiling = CEILING if guard == CLIP else np.inf
     a, b, p = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     q, ca, cb = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
     if bound < 0.0:
         bound = largest(T)
-    for t in range(len(index)):
+    for t in range(start, stop):
+        if len(ends) > 0 and ends[t] > 0:
+            measure(T, False, X, index, usable, scale, t + 1, ends[t], before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
@@ -241,6 +249,7 @@ def pairs(
     limit: float,
     bound: float,
     report: Report,
+    judged: Judged,
 ) -> tuple[float, int]:
     """COPML's pre-stage: L <- L (I + gamma z z')^{-1} for every pair; arguments as in `triplets`.
 
@@ -250,6 +259,7 @@ def pairs(
         The bound, and how many pairs changed the map (at most `updates_left`).
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = T.shape[0]
     z, p = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
     c, zero = np.zeros(d, T.dtype), np.zeros(d, T.dtype)
@@ -257,6 +267,8 @@ def pairs(
     if bound < 0.0:
         bound = largest(T)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            measure(T, False, X, index, usable, scale, t + 1, ends[t], before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

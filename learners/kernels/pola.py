@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
 from learners.kernels.eigenpair import Work, subtract
+from learners.kernels.events import Judged, measure
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.psd_matrix import add, difference, square, verdict
 
@@ -24,6 +25,7 @@ def pairs(
     limit: float,
     space: Work,
     report: Report,
+    judged: Judged,
 ) -> float:
     """POLA, one pair after the other.
 
@@ -37,6 +39,7 @@ def pairs(
     limit : see `learners.kernels.psd_matrix.add`.
     space : from `learners.kernels.eigenpair.work`.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
 
     Returns
     -------
@@ -44,9 +47,13 @@ def pairs(
         The threshold afterwards.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, levels = judged
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            measure(A, True, X, index, usable, before[:0], t + group, ends[t], before)
+            levels[t : ends[t]] = b
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
@@ -61,7 +68,7 @@ def pairs(
         lost = max(sign * (found - b) + 1.0, 0.0)
         if not np.isfinite(zz + lost):
             continue
-        before = b
+        old = b
         if lost > 0.0 and not flat:
             alpha = lost / (zz * zz + 1.0)
             cut = alpha > cap
@@ -73,11 +80,11 @@ def pairs(
             if not finite:
                 continue
             b = max(1.0, b + sign * alpha)
-            utilised[t] = changed or b != before
+            utilised[t] = changed or b != old
             clipped[t] = utilised[t] and cut
         rejected[t], degenerate[t], loss[t] = False, flat, lost
         if group == 1:
-            mistake[t] = verdict(sign, found, before)
+            mistake[t] = verdict(sign, found, old)
         elif np.isfinite(other):
             mistake[t] = 1 if found >= other else 0
     return b

@@ -89,10 +89,39 @@ def weigh(
 
 
 @compiled
+def _vote(
+    fates: NDArray[np.int8],
+    mistakes: NDArray[np.int8],
+    margins: NDArray[Any],
+    gone: Flags,
+    weights: Vector,
+    sizes: Vector,
+    keep: float,
+    t: int,
+) -> tuple[int, float]:
+    """What `follow` would fill in for constraint t by these weights and sizes, none of which changes."""
+    vote, scored, ranked = 0.0, False, False
+    for i in range(len(weights)):
+        if gone[i] or fates[i, t] != SCORED:
+            continue
+        scored = True
+        size = abs(margins[i, t])
+        ranked = ranked or not np.isnan(size)
+        if not np.isfinite(size):
+            vote += weights[i] * (1.0 - 2.0 * mistakes[i, t])
+        elif size > 0.0:
+            vote += weights[i] * (margins[i, t] / (keep * sizes[i, 0] + size) * (keep * sizes[i, 1] + 1.0))
+    if not scored:
+        return -1, np.nan
+    return (0 if vote > 0.0 else 1), (vote if ranked else np.nan)
+
+
+@compiled
 def follow(
     fates: NDArray[np.int8],
     mistakes: NDArray[np.int8],
     margins: NDArray[Any],
+    ends: NDArray[np.int32],
     learned: int,
     prior: Vector,
     starts: Vector,
@@ -107,7 +136,7 @@ def follow(
     mistake: NDArray[np.int8],
     margin: Vector,
 ) -> None:
-    """Let all members vote on each constraint by the weights before it, then count who was wrong.
+    """Let all members vote on each constraint by the weights before its event, then count who was wrong.
 
     A triplet is decided by sum_i w_i m_i / s_i, of margins m_i over their mean magnitude s_i so far; a pair by the sum
     of w_i over the members that are right less that over those that are wrong. At most 0 is a mistake.
@@ -121,6 +150,7 @@ def follow(
     fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
+    ends : (m,) see `learners.kernels.events.Judged`.
     learned, prior, floor : see `weigh`.
     starts : (m,) of `weigh`, for each constraint.
     keep : factor of all that was counted before, for a new constraint.
@@ -131,9 +161,15 @@ def follow(
     """
     N, m = mistakes.shape
     weights = np.empty(N)
+    judged = 0
     for t in range(m):
         weigh(losses, gone, learned, prior, seen[0], starts[t], floor, weights)
-        mistake[t], margin[t] = -1, np.nan
+        if len(ends) > 0 and ends[t] > 0:
+            for s in range(t, ends[t]):
+                mistake[s], margin[s] = _vote(fates, mistakes, margins, gone, weights, sizes, keep, s)
+            judged = ends[t]
+        if t >= judged:
+            mistake[t], margin[t] = -1, np.nan
         vote, share, lost = 0.0, 0.0, 0.0
         scored, ranked = False, False
         for i in range(N):
@@ -153,8 +189,9 @@ def follow(
                 vote += weights[i] * (1.0 - 2.0 * mistakes[i, t])
         if not scored:
             continue
-        mistake[t] = 0 if vote > 0.0 else 1
-        if ranked:
+        if t >= judged:
+            mistake[t] = 0 if vote > 0.0 else 1
+        if ranked and t >= judged:
             margin[t] = vote
         mean = lost / share if share > 0.0 else 0.5
         seen[0] = keep * seen[0] + 1.0

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from learners.kernels.compiled import compiled
 from learners.kernels.eigenpair import Work, subtract
+from learners.kernels.events import Judged, measure
 from learners.kernels.opml import Flags, Matrix, Report
 from learners.kernels.psd_matrix import add, difference, dot, product, square
 
@@ -42,12 +43,13 @@ def exact(
     limit: float,
     space: Work,
     report: Report,
+    judged: Judged,
 ) -> None:
     """RDML with A <- psd(A - rate s z z'); arguments as in `learners.kernels.pola.pairs`."""
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
     for t in range(len(index)):
-        if not _begin(A, X, index, usable, signs, group, t, z, w, report):
+        if not _begin(A, X, index, usable, signs, group, t, z, w, report, judged):
             continue
         if signs[t] > 0:
             finite, changed = subtract(A, rate, z, limit, space)
@@ -68,6 +70,7 @@ def capped(
     rate: float,
     limit: float,
     report: Report,
+    judged: Judged,
 ) -> None:
     """RDML with A <- A - min(rate, border) s z z'; `null` (d,) is a null vector or zero, changed in place."""
     d = len(A)
@@ -75,7 +78,7 @@ def capped(
     v, r, p = np.empty(d, A.dtype), np.empty(d, A.dtype), np.empty(d, A.dtype)
     _, curved, clear = tolerances(A.itemsize)
     for t in range(len(index)):
-        if not _begin(A, X, index, usable, signs, group, t, z, w, report):
+        if not _begin(A, X, index, usable, signs, group, t, z, w, report, judged):
             continue
         across = dot(null, z)
         if signs[t] < 0:
@@ -110,9 +113,13 @@ def _begin(
     z: Matrix,
     w: Matrix,
     report: Report,
+    judged: Judged,
 ) -> bool:
     """Report on pair t as if it changed nothing; returns whether it is a mistake that asks for a step."""
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
+    if len(ends) > 0 and ends[t] > 0:
+        measure(A, True, X, index, usable, before[:0], t + group, ends[t], before)
     mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
     utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
     if not usable[t]:

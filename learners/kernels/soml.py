@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from learners.kernels.bilinear import total
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged
 from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from learners.kernels.sors import shrunk
 
@@ -76,6 +77,26 @@ def _fits(values: Matrix, rate: float, g: Matrix, top: float, bound: float, limi
 
 
 @compiled
+def _judge(
+    w: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    first: int,
+    last: int,
+    g: Matrix,
+    work: NDArray[np.float64],
+    before: NDArray[np.float64],
+) -> None:
+    """Fill in before[first:last] with margins."""
+    for t in range(first, last):
+        before[t] = np.nan
+        if usable[t]:
+            _product(X, index[t], g)
+            before[t] = total(w, g, work)
+
+
+@compiled
 def truncated(
     w: Matrix,
     waiting: int,
@@ -87,6 +108,7 @@ def truncated(
     index: NDArray[np.int32],
     usable: Flags,
     report: Report,
+    judged: Judged,
 ) -> int:
     """SOML-TG, one triplet after the other.
 
@@ -102,6 +124,7 @@ def truncated(
     usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, for then its
         margin is not.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
 
     Returns
     -------
@@ -109,12 +132,18 @@ def truncated(
         The thresholds that are waiting now.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = len(w)
     g, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
     by, ahead = w.dtype.type(pull), w.dtype.type(eta)
     bound, top = limit, _reach(X, g)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            late = w.dtype.type(pull * waiting)
+            for j in range(d):
+                made_up[j] = shrunk(w[j], late)
+            _judge(made_up, X, index, usable, t + 1, ends[t], g, work, before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
@@ -182,6 +211,7 @@ def dual_averaging(
     index: NDArray[np.int32],
     usable: Flags,
     report: Report,
+    judged: Judged,
 ) -> int:
     """SOML-DA, one triplet after the other.
 
@@ -191,7 +221,7 @@ def dual_averaging(
     rounds : triplets so far.
     centre : entry of the point that the quadratic term pulls to.
     kappa, sparsity : see `learners.soml_da.SOMLDA`.
-    limit, X, index, usable, report : as for `truncated`.
+    limit, X, index, usable, report, judged : as for `truncated`.
 
     Returns
     -------
@@ -199,10 +229,14 @@ def dual_averaging(
         The rounds to pass next time.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     g, w, work = np.empty(len(u), u.dtype), np.empty(len(u), u.dtype), np.empty(len(u))
     bound, top = limit, _reach(X, g)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            averaged(u, rounds, centre, kappa, sparsity, w)
+            _judge(w, X, index, usable, t + 1, ends[t], g, work, before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

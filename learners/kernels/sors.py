@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from learners.kernels.bilinear import SCATTER, direction, filled, total
 from learners.kernels.compiled import compiled
+from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report, largest
 
 #: `rows` (d,): steps that every entry of a row has had. `since` (d, d): as many where a sparse step visited an entry
@@ -194,6 +195,42 @@ def _begin_again(W: Matrix, H: Matrix | None, ages: Ages, rule: Rule, now: int, 
 
 
 @compiled
+def _judge(
+    W: Matrix,
+    H: Matrix | None,
+    ages: Ages,
+    rule: Rule,
+    now: int,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    first: int,
+    last: int,
+    v: Matrix,
+    p: Matrix,
+    row: Matrix,
+    columns: NDArray[np.int64],
+    work: NDArray[np.float64],
+    before: NDArray[np.float64],
+) -> None:
+    """Fill in before[first:last] with margins as of step `now`, of one product for each anchor."""
+    anchor, no = -1, len(W) == 0
+    for t in range(first, last):
+        before[t] = np.nan
+        if not usable[t]:
+            continue
+        direction(X, index[t], v, work)
+        x, count = X[index[t, 0]], filled(v, columns)
+        if count * SCATTER < len(v):
+            before[t] = _meet(W, H, ages, rule, x, v, columns[:count], now, no)
+            continue
+        if index[t, 0] != anchor:
+            _sweep(W, H, ages, rule, no, x, v, now, not no, x, now, p, row)
+            anchor = index[t, 0]
+        before[t] = total(p, v, work)
+
+
+@compiled
 def triplets(
     W: Matrix,
     H: Matrix | None,
@@ -206,6 +243,7 @@ def triplets(
     index: NDArray[np.int32],
     usable: Flags,
     report: Report,
+    judged: Judged,
 ) -> int:
     """SORS or AdaSORS, one triplet after the other.
 
@@ -222,6 +260,7 @@ def triplets(
     index : (m, 3) rows of X: anchor, positive, negative.
     usable : (m,) false where a vector is not finite.
     report : outcome arrays of length m.
+    judged : see `learners.kernels.events`.
 
     Returns
     -------
@@ -229,6 +268,7 @@ def triplets(
         The steps to pass next time.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     d = len(W)
     v, pv, p, row = np.empty(d, W.dtype), np.empty(d, W.dtype), np.zeros(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
@@ -238,6 +278,13 @@ def triplets(
     if bounds[0] < 0.0:
         bounds[:] = np.inf
     for t in range(len(index)):
+        if len(ends) > 0 and ends[t] > 0:
+            if due:
+                _sweep(W, H, ages, rule, due, px, pv, then, no, px, steps, p, row)
+                due = no
+            _judge(
+                W, H, ages, rule, steps, X, index, usable, t + 1, ends[t], v, p, row, columns, work, before
+            )
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from learners.base import Outcomes, State
-from learners.single import PairLearner
+from learners.pairs import PairLearner
 
 DIMENSIONS = (1, 2, 3, 17, 64)
 

@@ -9,13 +9,14 @@ import pytest
 from learners.registry import names
 from tests.learners.cases import all_cases
 from tests.learners.checks import CHECKS, Case, digest, ends_elsewhere, run
+from tests.learners.checks_of_events import EVENT_CHECKS
 
 CASES = all_cases()
 #: Those that also run in other processes: the blocked ways, and what depends on the input's statistics.
 ELSEWHERE = [case for case in CASES if case.elsewhere]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
+@pytest.mark.parametrize("check", [*CHECKS, *EVENT_CHECKS], ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_check(case: Case, check: Callable[[Case], None]) -> None:
     check(case)

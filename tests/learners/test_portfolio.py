@@ -324,6 +324,7 @@ def followed(
         np.zeros((N, m), np.int8) if fates is None else fates,
         mistakes,
         np.where(mistakes, -1.0, 1.0),
+        np.empty(0, np.int32),
         N - 1,
         np.ones(N),
         np.ones(m),

@@ -1,0 +1,190 @@
+"""What the kernels share that judge all constraints of an event before they learn any of them.
+
+At the first row of an event of several rows, a kernel measures the others under its model as it stands, and goes on as
+if nothing had happened: what is learned does not depend on it. `learners.events` writes the verdicts down afterwards.
+
+The rows of an event share vectors: in a list of results the query and the clicked item. A difference that the row
+before has, too, is mapped once; and several differences are mapped in one pass over the matrix, which is what a step
+waits for where the matrix is large. Each is mapped with the same rounding wherever it stands, so that equal distances
+stay equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learners.kernels.compiled import compiled
+from learners.kernels.equal_vectors import NO_DIFFERENCE, TINY
+
+Matrix = NDArray[Any]
+Flags = NDArray[np.bool_]
+Vector = NDArray[np.float64]
+#: `ends` (m,): at the first row of an event of several rows the row behind its last, 0 elsewhere; without entries where
+#: there is no such event. `found` (m,): filled in for all rows of those events but the first: the squared distance of a
+#: pair, the margin of a triplet. `levels` (m,): filled in with the threshold then, by kernels whose threshold moves.
+Judged = tuple[NDArray[np.int32], Vector, Vector]
+
+#: Differences that are mapped in one pass.
+WIDTH: Final = 16
+
+
+@compiled
+def map_many(M: Matrix, Z: Matrix, lo: int, count: int, W: Matrix) -> None:
+    """The first rows of W (n, r) = the first rows of Z, from column `lo` on, times M (d, r)."""
+    d, r = M.shape
+    whole = d - d % 4
+    for n in range(count):
+        w = W[n]
+        for i in range(r):
+            w[i] = 0
+    for j in range(0, whole, 4):
+        t0, t1, t2, t3 = M[j], M[j + 1], M[j + 2], M[j + 3]
+        for n in range(count):
+            w, z = W[n], Z[n]
+            z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
+            for i in range(r):
+                w[i] += (z0 * t0[i] + z1 * t1[i]) + (z2 * t2[i] + z3 * t3[i])
+    for j in range(whole, d):
+        t = M[j]
+        for n in range(count):
+            w, x = W[n], Z[n, lo + j]
+            for i in range(r):
+                w[i] += x * t[i]
+
+
+@compiled
+def inner(x: Matrix, y: Matrix) -> float:
+    """Inner product in float64, as four sums so that one addition need not wait for the other."""
+    a, b, c, e = 0.0, 0.0, 0.0, 0.0
+    d = len(x)
+    whole = d - d % 4
+    for i in range(0, whole, 4):
+        a += float(x[i]) * float(y[i])
+        b += float(x[i + 1]) * float(y[i + 1])
+        c += float(x[i + 2]) * float(y[i + 2])
+        e += float(x[i + 3]) * float(y[i + 3])
+    for i in range(whole, d):
+        a += float(x[i]) * float(y[i])
+    return (a + b) + (c + e)
+
+
+@compiled
+def _difference(u: Matrix, v: Matrix, factor: float, z: Matrix) -> None:
+    """z = factor (u - v); zeros where that is no difference."""
+    one = z.dtype.type(factor)
+    for i in range(len(z)):
+        z[i] = (u[i] - v[i]) * one
+    none = max(NO_DIFFERENCE * factor * factor * max(inner(u, u), inner(v, v)), TINY)
+    if np.isfinite(none) and inner(z, z) <= none:
+        z[:] = 0
+
+
+@compiled
+def differences(
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: Vector,
+    first: int,
+    last: int,
+    places: NDArray[np.int64],
+    sources: NDArray[np.int64],
+) -> int:
+    """Number the differences of some constraints, those that an earlier row has at the same place only once.
+
+    Parameters
+    ----------
+    index : (m, 2) or (m, 3), a difference of column 0 and each other one.
+    scale : (m,) factors of the differences; without entries for 1.
+    places : (k, 1) or (k, 2) filled in with the number of each difference, -1 of a row that cannot be used.
+    sources : (n,) filled in with the row that each difference is of, times the columns, and the column.
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
+    columns, count = index.shape[1] - 1, 0
+    for t in range(first, last):
+        for c in range(columns):
+            place = -1
+            if usable[t]:
+                # The two pairs of a triplet take turns.
+                for s in range(max(t - 2, first), t):
+                    same = index[s, 0] == index[t, 0] and index[s, c + 1] == index[t, c + 1]
+                    if same and usable[s] and (len(scale) == 0 or scale[s] == scale[t]):
+                        place = places[s - first, c]
+                if place < 0:
+                    place, sources[count] = count, t * columns + c
+                    count += 1
+            places[t - first, c] = place
+    return count
+
+
+@compiled
+def measure(
+    M: Matrix,
+    quadratic: bool,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    scale: Vector,
+    first: int,
+    last: int,
+    found: Vector,
+) -> None:
+    """Fill in found[first:last]: squared distances of pairs, or margins of triplets.
+
+    Parameters
+    ----------
+    M : (d, d) the map transposed; or, if `quadratic`, the matrix of the squared distance.
+    X : (n, d) vectors, of M's type.
+    index, usable : see `learners.single.Batch`.
+    scale : see `differences`.
+    """
+    columns, d = index.shape[1] - 1, X.shape[1]
+    rows = max(last - first, 0)
+    places, sources = np.empty((rows, columns), np.int64), np.empty(rows * columns, np.int64)
+    count = differences(index, usable, scale, first, last, places, sources)
+    squared = np.empty(count)
+    Z, W = np.empty((min(WIDTH, count), d), M.dtype), np.empty((min(WIDTH, count), M.shape[1]), M.dtype)
+    for start in range(0, count, WIDTH):
+        number = min(WIDTH, count - start)
+        for n in range(number):
+            t, c = sources[start + n] // columns, sources[start + n] % columns
+            factor = scale[t] if len(scale) > 0 else 1.0
+            _difference(X[index[t, 0]], X[index[t, c + 1]], factor, Z[n])
+        map_many(M, Z, 0, number, W)
+        for n in range(number):
+            squared[start + n] = inner(Z[n], W[n]) if quadratic else inner(W[n], W[n])
+    spread(places, squared, first, found)
+
+
+@compiled
+def spread(places: NDArray[np.int64], squared: Vector, first: int, found: Vector) -> None:
+    """Fill in found from row `first` on: squared distances of pairs, or margins of triplets; NaN at -1."""
+    for n in range(len(places)):
+        t = first + n
+        found[t] = np.nan
+        if places[n, 0] >= 0:
+            near = squared[places[n, 0]]
+            found[t] = near if places.shape[1] == 1 else squared[places[n, places.shape[1] - 1]] - near
+
+
+def spans(
+    ends: NDArray[np.int32], rows: slice
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows (k,), one behind the other, from where the first event begins in `rows` to where the last of these ends.
+
+    Returns
+    -------
+    places, began, several : the rows; the first row of the newest such event; and whether a row is one of it, but not
+        its first.
+    """
+    starts = np.flatnonzero(ends[rows]) + rows.start
+    stops = ends[starts]
+    places = np.arange(starts[0], stops[-1])
+    newest = np.searchsorted(starts, places, side="right") - 1
+    return places, starts[newest], (places > starts[newest]) & (places < stops[newest])

@@ -1,0 +1,185 @@
+"""Checks that every learner has to pass on constraints that share an event: all are judged before any is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from learners.base import Outcomes
+from learners.portfolio import Portfolio
+from streams.errors import BadRecord
+from streams.records import ConstraintBlock, Kind, Table
+from tests.learners.blocks import rows_of
+from tests.learners.checks import Case, digest, digest_of_outcomes, parameters
+
+#: Rows of the events of a block, over and over. Some are longer than a blocked step of few features.
+SIZES: Final = (1, 9, 2, 1, 1, 18, 4, 3)
+#: What an event does not touch, because it is about what was learned.
+LEARNED: Final = ("utilised", "clipped", "rejected", "degenerate", "ignored")
+
+
+def in_events(message: ConstraintBlock, number: int = 0) -> ConstraintBlock:
+    """The same vectors in events of several rows, most of which share their anchor and their positive.
+
+    Parameters
+    ----------
+    number : of the message; other messages begin with events of other sizes.
+    """
+    m, index = len(message), message.index.copy()
+    sizes = np.roll(SIZES, -number)
+    ends = np.minimum(np.cumsum(np.resize(sizes, m)), m)
+    events = np.searchsorted(ends, np.arange(m), side="right").astype(np.int32) + 1
+    for event in np.unique(events):
+        rows = np.flatnonzero(events == event)
+        # As in a list of results: a query and what was clicked, against the others. One in three events is no list.
+        if event % 3:
+            index[rows[:-1], : index.shape[1] - 1] = index[rows[0], :-1]
+    return replace(message, index=index, events=events)
+
+
+def lists(case: Case) -> list[ConstraintBlock]:
+    """The messages of a case in events; a vector of the last one is no number."""
+    found = [in_events(message, number) for number, message in enumerate(case.blocks)]
+    spoiled = []
+    for table in found[-1].tables:
+        X = table.vectors.copy()
+        X[found[-1].index[len(found[-1]) // 2, -1], 0] = np.nan
+        spoiled.append(Table(table.name, X))
+    return [*found[:-1], replace(found[-1], tables=tuple(spoiled))]
+
+
+def alone(message: ConstraintBlock) -> ConstraintBlock:
+    """The same constraints, each an event of its own."""
+    return replace(message, events=None)
+
+
+def borders(message: ConstraintBlock) -> list[slice]:
+    """The rows of each event."""
+    assert message.events is not None
+    starts = np.flatnonzero(np.diff(message.events, prepend=message.events[0] - 1))
+    return [slice(int(a), int(b)) for a, b in pairwise([*starts, len(message)])]
+
+
+def same_verdicts(
+    case: Case, message: ConstraintBlock, found: Outcomes, wanted: Outcomes, *, loss: bool
+) -> None:
+    """To rounding; where a margin is all but zero, a mistake is as good as none."""
+    tolerance = max(case.tolerance, 1e-9)
+    np.testing.assert_array_equal(found.rejected, wanted.rejected)
+    np.testing.assert_array_equal(np.isnan(found.margin), np.isnan(wanted.margin))
+    known = np.isfinite(wanted.margin)
+    scale = float(np.abs(wanted.margin[known]).max(initial=1e-300))
+    np.testing.assert_allclose(found.margin[known], wanted.margin[known], rtol=0, atol=50 * tolerance * scale)
+    sure = ~known | (np.abs(wanted.margin) > 50 * tolerance * scale) | (wanted.margin == 0.0)
+    np.testing.assert_array_equal(found.mistake[sure], wanted.mistake[sure])
+    np.testing.assert_array_equal(found.mistake < 0, wanted.mistake < 0)
+    if loss:
+        top = float(wanted.loss.max(initial=0.0)) + scale * bool(message.kind is Kind.TRIPLET)
+        np.testing.assert_allclose(found.loss, wanted.loss, rtol=0, atol=100 * tolerance * top)
+
+
+def judges_events_before_it_learns_them(case: Case) -> None:
+    """What is reported of a row is what a copy from before the event reports of the row alone."""
+    learner, other, single = case.make(), case.make(), case.make()
+    for message in lists(case):
+        found = learner.learn(message)
+        wanted = Outcomes.blank(len(message))
+        for rows in borders(message):
+            state = other.state()
+            for t in range(rows.start, rows.stop):
+                single = case.make()
+                single.restore(state)
+                _put(wanted, t, single.learn(rows_of(alone(message), slice(t, t + 1))))
+            other.learn(rows_of(message, rows))
+        two = learner.form is Kind.PAIR and message.kind is Kind.TRIPLET
+        # What is lost on the second pair of a triplet alone is measured after the first pair was learned.
+        same_verdicts(case, message, found, wanted, loss=not two)
+
+
+def learns_as_without_events(case: Case) -> None:
+    """Not a bit of what was learned, and nothing that is reported of it, is another. A portfolio follows verdicts."""
+    learner, other = case.make(), case.make()
+    if isinstance(learner, Portfolio):
+        return
+    for message in lists(case):
+        found, wanted = learner.learn(message), other.learn(alone(message))
+        for name in LEARNED:
+            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+        assert parameters(case, learner) == parameters(case, other)
+
+
+def takes_events_of_one_row_as_none(case: Case) -> None:
+    learner, other = case.make(), case.make()
+    for message in case.blocks:
+        numbered = replace(message, events=np.arange(1, len(message) + 1, dtype=np.int32))
+        assert digest_of_outcomes(learner.learn(numbered)) == digest_of_outcomes(other.learn(message))
+        assert digest(learner.state()) == digest(other.state())
+
+
+def cuts_between_events_as_it_likes(case: Case) -> None:
+    learner, other = case.make(), case.make()
+    for message in lists(case):
+        found, wanted = learner.learn(message), Outcomes.blank(len(message))
+        for rows in borders(message):
+            part = other.learn(rows_of(message, rows))
+            for name in Outcomes.__dataclass_fields__:
+                getattr(wanted, name)[rows] = getattr(part, name)
+        same_verdicts(case, message, found, wanted, loss=True)
+
+
+def counts_apart_what_began_earlier(case: Case) -> None:
+    """Rows of event 0 are judged as those of any other, and said to be split."""
+    learner, other = case.make(), case.make()
+    for message in lists(case):
+        assert message.events is not None
+        earlier = replace(message, events=message.events - 1)
+        found, wanted = learner.learn(earlier), other.learn(message)
+        np.testing.assert_array_equal(found.split, earlier.events == 0)
+        assert not wanted.split.any()
+        wanted.split[:] = found.split
+        assert digest_of_outcomes(found) == digest_of_outcomes(wanted)
+        assert digest(learner.state()) == digest(other.state())
+
+
+def continues_within_events(case: Case) -> None:
+    """Once more from every message, with events: nothing that judges is left over in the state."""
+    learner = case.make()
+    for message in lists(case):
+        restored = case.make()
+        restored.restore(learner.state())
+        assert digest_of_outcomes(restored.learn(message)) == digest_of_outcomes(learner.learn(message))
+        assert digest(restored.state()) == digest(learner.state())
+
+
+def refuses_events_that_do_not_fit(case: Case) -> None:
+    learner = case.make()
+    message = in_events(case.blocks[0])
+    assert message.events is not None
+    before = digest(learner.state())
+    for events in (message.events[:-1], message.events[::-1]):
+        with pytest.raises(BadRecord):
+            learner.learn(replace(message, events=events))
+    assert digest(learner.state()) == before
+
+
+def _put(outcomes: Outcomes, t: int, one: Outcomes) -> None:
+    for name in Outcomes.__dataclass_fields__:
+        values: NDArray[Any] = getattr(outcomes, name)
+        values[t] = getattr(one, name)[0]
+
+
+EVENT_CHECKS: tuple[Callable[[Case], None], ...] = (
+    judges_events_before_it_learns_them,
+    learns_as_without_events,
+    takes_events_of_one_row_as_none,
+    cuts_between_events_as_it_likes,
+    counts_apart_what_began_earlier,
+    continues_within_events,
+    refuses_events_that_do_not_fit,
+)
