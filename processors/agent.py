@@ -96,6 +96,8 @@ def _warm_up(kind: str) -> None:
 
 #: Loads into spaces that do not exist of which the last sequence is remembered.
 MAX_STRAYS: Final = 10_000
+#: Loads of a space of which the last sequence is remembered.
+MAX_LOADS: Final = 10_000
 #: More text than this about the rows of a refusal, and it becomes several: it must fit a header.
 MAX_ROWS_TEXT: Final = 4_096
 
@@ -181,7 +183,12 @@ class BuilderMachine(Machine):
             if len(self._strays) > MAX_STRAYS:
                 del self._strays[next(iter(self._strays))]
         else:
-            self.open(name).loads[load.load_id] = load.sequence
+            loads = self.open(name).loads
+            loads.pop(load.load_id, None)
+            loads[load.load_id] = load.sequence
+            if len(loads) > MAX_LOADS:
+                del loads[next(iter(loads))]
+                self.counts["loads_forgotten"] += 1
         return True
 
     def partition_state(self) -> State:

@@ -25,8 +25,8 @@ _GONE: Final = -2
 
 
 def hashes(ids: Sequence[str]) -> Hashes:
-    """BLAKE2b-128 of each name, (n, 2) uint64."""
-    joined = b"".join([blake2b(name.encode(), digest_size=16).digest() for name in ids])
+    """BLAKE2b-128 of each name, (n, 2) uint64; of any string, also one that has no form in UTF-8."""
+    joined = b"".join([blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest() for name in ids])
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 

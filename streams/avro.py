@@ -85,7 +85,6 @@ def read(value: bytes) -> tuple[str, dict[str, Any]]:
         TypeError,
         KeyError,
         OverflowError,
-        MemoryError,
         struct.error,
     ) as error:
         raise BadRecord(Reason.UNDECODABLE, f"{name}: {type(error).__name__} while decoding") from error

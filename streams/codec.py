@@ -39,7 +39,7 @@ from streams.records import (
 )
 from streams.relation_codec import relation_block_in, relation_block_out
 from streams.update_codec import update_in, update_out
-from streams.validate import check_finite, check_space, finite_float, strings
+from streams.validate import check_finite, check_space, finite_float, optional_text, strings, text
 
 #: Part of what shapes outputs: the birth record of a generation carries it.
 CODEC_VERSION: Final = "avro-single-object/1"
@@ -164,9 +164,8 @@ def _item_in(b: dict[str, Any]) -> ItemBlock:
     if not rows and not b["tombstones"]:
         raise BadRecord(Reason.EMPTY, "an item block without items or tombstones")
     ids = strings(b["ids"], rows, "ids")
-    return ItemBlock(
-        check_space(b["space"]), ids, tables, b["time_ms"], tuple(b["tombstones"]), load_in(b["load"])
-    )
+    tombstones = strings(b["tombstones"], len(b["tombstones"]), "tombstones")
+    return ItemBlock(check_space(b["space"]), ids, tables, b["time_ms"], tombstones, load_in(b["load"]))
 
 
 def _click_out(r: Click) -> dict[str, Any]:
@@ -196,14 +195,14 @@ def _click_in(b: dict[str, Any]) -> Click:
     check_finite(query, "query vector")
     return Click(
         check_space(b["space"]),
-        b["list_id"],
-        tuple(b["items"]),
+        text(b["list_id"], "the list id"),
+        strings(b["items"], len(b["items"]), "items"),
         tuple(b["positions"]),
-        tuple(ItemClick(c["item"], c["time_ms"], c["dwell_ms"]) for c in b["clicks"]),
+        tuple(ItemClick(text(c["item"], "a clicked item"), c["time_ms"], c["dwell_ms"]) for c in b["clicks"]),
         b["shown_at_ms"],
-        b["session"],
-        b["user"],
-        b["query_item"],
+        optional_text(b["session"], "the session"),
+        optional_text(b["user"], "the user"),
+        optional_text(b["query_item"], "the query item"),
         query,
         load_in(b["load"]),
     )
@@ -222,10 +221,9 @@ def _relation_out(r: Relation) -> dict[str, Any]:
 
 
 def _relation_in(b: dict[str, Any]) -> Relation:
-    load = load_in(b["load"])
-    return Relation(
-        check_space(b["space"]), b["left"], b["right"], b["similar"], b["time_ms"], b["source"], load
-    )
+    left, right = text(b["left"], "left"), text(b["right"], "right")
+    source, load = optional_text(b["source"], "the source"), load_in(b["load"])
+    return Relation(check_space(b["space"]), left, right, b["similar"], b["time_ms"], source, load)
 
 
 def _control_out(r: Control) -> dict[str, Any]:
@@ -249,10 +247,10 @@ def _control_in(b: dict[str, Any]) -> Control:
     if d is not None:
         if d["labels"] not in {"any", "integer", "string"}:
             raise BadRecord(Reason.BAD_SHAPE, f"label type {d['labels']!r}")
-        sizes = tuple((m["name"], m["dimension"]) for m in d["modalities"])
+        sizes = tuple((text(m["name"], "the name of a modality"), m["dimension"]) for m in d["modalities"])
         if any(size < 1 for _, size in sizes):
             raise BadRecord(Reason.BAD_SHAPE, "a modality needs at least one dimension")
-        declaration = Declaration(sizes, d["labels"], d["scaler"])
+        declaration = Declaration(sizes, d["labels"], optional_text(d["scaler"], "the scaler"))
     return Control(check_space(b["space"]), Action(b["action"]), b["time_ms"], declaration, b["epoch"])
 
 
@@ -321,7 +319,7 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
         tables,
         index,
         signs,
-        tuple(b["rules"]),
+        strings(b["rules"], len(b["rules"]), "rules"),
         rule,
         derived.astype(np.bool_),
         weights,
@@ -356,6 +354,9 @@ def _counts_in(b: dict[str, Any]) -> Counts:
 
 def _outcome_in(b: dict[str, Any]) -> Outcome:
     check_space(b["space"])
+    strings([*b["by_rule"], *b["weights"]], len(b["by_rule"]) + len(b["weights"]), "names")
+    for name in ("learner", "emitter", "kind"):
+        text(b[name], name)
     b["counts"] = _counts_in(b["counts"])
     b["by_rule"] = {rule: _counts_in(c) for rule, c in b["by_rule"].items()}
     b["weights"] = {name: finite_float(w, "weight") for name, w in b["weights"].items()}
@@ -368,6 +369,8 @@ def _model_out(r: ModelVersion) -> dict[str, Any]:
 
 def _model_in(b: dict[str, Any]) -> ModelVersion:
     check_space(b["space"])
+    for name in ("learner", "algorithm", "topic", "location", "sha256"):
+        text(b[name], name)
     return ModelVersion(**b)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streams.errors import BadRecord, Reason
 from streams.records import LoadPosition, Table
-from streams.validate import sequence_number, vectors
+from streams.validate import MAX_LOAD_ID_LENGTH, sequence_number, text, vectors
 
 
 def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
@@ -25,7 +25,9 @@ def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
 
 
 def tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
-    tables = tuple(Table(b["name"], vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies)
+    tables = tuple(
+        Table(text(b["name"], "the name of a modality"), vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies
+    )
     if len({t.name for t in tables}) != len(tables):
         raise BadRecord(Reason.BAD_SHAPE, f"{what}: a modality is named twice")
     if len({len(t.vectors) for t in tables}) > 1:
@@ -38,7 +40,12 @@ def load_out(load: LoadPosition | None) -> dict[str, Any] | None:
 
 
 def load_in(body: dict[str, Any] | None) -> LoadPosition | None:
-    return None if body is None else LoadPosition(body["load_id"], sequence_number(body["sequence"]))
+    return None if body is None else load_position(body["load_id"], body["sequence"])
+
+
+def load_position(load_id: str, sequence: int) -> LoadPosition:
+    """A position in a load, its parts checked."""
+    return LoadPosition(text(load_id, "a load id", MAX_LOAD_ID_LENGTH), sequence_number(sequence))
 
 
 def array(data: bytes, dtype: str, rows: int, what: str) -> NDArray[Any]:

@@ -33,6 +33,8 @@ _REDRIVE: Final = frozenset({REDRIVE_CONSUMER, REDRIVE_REFUSED, REDRIVE_ROWS})
 TRUNCATED_BYTES: Final = 64 * 1024
 MAX_VALUE_BYTES: Final = 960_000
 MAX_HEADER_BYTES: Final = 24 * 1024
+#: What Kafka adds to a header: the lengths of its name and value.
+_HEADER_OVERHEAD: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def dead_letter(
     if value is not None and len(value) > MAX_VALUE_BYTES:
         added += [(SIZE, str(len(value))), (DIGEST, hashlib.sha256(value).hexdigest())]
         value = value[:TRUNCATED_BYTES]
-    own = tuple((name, text.encode()) for name, text in added)
+    # A detail may repeat what the record holds, and nothing that it holds may stop its own refusal.
+    own = tuple((name, text.encode("utf-8", "backslashreplace")) for name, text in added)
     return Output(topic, _bounded_key(message.key), value, (*_bounded(message.headers), *own))
 
 
@@ -71,7 +74,7 @@ def _bounded(headers: tuple[tuple[str, bytes | None], ...]) -> Headers:
     for name, value in headers:
         if name in _OWN or name in _REDRIVE:
             continue
-        size += len(name) + len(value or b"")
+        size += len(name.encode("utf-8", "backslashreplace")) + len(value or b"") + _HEADER_OVERHEAD
         if size > MAX_HEADER_BYTES:
             break
         kept.append((name, value or b""))

@@ -8,13 +8,13 @@ field is an error, because a misspelt one would otherwise be lost in silence.
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any, Final
 
 import numpy as np
 
+from streams.codec_parts import load_position
 from streams.errors import BadRecord, Reason
+from streams.json_text import parse
 from streams.records import (
     DEFAULT_MODALITY,
     Click,
@@ -26,7 +26,7 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.validate import MAX_DIMENSION, check_space, sequence_number, strings
+from streams.validate import MAX_DIMENSION, check_space, strings, text
 
 _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "samples": (frozenset({"vectors", "labels", "time_ms"}), frozenset({"ids", "load"})),
@@ -37,7 +37,6 @@ _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     ),
     "relation": (frozenset({"left", "right", "similar", "time_ms"}), frozenset({"source", "load"})),
 }
-MAX_DEPTH: Final = 8
 
 
 def read_json(value: bytes) -> Event:
@@ -45,9 +44,10 @@ def read_json(value: bytes) -> Event:
 
     Raises
     ------
-    BadRecord : not JSON, nested too deep, a field missing, unknown or of the wrong type.
+    BadRecord : not JSON, nested too deep, a string that is no valid UTF-8, a field missing, unknown, named twice or
+        of the wrong type.
     """
-    body = _parse(value)
+    body = parse(value)
     kind = body.pop("kind", None)
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise BadRecord(Reason.WRONG_KIND, f"kind must be one of {', '.join(sorted(_FIELDS))}")
@@ -74,36 +74,10 @@ def read_json(value: bytes) -> Event:
             return Relation(space, left, right, similar, _integer(body["time_ms"], "time_ms"), source, load)
 
 
-def _parse(value: bytes) -> dict[str, Any]:
-    if not value.lstrip()[:1] == b"{":
-        raise BadRecord(Reason.UNDECODABLE, "neither an Avro single object nor a JSON object")
-    depth = deepest = 0
-    for byte in value:
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    if deepest > MAX_DEPTH * 4:
-        raise BadRecord(Reason.UNDECODABLE, f"JSON nested {deepest} deep")
-    try:
-        body = json.loads(value, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(Reason.UNDECODABLE, f"not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadRecord(Reason.UNDECODABLE, "not a JSON object")
-    return body
-
-
-def _refuse_constant(name: str) -> float:
-    # The rows of a block are judged one by one, so NaN must survive parsing and meet the finiteness check.
-    return math.nan if name == "NaN" else math.inf
-
-
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise BadRecord(Reason.BAD_SHAPE, f"{what} must be a string")
-    return strings((value,), 1, what)[0]
+    return text(value, what)
 
 
 def _integer(value: Any, what: str) -> int:
@@ -123,9 +97,7 @@ def _load(value: Any) -> LoadPosition | None:
         return None
     if not isinstance(value, dict) or value.keys() != {"load_id", "sequence"}:
         raise BadRecord(Reason.BAD_SHAPE, "load must be {load_id, sequence}")
-    return LoadPosition(
-        _text(value["load_id"], "load_id"), sequence_number(_integer(value["sequence"], "sequence"))
-    )
+    return load_position(_text(value["load_id"], "load_id"), _integer(value["sequence"], "sequence"))
 
 
 def _tables(value: Any, what: str) -> tuple[Table, ...]:

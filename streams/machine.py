@@ -72,6 +72,7 @@ COUNTED: Final = (
     "not_followed",
     "redriven",
     "redrives_ignored",
+    "loads_forgotten",
 )
 
 #: Begins the names of what builders count about their evidence, among the counts of a machine.

@@ -82,7 +82,7 @@ class Space:
     epoch : events offset of its last create, reset or delete; -1 before anything was applied.
     marks : per emitter whose outputs are the input here.
     emitted : position of the last output emitted for this space.
-    loads : per load, the last sequence applied or refused.
+    loads : per load, the last sequence applied or refused; the load that was used last comes last.
     step : constraints accepted by the model in this epoch.
     core : the algorithm, or None where it holds nothing yet.
     """
@@ -130,7 +130,8 @@ class Space:
                 {emitter: mark.text() for emitter, mark in self.marks.items()}, sort_keys=True
             ),
             "emitted": "" if self.emitted is None else self.emitted.text(),
-            "loads": json.dumps(self.loads, sort_keys=True),
+            # In their order, which says which one is forgotten first.
+            "loads": json.dumps(self.loads),
             "step": self.step,
             "has_core": self.core is not None,
         }

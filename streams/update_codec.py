@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streams.errors import BadRecord, Reason
 from streams.records import ModelUpdate
-from streams.validate import MAX_DIMENSION, check_space
+from streams.validate import MAX_DIMENSION, check_space, text
 
 _TYPES: Final[dict[str, np.dtype[Any]]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 #: More parts than the largest update of the largest map can have, at one direction each.
@@ -24,6 +24,8 @@ def update_out(r: ModelUpdate) -> dict[str, Any]:
 
 def update_in(b: dict[str, Any]) -> ModelUpdate:
     check_space(b["space"])
+    text(b["learner"], "learner")
+    text(b["topic"], "topic")
     dtype = _TYPES.get(b.pop("dtype"))
     d, rank, first = b["dimension"], b["rank"], b["first"]
     if dtype is None or not 1 <= d <= MAX_DIMENSION or not 0 <= rank <= d:

@@ -15,6 +15,8 @@ from streams.records import Table, Vectors
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
 MAX_SPACE_LENGTH: Final = 200
 MAX_STRING_LENGTH: Final = 4096
+#: A builder remembers the ids of many loads, in every checkpoint of a space.
+MAX_LOAD_ID_LENGTH: Final = 200
 MAX_DIMENSION: Final = 100_000
 #: Sequences are offsets in a load; above this they are not numbers that a producer counted to.
 MAX_SEQUENCE: Final = 2**53
@@ -53,6 +55,18 @@ def not_finite_rows(tables: Sequence[Table]) -> tuple[int, ...]:
         if not finite.all():
             bad.update(np.flatnonzero(~finite.all(axis=1)).tolist())
     return tuple(sorted(bad))
+
+
+def text(value: str, what: str, most: int = MAX_STRING_LENGTH) -> str:
+    """A string of bounded length."""
+    if len(value) > most:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what} is longer than {most} characters")
+    return value
+
+
+def optional_text(value: str | None, what: str) -> str | None:
+    """The same of a string that may be left out."""
+    return None if value is None else text(value, what)
 
 
 def strings(values: Sequence[str], rows: int, what: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from streams.codec import decode_event, encode
 from streams.errors import BadRecord, BatchTooLarge, CheckpointError, Reason, SettingsError, SourceError
 from streams.files import Damaged
 from streams.http import MAX_HEADER_BYTES, MAX_LINE_BYTES, Check, Health, HttpServer
-from streams.json_events import MAX_DEPTH
+from streams.json_text import MAX_DEPTH
 from streams.local_files import LocalFiles
 from streams.manifest import DataFile
 from streams.models_view import data_of

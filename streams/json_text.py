@@ -1,0 +1,100 @@
+"""The text of a JSON event: bounded nesting, valid UTF-8 in every string, no name twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from streams.errors import BadRecord, Reason
+
+#: No documented event is nested deeper than this, with room to spare.
+MAX_DEPTH: Final = 32
+
+#: A string, or what was begun as one: then it reaches to the end.
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKET: Final = bytes(set(range(256)) - set(b"[{]}"))
+#: The escape of a surrogate; two of them may be one character.
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_SHOWN: Final = 40
+
+
+def parse(value: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    BadRecord : it is none, nested too deep, names a field twice, or a string in it has no form in UTF-8.
+    """
+    if not value.lstrip()[:1] == b"{":
+        raise BadRecord(Reason.UNDECODABLE, "neither an Avro single object nor a JSON object")
+    if (deepest := depth(value)) > MAX_DEPTH:
+        raise BadRecord(Reason.UNDECODABLE, f"JSON nested {deepest} deep")
+    try:
+        # The parser itself would take bytes of other encodings, and half a surrogate pair that is spelt in UTF-8.
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord(Reason.UNDECODABLE, f"not UTF-8: {error}") from error
+    try:
+        body = json.loads(text, parse_constant=_constant, object_pairs_hook=_object)
+    except ValueError as error:
+        raise BadRecord(Reason.UNDECODABLE, f"not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRecord(Reason.UNDECODABLE, "not a JSON object")
+    if _SURROGATE.search(value):
+        check_text(body)
+    return body
+
+
+def depth(value: bytes) -> int:
+    """How deep lists and objects are nested; brackets inside of strings do not count."""
+    brackets = np.frombuffer(_STRING.sub(b"", value).translate(None, _NO_BRACKET), np.uint8)
+    if not len(brackets):
+        return 0
+    opens = (brackets == ord("[")) | (brackets == ord("{"))
+    return max(0, int(np.cumsum(np.where(opens, 1, -1)).max()))
+
+
+def check_text(value: Any, place: str = "") -> None:
+    """Refuse a string with half a surrogate pair, wherever it stands in parsed JSON.
+
+    Raises
+    ------
+    BadRecord : it names the place.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            code = f"U+{ord(value[error.start]):04X}"
+            raise BadRecord(
+                Reason.UNDECODABLE,
+                f"{place or 'a name'} is no valid UTF-8: {code}, half of a surrogate pair, at character {error.start}",
+            ) from error
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            check_text(name)
+            check_text(inner, f"{place}.{name[:_SHOWN]}" if place else name[:_SHOWN])
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            if not isinstance(inner, float):
+                check_text(inner, f"{place}[{number}]")
+
+
+def _constant(name: str) -> float:
+    # The rows of a block are judged one by one, so NaN must survive parsing and meet the finiteness check.
+    return math.nan if name == "NaN" else math.inf
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise BadRecord(Reason.BAD_SHAPE, f"the field {name[:_SHOWN]!r} stands there twice")
+            seen.add(name)
+    return made
