@@ -163,6 +163,7 @@ def declaration(
     SettingsError : no or two ways to say the dimension, a modality that cannot be read, or an unknown scaler.
     """
     from learners.scaler import NAMES
+    from producers.text import fault_of
     from streams.errors import SettingsError
     from streams.records import DEFAULT_MODALITY, Declaration
     from streams.validate import MAX_DIMENSION
@@ -172,7 +173,7 @@ def declaration(
     sizes = {} if dimension is None else {DEFAULT_MODALITY: dimension}
     for text in modalities:
         modality, _, size = text.rpartition(":")
-        if not modality or modality in sizes or not (size.isascii() and size.isdigit()):
+        if not modality or modality in sizes or not (size.isascii() and size.isdigit()) or fault_of(modality):
             raise SettingsError(f"--modality {text!r}: write NAME:DIMENSION, each name once")
         sizes[modality] = int(size)
     if not all(1 <= size <= MAX_DIMENSION for size in sizes.values()):

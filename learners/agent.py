@@ -203,7 +203,7 @@ class LearnerMachine(Machine):
         if current is not None and current.status is Status.DELETED:
             raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted in this epoch")
         declaration = None if current is None else current.declaration
-        core = cast(Learner | None, None if current is None else current.core) or self._make(declaration)
+        core = cast(Learner | None, None if current is None else current.core) or self._fresh(declaration)
         before = None if self._updates is None else Before(core)
         outcomes = core.learn(record) if record.kind in core.accepts else None
         space = self.open(name)
@@ -235,6 +235,13 @@ class LearnerMachine(Machine):
             steps = (base_step, space.step, record.time_ms)
             origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
             self._publish([encode(update) for update in before.updates(origin, record, outcomes)], name)
+
+    def _fresh(self, declaration: Declaration | None) -> Learner:
+        try:
+            return self._make(declaration)
+        except SettingsError as error:
+            # The settings were checked at the start: what does not fit is what the space's declaration says.
+            raise BadRecord(Reason.BAD_SHAPE, f"the space is declared otherwise: {error}") from error
 
     def _publish(self, values: Iterable[bytes], name: str) -> None:
         # Whoever reads them looks at nothing but the space, so the key decides the partition, as it does for models.

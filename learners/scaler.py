@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from learners.base import State
 from learners.validation import one_of, whole
+from streams.records import SCALERS
 
 Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
@@ -173,7 +174,7 @@ class MinMax(_Frozen):
 
 
 #: Names that a space's declaration and a learner's `scaler` may hold.
-NAMES: Final = ("none", "zscore", "unit", "minmax")
+NAMES: Final = SCALERS
 
 
 def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:

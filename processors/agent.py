@@ -182,6 +182,7 @@ class BuilderMachine(Machine):
             self._strays[stray] = load.sequence
             if len(self._strays) > MAX_STRAYS:
                 del self._strays[next(iter(self._strays))]
+                self.counts["loads_forgotten"] += 1
         else:
             loads = self.open(name).loads
             loads.pop(load.load_id, None)

@@ -26,7 +26,9 @@ _GONE: Final = -2
 
 def hashes(ids: Sequence[str]) -> Hashes:
     """BLAKE2b-128 of each name, (n, 2) uint64; of any string, also one that has no form in UTF-8."""
-    joined = b"".join([blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest() for name in ids])
+    joined = b"".join(
+        [blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest() for name in ids]
+    )
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from producers.labels import LabelScan, check_rows, labels
 from producers.numbers import Where, as_float32
 from producers.sources import Batch, Layout
+from producers.text import check_array
 from streams.errors import SourceError
 from streams.records import Table, Vectors
 from streams.validate import MAX_DIMENSION
@@ -75,7 +76,7 @@ def from_arrays(
     if y.dtype.kind not in "biufU":
         raise SourceError(f"{place}: array {label!r} holds {y.dtype}; labels are whole numbers or text")
     scan = LabelScan(label_type, text_is_typed=True)
-    column = pa.array(y)
+    column = pa.array(check_array(y, Where(place, label)))
     scan.add(column, Where(place, label))
     check_rows(scan, place)
     tables = tuple(Table(name, _vectors(array, len(y), place, name)) for name, array in features.items())

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from producers.numbers import Where
 from producers.tables import TableFile
+from producers.text import fault_of
 from streams.validate import MAX_STRING_LENGTH
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -75,7 +76,7 @@ def name_of(value: Any, where: Where, row: int) -> str:
 
     Raises
     ------
-    SourceError : it is missing, too long, or something else.
+    SourceError : it is missing, too long, no valid UTF-8, or something else.
     """
     if is_missing(value):
         raise where.error(row, "the value is missing")
@@ -84,6 +85,9 @@ def name_of(value: Any, where: Where, row: int) -> str:
     found = str(value)
     if len(found) > MAX_STRING_LENGTH:
         raise where.error(row, f"the name is longer than {MAX_STRING_LENGTH} characters")
+    # A list that is written as JSON in a cell may hold any escape.
+    if (fault := fault_of(found)) is not None:
+        raise where.error(row, f"the name {fault}")
     return found
 
 

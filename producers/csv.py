@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
+from producers.numbers import Where
 from producers.sources import CsvFormat
 from streams.errors import SourceError
 
@@ -39,7 +40,10 @@ class CsvFile:
     def _names(self) -> list[str]:
         """Names of all columns; without a header f0, f1, and so on."""
         reader = self._reader(csv.ConvertOptions(), 0)
-        found: list[str] = reader.schema.names
+        try:
+            found: list[str] = reader.schema.names
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{self.path}: the header is not valid UTF-8: {error.reason}") from error
         twice = sorted({name for name in found if found.count(name) > 1})
         if twice:
             raise SourceError(f"{self.path}: the header names {', '.join(map(repr, twice))} twice")
@@ -59,7 +63,7 @@ class CsvFile:
             except StopIteration:
                 return
             except pa.ArrowInvalid as error:
-                raise self._error(error, bad, first) from error
+                raise self._error(error, bad, columns) from error
             if part.num_rows:
                 yield part
 
@@ -86,11 +90,30 @@ class CsvFile:
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
-            raise self._error(error, found, first) from error
+            raise self._error(error, found, convert.include_columns or ()) from error
         except OSError as error:
             raise SourceError(f"{self.path}: {error}") from error
 
-    def _error(self, error: pa.ArrowInvalid, bad: list[Any], first: int) -> SourceError:
+    def _no_text(self, columns: Sequence[str]) -> SourceError | None:
+        """The error of the first value that is not UTF-8; None where all are. Reads the file once more."""
+        raw = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
+        row = 0
+        for part in self._reader(raw, 0):
+            for name, column in zip(part.schema.names, part.columns, strict=True):
+                values = column.to_pylist()
+                for at, value in enumerate(values):
+                    try:
+                        value.decode()
+                    except UnicodeDecodeError as error:
+                        return Where(str(self.path), name, row).error(
+                            at, f"is not valid UTF-8: {error.reason}"
+                        )
+            row += part.num_rows
+        return None
+
+    def _error(self, error: pa.ArrowInvalid, bad: list[Any], columns: Sequence[str]) -> SourceError:
+        if not bad and columns:
+            return self._no_text(columns) or SourceError(f"{self.path}: {error}")
         if not bad:
             return SourceError(f"{self.path}: {error}")
         row = bad[0]

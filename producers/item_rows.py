@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from producers.blocks import STRING_BYTES
 from producers.record_rows import RecordLayout
+from producers.text import fault_of
 from streams.errors import SourceError
 from streams.records import ItemBlock, LoadPosition, Table
+from streams.validate import MAX_STRING_LENGTH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,11 +128,16 @@ def tombstones(ids: Sequence[str], began_ms: int) -> ItemsInMemory:
 
     Raises
     ------
-    SourceError : there are none, or one has no name.
+    SourceError : there are none, or one has no name, or one that is no valid UTF-8.
     """
     if not ids or not all(ids):
         raise SourceError("there is no item to delete, or one without a name")
     names = tuple(dict.fromkeys(ids))
+    for name in names:
+        if (fault := fault_of(name)) is not None:
+            raise SourceError(f"the item {name!r} {fault}")
+        if len(name) > MAX_STRING_LENGTH:
+            raise SourceError(f"the item {name[:40]!r}... is longer than {MAX_STRING_LENGTH} characters")
     identity = hashlib.sha256(f"{began_ms} {names!r}".encode()).hexdigest()
     rows = ItemRows(names, (), np.ones(len(names), np.bool_))
     return ItemsInMemory(rows, identity, {"items": 0, "tombstones": len(names)})

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Final
 from producers.cells import CellFile, TableCells
 from producers.sources import CsvFormat
 from producers.tables import ending, existing, open_table
-from streams.errors import SourceError
+from streams.errors import BadRecord, SourceError
+from streams.json_text import check_text, unique
 
 #: Longest line, unpacked, and most fields of all objects together.
 MAX_LINE_BYTES: Final = 16 * 2**20
@@ -90,9 +91,15 @@ class JsonLines:
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            body = json.loads(line)
+            # A mark of byte order is what some editors begin a file with.
+            body = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique)
+            check_text(body)
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{self.path}: row {number + 1}: not valid UTF-8: {error}") from error
         except (ValueError, RecursionError) as error:
             raise SourceError(f"{self.path}: row {number + 1}: not JSON: {error}") from error
+        except BadRecord as error:
+            raise SourceError(f"{self.path}: row {number + 1}: {error.detail}") from error
         if not isinstance(body, dict):
             raise SourceError(f"{self.path}: row {number + 1}: not a JSON object")
         return body

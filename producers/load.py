@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from producers.blocks import BEGINNING, Cut, Cutter, Position
 from producers.hold_out import Part
-from producers.load_name import check_load_id, checked_space, digest_id
+from producers.load_name import check_load_id, check_modalities, checked_space, digest_id
 from producers.shuffled import Shuffled
 from producers.sources import Batch, Layout, Source
 from streams.errors import SettingsError
@@ -77,6 +77,7 @@ class Load:
             source = Part(source, settings.hold_out, settings.hold_out_seed, held_out=False)
             self._held_out = whole - source.layout.rows
         self.layout: Layout = source.layout
+        check_modalities(self.layout.modalities)
         self.load_id = load_id or digest_id(self.shaping())
         self._shuffled: Shuffled | None = None
         if settings.shuffle_seed is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from producers.text import fault_of
 from streams.errors import BadRecord, SettingsError
-from streams.validate import check_space
+from streams.validate import MAX_STRING_LENGTH, check_space
 
 _LOAD_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -25,6 +26,15 @@ def checked_space(space: str) -> str:
         return check_space(space)
     except BadRecord as error:
         raise SettingsError(error.detail) from error
+
+
+def check_modalities(modalities: Iterable[tuple[str, int]]) -> None:
+    """Refuse a modality whose name no record could hold, with SettingsError."""
+    for name, _ in modalities:
+        if (fault := fault_of(name)) is not None:
+            raise SettingsError(f"the name of a modality {fault}")
+        if len(name) > MAX_STRING_LENGTH:
+            raise SettingsError(f"the name of a modality is longer than {MAX_STRING_LENGTH} characters")
 
 
 def check_load_id(load_id: str | None) -> None:

@@ -20,6 +20,7 @@ from producers.columns import Columns, choose
 from producers.numbers import Where
 from producers.sources import Selection
 from producers.table_source import file_digest
+from producers.text import check_array
 from streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
@@ -128,7 +129,7 @@ def _read(file: Any, name: str, path: Path) -> NDArray[Any]:
         raise SourceError(
             f"{path}: array {name!r} cannot be read; pickled objects are refused: {error}"
         ) from error
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+    return check_array(array, Where(str(path), name))
 
 
 def _check_size(file: Any, name: str, path: Path) -> None:

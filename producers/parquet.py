@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from producers.numbers import is_list, is_number
+from producers.text import check_columns
 from streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
@@ -52,6 +53,7 @@ class ParquetFile:
                 skip -= rows
             else:
                 groups.append(group)
+        row = first
         parts = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=list(columns))
         while True:
             try:
@@ -63,7 +65,8 @@ class ParquetFile:
             left = part.slice(skip)
             skip = max(0, skip - part.num_rows)
             if left.num_rows:
-                yield left.select(list(columns))
+                yield check_columns(left.select(list(columns)), str(self.path), row)
+                row += left.num_rows
 
     def _check_size(self, group: Any, columns: Sequence[str], number: int) -> None:
         size = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from producers.blocks import BEGINNING, Cut, Cutter, Position, Rows, RowSource
-from producers.load_name import check_load_id, checked_space, digest_id
+from producers.load_name import check_load_id, check_modalities, checked_space, digest_id
 from streams.errors import SettingsError
 from streams.records import Event, LoadPosition
 
@@ -70,6 +70,8 @@ class PhasedLoad:
         #: Whether a person has given the load its id.
         self.named = load_id is not None
         self.sources = tuple(sources)
+        for source in sources:
+            check_modalities(source.layout.modalities)
         self.load_id = load_id or digest_id(self.shaping())
         self._cutters = [Cutter(source, block_rows, (space, self.load_id)) for source in sources]
         for source, cutter in zip(sources, self._cutters, strict=True):

@@ -18,6 +18,7 @@ from streams.codec_parts import array, load_in, load_out, tables_in, tables_out
 from streams.errors import BadRecord, Reason
 from streams.json_events import read_json
 from streams.records import (
+    SCALERS,
     Action,
     Click,
     ClickBlock,
@@ -39,7 +40,15 @@ from streams.records import (
 )
 from streams.relation_codec import relation_block_in, relation_block_out
 from streams.update_codec import update_in, update_out
-from streams.validate import check_finite, check_space, finite_float, optional_text, strings, text
+from streams.validate import (
+    MAX_DIMENSION,
+    check_finite,
+    check_space,
+    finite_float,
+    optional_text,
+    strings,
+    text,
+)
 
 #: Part of what shapes outputs: the birth record of a generation carries it.
 CODEC_VERSION: Final = "avro-single-object/1"
@@ -246,11 +255,15 @@ def _control_in(b: dict[str, Any]) -> Control:
     declaration = None
     if d is not None:
         if d["labels"] not in {"any", "integer", "string"}:
-            raise BadRecord(Reason.BAD_SHAPE, f"label type {d['labels']!r}")
+            raise BadRecord(Reason.BAD_SHAPE, f"label type {d['labels'][:40]!r}")
         sizes = tuple((text(m["name"], "the name of a modality"), m["dimension"]) for m in d["modalities"])
-        if any(size < 1 for _, size in sizes):
-            raise BadRecord(Reason.BAD_SHAPE, "a modality needs at least one dimension")
-        declaration = Declaration(sizes, d["labels"], optional_text(d["scaler"], "the scaler"))
+        if any(not 1 <= size <= MAX_DIMENSION for _, size in sizes) or len(dict(sizes)) < len(sizes):
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"modalities have different names, and 1 to {MAX_DIMENSION} dimensions each"
+            )
+        if d["scaler"] not in (None, *SCALERS):
+            raise BadRecord(Reason.BAD_SHAPE, f"scaler {d['scaler'][:40]!r}")
+        declaration = Declaration(sizes, d["labels"], d["scaler"])
     return Control(check_space(b["space"]), Action(b["action"]), b["time_ms"], declaration, b["epoch"])
 
 

@@ -26,7 +26,8 @@ def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
 
 def tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
     tables = tuple(
-        Table(text(b["name"], "the name of a modality"), vectors(b["data"], b["rows"], b["columns"], what)) for b in bodies
+        Table(text(b["name"], "the name of a modality"), vectors(b["data"], b["rows"], b["columns"], what))
+        for b in bodies
     )
     if len({t.name for t in tables}) != len(tables):
         raise BadRecord(Reason.BAD_SHAPE, f"{what}: a modality is named twice")

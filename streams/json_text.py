@@ -39,7 +39,7 @@ def parse(value: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadRecord(Reason.UNDECODABLE, f"not UTF-8: {error}") from error
     try:
-        body = json.loads(text, parse_constant=_constant, object_pairs_hook=_object)
+        body = json.loads(text, parse_constant=_constant, object_pairs_hook=unique)
     except ValueError as error:
         raise BadRecord(Reason.UNDECODABLE, f"not JSON: {error}") from error
     if not isinstance(body, dict):
@@ -72,7 +72,7 @@ def check_text(value: Any, place: str = "") -> None:
             code = f"U+{ord(value[error.start]):04X}"
             raise BadRecord(
                 Reason.UNDECODABLE,
-                f"{place or 'a name'} is no valid UTF-8: {code}, half of a surrogate pair, at character {error.start}",
+                f"{place or 'a name'} is not valid UTF-8: {code}, half of a surrogate pair, at character {error.start}",
             ) from error
     elif isinstance(value, dict):
         for name, inner in value.items():
@@ -89,7 +89,13 @@ def _constant(name: str) -> float:
     return math.nan if name == "NaN" else math.inf
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object from its pairs.
+
+    Raises
+    ------
+    BadRecord : a name stands there twice.
+    """
     made = dict(pairs)
     if len(made) < len(pairs):
         seen: set[str] = set()

@@ -196,6 +196,10 @@ class RelationBlock:
         return len(self.left)
 
 
+#: Scalers that a declaration may name.
+SCALERS: Final = ("none", "zscore", "unit", "minmax")
+
+
 class Action(StrEnum):
     """What a control record does to a space."""
 
@@ -208,7 +212,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a space holds. `labels` is "integer", "string" or "any"; `scaler` a name of `learners.scaler`."""
+    """What a space holds. `labels` is "integer", "string" or "any"; `scaler` one of `SCALERS`, or None."""
 
     modalities: tuple[tuple[str, int], ...] = ()
     labels: str = "any"

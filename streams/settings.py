@@ -281,6 +281,7 @@ def load(path: str | Path | None = None, overrides: dict[str, Any] | None = None
             raise SettingsError(f"{source}: {error}") from None
     try:
         data = _merged(data, EnvSettingsSource(Settings)())
+        _refuse_no_text(data | overrides, source)
         for name, value in overrides.items():
             _put(data, name, value)
         kafka = data.pop("kafka", {})
@@ -294,6 +295,14 @@ def load(path: str | Path | None = None, overrides: dict[str, Any] | None = None
         raise SettingsError(f"{source}: {describe(error)}") from None
     except (SettingsSourceError, TypeError, AttributeError) as error:
         raise SettingsError(f"{source}: {error}") from error
+
+
+def _refuse_no_text(data: dict[str, Any], source: Path) -> None:
+    """Refuse names and values that have no form in UTF-8: bytes of another encoding, half of a surrogate pair."""
+    for name, value in _leaves(data):
+        for text in (name, value):
+            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                raise SettingsError(f"{source}: {name!a}: is not valid UTF-8")
 
 
 def _start_of(path: Path, limit: int) -> bytes:

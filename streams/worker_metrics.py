@@ -43,7 +43,10 @@ COUNTED: Final = {
     ),
     "redriven": ("records_redriven", "Dead letters applied again on an operator's word."),
     "redrives_ignored": ("redrives_ignored", "Redrives left out: applied before, or never refused here."),
-    "loads_forgotten": ("loads_forgotten", "Loads whose last sequence a space no longer remembers: it has too many."),
+    "loads_forgotten": (
+        "loads_forgotten",
+        "Loads whose last sequence a space no longer remembers: it has too many.",
+    ),
 }
 #: Reasons by name; any other word is counted as the last of them.
 _REASONS: Final = (*(reason.value for reason in Reason), "other")

@@ -141,7 +141,9 @@ def _table(name: str) -> tuple[Table, ...]:
     return (Table(name, np.array([[1, 2]], np.float32)),)
 
 
-def _click_block(space: str, ids: tuple[str, ...], list_id: str, actor: str, modality: str = "") -> ClickBlock:
+def _click_block(
+    space: str, ids: tuple[str, ...], list_id: str, actor: str, modality: str = ""
+) -> ClickBlock:
     one = np.zeros(1, np.int32)
     return ClickBlock(
         space,
@@ -226,11 +228,9 @@ def sent(pick: Callable[[int], bool] = lambda number: True) -> Iterator[Sent]:
     ----------
     pick : which of them, by their number.
     """
-    number = 0
-    for found in _all():
+    for number, found in enumerate(_all()):
         if pick(number):
             yield found
-        number += 1
 
 
 def _all() -> Iterator[Sent]:
