@@ -1,0 +1,79 @@
+"""Half of a surrogate pair, as JavaScript's `slice` makes of an emoji, on a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streams.codec import encode
+from streams.dead_letters import Choice, choose
+from streams.errors import Reason
+from streams.records import SampleBlock, Table
+from tests.faults.conftest import MakeSystem
+from tests.faults.poison import Poison
+from tests.faults.reference import blocks
+from tests.faults.test_poison import BUILDER, HEADERS, LEARNER, check, check_counters
+from tests.kafka.broker import KafkaBroker
+
+HALF = "\ud83d"
+ROW = [1.0] * 8
+
+
+def event(space: str, **changes: Any) -> bytes:
+    """A sample as `JSON.stringify` writes it."""
+    plain = {"kind": "samples", "space": space, "vectors": [ROW], "labels": ["a"], "time_ms": 5}
+    return json.dumps(plain | changes).encode()
+
+
+def poison() -> list[Poison]:
+    """Each in a space of its own, so that the first record of a space is among them."""
+    whole = encode(SampleBlock("avro", (Table("x", np.ones((1, 8), np.float32)),), ("label",), 5))
+    return [
+        Poison(what, space.encode(), value, Reason.UNDECODABLE)
+        for what, space, value in (
+            ("a modality", "m", event("m", vectors={HALF: [ROW]})),
+            ("a modality of a space that has one", "a", event("a", vectors={HALF: [ROW]})),
+            ("a label", "l", event("l", labels=[HALF])),
+            ("an id", "i", event("i", ids=["x" + HALF])),
+            ("a load id", "p", event("p", load={"load_id": HALF, "sequence": 0})),
+            ("a name of a field", "f", event("f", **{HALF: 1})),
+            ("bytes of half a pair", "b", event("b", labels=["?"]).replace(b"?", b"\xed\xa0\xbd")),
+            ("an overlong form", "o", event("o", labels=["?"]).replace(b"?", b"\xc0\x80")),
+            ("Avro", "avro", whole.replace(b"label", b"la\xed\xa0\xbd")),
+        )
+    ]
+
+
+@pytest.mark.kafka
+def test_half_a_surrogate_pair_is_a_dead_letter_and_the_worker_goes_on(
+    make_system: MakeSystem, kafka: KafkaBroker
+) -> None:
+    system = make_system(kafka)
+    workers = [system.worker(BUILDER, "--create"), system.worker(LEARNER, "--create")]
+    system.send(blocks("a", 3))
+    sent = []
+    for one in poison():
+        ((partition, offset),) = system.send([(one.key, one.value)], headers=HEADERS)
+        sent.append((one, partition, offset))
+    # What merely looks odd is learned.
+    odd = event("odd", vectors=[ROW, [2.0] * 8], labels=["\U0001f600\u202e\0", "e\u0301 [[[[{{{{"])
+    system.send([("odd", odd), *blocks("a", 3, start=3)])
+    system.settle()
+    check(system, "events", "one-pass", sent)
+    check_counters(system, workers[0], BUILDER, Counter({"undecodable": len(sent)}))
+    system.check_exact()
+    assert "odd" in system.states(BUILDER)
+    assert not any(worker.said("starting it again") for worker in workers)
+    # The letters can be listed, and sent back: they are refused once more.
+    found = choose(system.read("dead-letters"), Choice(consumer="one-pass"))
+    assert len(found.letters) == len(sent) and not found.unreadable
+    status, output = system.run("dead-letters", "redrive", "--consumer", "one-pass", "--yes")
+    assert status == 0, output
+    system.settle()
+    letters = choose(system.read("dead-letters"), Choice(consumer="one-pass"))
+    assert len(letters.letters) == 2 * len(sent)
+    assert [worker.stop() for worker in workers] == [0, 0]
