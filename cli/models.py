@@ -251,10 +251,9 @@ def _counted_otherwise(before: int | None, beginnings: tuple[Beginning, ...]) ->
     """What consumers of outcomes will not count exactly once."""
     lines = []
     again = sum(b.again for b in beginnings)
-    least = "" if all(b.clean for b in beginnings) else "at least "
-    if again or least:
+    if again:
         lines.append(
-            f"warning: {least}{again:,} records were learned by generation {before} and will be by the new one: "
+            f"warning: {again:,} records were learned by generation {before} and will be by the new one: "
             "consumers of outcomes, the metrics agent too, count them twice. To avoid it, stop the workers, replay "
             "with --until-checkpoint --save, and promote that"
         )

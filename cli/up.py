@@ -81,6 +81,8 @@ def up(
             f"  export KAFKA_BOOTSTRAP_SERVERS={broker.bootstrap_servers} KINSTREAM_CHECKPOINTS__URL={checkpoints}",
             err=True,
         )
+    elif new_generation:
+        _check_generations(settings, from_start=from_start)
     stopping = stop_on_signals()
     system = LocalSystem(settings, arguments, environment, logs)
     try:
@@ -92,6 +94,31 @@ def up(
         if broker is not None:
             broker.close()
     sys.exit(status)
+
+
+def _check_generations(settings: Any, *, from_start: bool) -> None:
+    """Refuse before the first agent begins a generation where another one cannot: they would be of two settings."""
+    from cli.worker import agent_spec
+    from streams.checkpoint_view import agents
+    from streams.cluster import Cluster
+    from streams.errors import GenerationMismatch
+    from streams.opening import check_next
+
+    cluster = Cluster(settings.kafka)
+    told = []
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        for agent in agents(settings):
+            try:
+                check_next(
+                    agent_spec(settings, agent.role, agent.name), settings, cluster, from_start=from_start
+                )
+            except GenerationMismatch as error:
+                told.append(str(error))
+    finally:
+        cluster.close()
+    if told:
+        raise GenerationMismatch("\n".join(["no agent has begun a new generation:", *told]))
 
 
 def _refuse_beside_demo(ctx: click.Context) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from learners.agent import learner_spec
@@ -13,7 +13,8 @@ from streams.agent import AgentSpec
 from streams.birth import Birth, ClusterView, Promotion, cluster_differences, read_birth, settings_differences
 from streams.checkpoint import versions
 from streams.cluster import Cluster
-from streams.errors import CheckpointError, GenerationMismatch, SettingsError
+from streams.ending import emitted_past, what_to_do
+from streams.errors import AccessDenied, CheckpointError, GenerationMismatch, SettingsError
 from streams.generation import Generation
 from streams.manifest import Manifest
 from streams.newest import newest_generation
@@ -167,7 +168,7 @@ def plan(
         learner=name,
         number=number,
         before=before,
-        beginnings=tuple(_beginning(old, manifest, missing) for manifest in manifests.values()),
+        beginnings=tuple(_beginnings(old, cluster, manifests, missing)),
         taken_over=tuple(sorted(missing)),
         done=False,
         resumed=begun is not None,
@@ -334,14 +335,47 @@ def _taken_over(
     return machine.space_states(), machine.labels(names)
 
 
-def _beginning(old: Generation | None, manifest: Manifest, missing: Mapping[str, int]) -> Beginning:
-    p = manifest.partition
-    spaces = len(manifest.spaces) + sum(at == p for at in missing.values())
-    if old is None:
-        return Beginning(p, manifest.offset, spaces, None, True)
-    final = old.final_offset(p)
-    restored = old.store(p).restore() if final is None else None
-    ended = (
-        final if final is not None else old.birth_offset(p) if restored is None else restored.manifest.offset
-    )
-    return Beginning(p, manifest.offset, spaces, ended, final is not None)
+def _beginnings(
+    old: Generation | None, cluster: Cluster, manifests: Mapping[int, Manifest], missing: Mapping[str, int]
+) -> Iterator[Beginning]:
+    """What the new generation begins with on each partition, and where the one before has ended.
+
+    Raises
+    ------
+    GenerationMismatch : that one did not end cleanly, and has outcomes of records that the new one learns again.
+    """
+    finals = {} if old is None else {p: old.final_offset(p) for p in manifests}
+    reached = {} if old is None else _reached(old, cluster, manifests)
+    told = []
+    for p, manifest in manifests.items():
+        spaces = len(manifest.spaces) + sum(at == p for at in missing.values())
+        if old is None:
+            yield Beginning(p, manifest.offset, spaces, None, True)
+            continue
+        covered = old.covered_offset(p)
+        begun = Beginning(
+            p, manifest.offset, spaces, reached.get(p, covered), finals[p] == reached.get(p, covered)
+        )
+        if begun.again and not begun.clean:
+            told.append(
+                f"{old.spec.application} generation {old.number} did not end cleanly on partition {p}: it may have "
+                f"emitted outcomes of records up to offset {begun.ended}, its last checkpoint is at offset {covered}, "
+                f"and the state goes on at {begun.offset}: {begun.again:,} records would be counted twice"
+            )
+        yield begun
+    if told and old is not None:
+        raise GenerationMismatch(
+            "\n".join(told)
+            + f"\n{what_to_do(old)}; then replay with --until-checkpoint --save and promote that. Or "
+            "replay to the end of the log and promote that"
+        )
+
+
+def _reached(old: Generation, cluster: Cluster, partitions: Iterable[int]) -> dict[int, int]:
+    """Up to which input offset a generation has emitted, as far as its last checkpoints do not say so."""
+    try:
+        return emitted_past(old, cluster, {p: old.covered_offset(p) for p in partitions})
+    except AccessDenied:
+        # It cannot have learned what was not in the log.
+        open_ = (p for p in partitions if old.final_offset(p) is None)
+        return {p: cluster.bounds(old.birth.input_topic, p)[1] for p in open_}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 
 from streams.agent import AgentSpec
@@ -140,23 +141,44 @@ class Generation:
 
     # ---- the end of a generation --------------------------------------------------------------------------------
 
-    def mark_final(self, partition: int, offset: int) -> None:
-        """Say that nothing was emitted past the checkpoint at `offset`: a stop with everything confirmed."""
-        self._files.write([(f"{self._stem(partition)}.final", str(offset).encode())])
+    def mark_started(self, partition: int) -> int:
+        """Say that a partition is being worked on, so that its last final mark no longer counts.
 
-    def mark_started(self, partition: int) -> None:
-        """Say that a partition is being worked on, so that its last final mark no longer counts."""
-        self._files.write([(f"{self._stem(partition)}.final", b"-1")])
+        Returns
+        -------
+        The number of this run, negative and drawn at random.
+        """
+        run = -1 - secrets.randbits(62)
+        self._files.write([(self._final(partition), str(run).encode())])
+        return run
+
+    def mark_final(self, partition: int, offset: int, run: int) -> None:
+        """Say that nothing was emitted past the checkpoint at `offset`, unless another run has begun meanwhile."""
+        if self._mark(partition) == run:
+            self._files.write([(self._final(partition), str(offset).encode())])
 
     def final_offset(self, partition: int) -> int | None:
         """Where a partition ended for good, or None while it may have emitted more than its checkpoint covers."""
-        try:
-            said = int(self._files.read(f"{self._stem(partition)}.final"))
-        except FileNotFoundError:
-            # Nobody has worked on it yet.
-            return self.birth_offset(partition)
+        covered = self.covered_offset(partition)
+        # Without a mark nobody has worked on it yet: what there is, it began with.
+        mark = self._mark(partition)
+        ended = self.birth_offset(partition) if mark is None else mark
+        return ended if ended == covered else None
+
+    def covered_offset(self, partition: int) -> int:
+        """The offset of the newest checkpoint of a partition, or where it begins."""
         offsets = self.store(partition).offsets()
-        return said if said == self.birth_offset(partition) or (offsets and offsets[-1] == said) else None
+        return offsets[-1] if offsets else self.birth_offset(partition)
+
+    def _final(self, partition: int) -> str:
+        return f"{self._stem(partition)}.final"
+
+    def _mark(self, partition: int) -> int | None:
+        """Where it was said to have ended, or the number of the run that has not ended; None without a mark."""
+        try:
+            return int(self._files.read(self._final(partition)))
+        except FileNotFoundError:
+            return None
 
     # ---- is it the same log? ------------------------------------------------------------------------------------
 

@@ -50,14 +50,16 @@ class Check:
     ----------
     value : reads it now, from any thread and without waiting. None means that it never happened, and fails.
     limit : True: the value must be true; a number: the value must not be above it.
+    meaning : what it says of the process where it does not hold.
     """
 
     name: str
     value: Callable[[], Value]
     limit: float | bool = True
+    meaning: str = ""
 
     def run(self) -> dict[str, Any]:
-        """Name, value, limit and whether it holds. A check that raises fails and is logged."""
+        """Name, value, limit and whether it holds, and what it means if not. One that raises fails and is logged."""
         try:
             value = self.value()
         except Exception:
@@ -66,7 +68,8 @@ class Check:
         if isinstance(value, float) and not math.isfinite(value):
             value = None
         ok = value is not None and (bool(value) if self.limit is True else value <= self.limit)
-        return {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
+        result = {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
+        return result if ok or not self.meaning else {**result, "meaning": self.meaning}
 
 
 class Health:
@@ -104,6 +107,7 @@ def worker_health(
     restored: Callable[[], bool],
     poll_age: Callable[[], float | None],
     checkpoint_age: Callable[[], float | None],
+    catching_up: Callable[[], int],
     loop_limit_seconds: float,
     poll_limit_seconds: float,
     checkpoint_limit_seconds: float,
@@ -117,6 +121,7 @@ def worker_health(
     restored : the checkpoints of all of them are loaded.
     poll_age : seconds since the client last asked the broker for records.
     checkpoint_age : greatest age of a partition, as `kinstream_checkpoint_age_seconds`; 0 for a spare worker.
+    catching_up : records to apply until everything is emitted again that a killed run may have emitted.
     """
     return Health(
         live=[Check("event_loop_age_seconds", loop_age, loop_limit_seconds)],
@@ -125,6 +130,7 @@ def worker_health(
             Check("restored", restored),
             Check("last_poll_age_seconds", poll_age, poll_limit_seconds),
             Check("last_checkpoint_age_seconds", checkpoint_age, checkpoint_limit_seconds),
+            Check("catching_up_records", catching_up, 0, "catching up with its own outputs"),
         ],
     )
 

@@ -24,6 +24,7 @@ from streams.birth import (
 )
 from streams.checkpoint_files import file_name
 from streams.cluster import Cluster, TopicView
+from streams.ending import final_offsets
 from streams.errors import GenerationMismatch
 from streams.generation import Generation
 from streams.newest import make_newest, newest_generation, recorded
@@ -79,11 +80,7 @@ def open_generation(
         # The log may have more partitions by now; whoever went on here would be left behind.
         raise unfinished(next_one, url)
     elif new:
-        refuse_members(spec, newest, cluster)
-        if from_start:
-            starts = _log_starts(spec, settings, cluster)
-        else:
-            starts = _ends(Generation(spec, settings, recorded(settings, spec, newest)), cluster)
+        starts = _next_starts(spec, settings, cluster, newest, from_start=from_start)
         _begin(spec, settings, cluster, newest + 1, starts, inherits=None if from_start else newest)
         newest += 1
     number = newest if new or spec.pinned is None else spec.pinned
@@ -92,6 +89,31 @@ def open_generation(
         raise unfinished(generation.birth, url)
     compare(generation.birth, view_of(spec, settings, cluster), spec.command)
     return generation
+
+
+def check_next(spec: AgentSpec, settings: Settings, cluster: Cluster, *, from_start: bool) -> None:
+    """Refuse where no generation can follow the newest one now. No generation is begun.
+
+    Raises
+    ------
+    GenerationMismatch : as `open_generation` with `new`.
+    """
+    newest = newest_generation(settings, spec.application)
+    if newest is None:
+        return
+    next_one = read_birth(settings.checkpoints.url, spec.application, newest + 1)
+    if next_one is not None and next_one.repartition:
+        raise unfinished(next_one, settings.checkpoints.url)
+    _next_starts(spec, settings, cluster, newest, from_start=from_start)
+
+
+def _next_starts(
+    spec: AgentSpec, settings: Settings, cluster: Cluster, newest: int, *, from_start: bool
+) -> dict[int, int]:
+    refuse_members(spec, newest, cluster)
+    if from_start:
+        return _log_starts(spec, settings, cluster)
+    return _ends(Generation(spec, settings, recorded(settings, spec, newest)), cluster)
 
 
 def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> None:
@@ -211,24 +233,17 @@ def _ends(old: Generation, cluster: Cluster) -> dict[int, int]:
     """Where the old generation ends on each partition; a partition that it did not have begins at its start."""
     spec, topic = old.spec, old.birth.input_topic
     again = f"{spec.command} --new-generation --from-start"
-    ends = _log_starts(spec, old.settings, cluster)
-    for partition in range(min(old.birth.input_partitions, len(ends))):
-        final = old.final_offset(partition)
-        if final is None:
-            raise GenerationMismatch(
-                f"{spec.application} generation {old.number} did not end cleanly on partition {partition}: "
-                "it may have emitted more than its last checkpoint covers. Start it once more and stop it with "
-                f"SIGTERM, or begin at the log's start: {again}"
-            )
-        end = cluster.bounds(topic, partition)[1]
-        if final > end:
+    starts = _log_starts(spec, old.settings, cluster)
+    partitions = range(min(old.birth.input_partitions, len(starts)))
+    for partition in partitions:
+        read, end = old.covered_offset(partition), cluster.bounds(topic, partition)[1]
+        if read > end:
             raise GenerationMismatch(
                 f"{spec.application} generation {old.number} has read {topic} partition {partition} up to offset "
-                f"{final}, and the log now ends at {end}: this is another log. Restore the topic, or begin at the "
+                f"{read}, and the log now ends at {end}: this is another log. Restore the topic, or begin at the "
                 f"log's start: {again}"
             )
-        ends[partition] = final
-    return ends
+    return starts | final_offsets(old, cluster, partitions, f"begin at the log's start: {again}")
 
 
 def refuse_members(spec: AgentSpec, number: int, cluster: Cluster) -> None:
@@ -241,6 +256,6 @@ def refuse_members(spec: AgentSpec, number: int, cluster: Cluster) -> None:
     members = cluster.group_members(spec.group(number))
     if members:
         raise GenerationMismatch(
-            f"{spec.application} generation {number} still has {members} members; stop its workers first. "
-            "A killed one is a member until its session ends"
+            f"{spec.application} generation {number} still has {members} members; stop its workers first, with SIGTERM "
+            "and once their /readyz answers 200. A killed one is a member until its session ends"
         )

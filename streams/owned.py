@@ -45,6 +45,7 @@ class Owned:
     ----------
     live_at : last stable offset of the log when it was taken over.
     live : whether nothing of it was ever shown on a metrics page.
+    emitted_to : input offset up to which a run that was killed before may have emitted.
     careful : note each record before it is applied, until a checkpoint is past the place of a crash.
     """
 
@@ -58,6 +59,7 @@ class Owned:
         interval_seconds: float,
         live_at: int,
         live: bool,
+        emitted_to: int,
         careful: bool,
     ) -> None:
         self.place = place
@@ -80,6 +82,11 @@ class Owned:
         self._commit_again_at = 0.0
         self._live_at = live_at
         self._live = live
+        self._emitted_to = emitted_to
+        #: Records to apply until everything is emitted again that a run before this one may have emitted.
+        self.catching_up = max(0, emitted_to - runner.machine.next_offset)
+        #: The number of this run, for its final mark; None before it begins.
+        self.run: int | None = None
         self._careful = careful
         #: Whether a fault file may still be there that progress should clear.
         self._faults = True
@@ -135,7 +142,8 @@ class Owned:
     async def _checkpoint_if_due(self) -> None:
         now = time.monotonic()
         runner, host = self.runner, self._host
-        if not self._live and self._caught_up():
+        self.note_position()
+        if not self._live and self._has_reached(self._live_at):
             self._live = True
             runner.machine.on_live()
         if runner.dirty and now - runner.checkpointed_at >= self._interval_seconds:
@@ -152,10 +160,20 @@ class Owned:
             self._announced_at = now
             await host.run_in_thread(runner.announce_all)
 
-    def _caught_up(self) -> bool:
+    def note_position(self) -> None:
+        """Bring `catching_up` up to date. At 0 it stays there."""
+        if not self.catching_up:
+            return
+        if self._has_reached(self._emitted_to):
+            self.catching_up = 0
+            log.info("%s partition %d: has caught up with its own outputs", *self.place)
+        else:
+            self.catching_up = self._emitted_to - self.runner.machine.next_offset
+
+    def _has_reached(self, offset: int) -> bool:
         # Transaction markers at the end of the log have offsets and are never delivered.
         applied = self.runner.machine.next_offset
-        return applied >= self._live_at or self._host.position(self.place, self) >= self._live_at
+        return applied >= offset or self._host.position(self.place, self) >= offset
 
     def _note_fault(self, error: Exception) -> None:
         offset = self.runner.in_flight

@@ -22,6 +22,7 @@ from streams.birth import (
 from streams.checkpoint_files import is_local
 from streams.cluster import Cluster
 from streams.dead_letters import keys_of
+from streams.ending import marked_too_early, not_ended, what_to_do
 from streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from streams.files import without_secret
 from streams.generation import Generation
@@ -286,6 +287,8 @@ def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list
                 f"{spec.application}: {topic} partition {p} was read up to offset {found[p]}, and there is a record at "
                 f"{first.offset}: stop the producers, let every agent read to the end, then stop the workers"
             )
+        for text in marked_too_early(generation, cluster, {p: found[p]}).values():
+            raise GenerationMismatch(f"{text}. {what_to_do(generation)}")
         keys = [message.key or b"" for message in (first, *unread)]
         wrong = sum(_home(key, partitions) != p for key in keys)
         notes.append(
@@ -306,10 +309,7 @@ def _end(generation: Generation, cluster: Cluster, partition: int) -> int:
         )
     final = generation.final_offset(partition)
     if final is None:
-        raise GenerationMismatch(
-            f"{where} did not end cleanly: it may have emitted more than its last checkpoint covers. Start the worker "
-            "once more and stop it with SIGTERM"
-        )
+        raise GenerationMismatch(f"{not_ended(generation, cluster, partition)}. {what_to_do(generation)}")
     start, end = cluster.bounds(topic, partition)
     if final > end:
         raise GenerationMismatch(

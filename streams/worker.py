@@ -187,42 +187,79 @@ class Worker:
                 return {}
             self._restoring_since = time.monotonic()
             try:
-                offsets: dict[Any, int] = {}
-                for tp in sorted(tp for tp in assigned if tp.topic == self.input_topic):
+                mine = sorted(tp for tp in assigned if tp.topic == self.input_topic)
+                taken: list[Owned] = []
+                gaps: list[LogGap] = []
+                for tp in mine:
                     if self._stop.is_set() or self._revocations != revocations:
                         return None
-                    offsets[tp] = await self._next_offset(tp)
+                    try:
+                        taken += await self._taken_over(tp)
+                    except LogGap as gap:
+                        # An operator wants to accept all of them at once.
+                        gaps.append(gap)
+                if gaps:
+                    self.fail(LogGap("\n".join(map(str, gaps))))
+                    raise gaps[0]
                 if self._revocations != revocations:
                     return None
+                for owned in taken:
+                    await self._begin(owned)
                 self.assigned = True
-                return offsets
+                return {tp: self._next_offset(tp) for tp in mine}
             finally:
                 self._restoring_since = None
 
-    async def _next_offset(self, tp: Any) -> int:
-        """Where to read a partition on; takes it over unless that is done."""
+    async def _taken_over(self, tp: Any) -> list[Owned]:
+        """The restored partition; none where it is owned already, or parked.
+
+        Raises
+        ------
+        LogGap : the log has lost what it wants next.
+        """
+        place = (tp.topic, tp.partition)
+        if place in self.owned or place in self.parked:
+            return []
+        try:
+            return [await self.run_in_thread(self._take_over, tp.partition)]
+        except LogGap:
+            raise
+        except PartitionParked as error:
+            log.error("%s", error)
+            self.parked[place] = self.generation.parking.parked_offset(*place) or 0
+            return []
+        except Exception as error:
+            self.fail(error)
+            raise
+
+    async def _begin(self, owned: Owned) -> None:
+        """Serve a restored partition. From here on its last final mark does not count."""
+        try:
+            owned.run = await self.run_in_thread(self.generation.mark_started, owned.place[1])
+        except Exception as error:
+            self.fail(error)
+            raise
+        if owned.catching_up:
+            log.info(
+                "%s partition %d: catching up with its own outputs, %d records",
+                *owned.place,
+                owned.catching_up,
+            )
+        self.owned[owned.place] = owned
+        self.view.assign(owned.place, owned)
+        owned.task = asyncio.create_task(owned.serve())
+
+    def _next_offset(self, tp: Any) -> int:
+        """Where to read on a partition that was taken over, or is parked."""
         place = (tp.topic, tp.partition)
         owned = self.owned.get(place)
-        if owned is None and place not in self.parked:
-            try:
-                owned = await self.run_in_thread(self._take_over, tp.partition)
-            except PartitionParked as error:
-                log.error("%s", error)
-                self.parked[place] = self.generation.parking.parked_offset(*place) or 0
-            except Exception as error:
-                self.fail(error)
-                raise
-            else:
-                self.owned[place] = owned
-                self.view.assign(place, owned)
-                owned.task = asyncio.create_task(owned.serve())
         if owned is None:
             self.app.consumer.pause_partitions({tp})
             return self.parked[place]
         return int(owned.runner.machine.next_offset)
 
     def _take_over(self, partition: int) -> Owned:
-        self.generation.mark_started(partition)
+        final = self.generation.final_offset(partition)
         runner = self.generation.runner(partition, self.emitter)
         start, end = self.cluster.bounds(self.input_topic, partition)
         for note in runner.restore(self.generation.birth_offset(partition), start, end):
@@ -240,6 +277,8 @@ class Worker:
             interval_seconds=self.settings.checkpoints.interval_seconds,
             live_at=end,
             live=unseen,
+            # Without a final mark a run was killed. It cannot have applied what was not in the log yet.
+            emitted_to=end if final is None else final,
             careful=os.environ.get(CRASHED) == "1",
         )
 
@@ -252,9 +291,7 @@ class Worker:
         async with self._restoring:
             places = {(tp.topic, tp.partition) for tp in revoked}
             leaving = [place for place in self.owned if place in places]
-            # In a stop of the whole group the others' end comes as a revocation.
-            give_back = self._finish if self._stop.is_set() else self._give_back
-            await asyncio.gather(*(give_back(place, limit, limit / 2) for place in leaving))
+            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in leaving))
         for tp in revoked:
             self.parked.pop((tp.topic, tp.partition), None)
 
@@ -285,7 +322,20 @@ class Worker:
                 return
             if self._stop.is_set():
                 await self.commit(place, offset)
+        owned.note_position()
+        if self._failure is None and not owned.catching_up:
+            try:
+                await self.run_in_thread(self._mark_final, owned)
+            except KinstreamError as error:
+                self.fail(error)
+                return
         self.owned.pop(place, None)
+
+    def _mark_final(self, owned: Owned) -> None:
+        partition, manifest = owned.place[1], owned.runner.manifest
+        offset = self.generation.birth_offset(partition) if manifest is None else manifest.offset
+        if owned.run is not None:
+            self.generation.mark_final(partition, offset, owned.run)
 
     async def _on_rebalance_complete(self, app: Any, **kwargs: Any) -> None:
         self._rebalancing_since = None
@@ -441,7 +491,7 @@ class Worker:
         limit = self.settings.worker.shutdown_seconds
         # Neither beside a take-over, which is brought to its end, nor beside a revocation.
         async with self._restoring:
-            await asyncio.gather(*(self._finish(place, limit, limit / 2) for place in list(self.owned)))
+            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in list(self.owned)))
         try:
             # With the brokers away, aiokafka may not come to an end; everything that counts is done.
             await asyncio.wait_for(self.app.stop(), limit / 2)
@@ -449,12 +499,6 @@ class Worker:
             log.warning("the group could not be left in order; the brokers will notice")
         self.view.close()
         self.emitter.close(1.0)
-
-    async def _finish(self, place: Place, limit: float, confirm_seconds: float) -> None:
-        owned = self.owned[place]
-        await self._give_back(place, limit, confirm_seconds)
-        if place not in self.owned and not owned.runner.dirty:
-            self.generation.mark_final(place[1], owned.runner.machine.next_offset)
 
 
 def _tp(place: Place) -> Any:

@@ -102,6 +102,7 @@ class WorkerView:
             restored=lambda: worker.assigned and worker.rebalancing_since() is None,
             poll_age=lambda: _age(worker.polled_at()),
             checkpoint_age=lambda: self._oldest(worker.owned),
+            catching_up=lambda: sum(owned.catching_up for owned in list(worker.owned.values())),
             loop_limit_seconds=settings.worker.stall_seconds,
             poll_limit_seconds=max(10.0, settings.worker.session_timeout_seconds * 2),
             checkpoint_limit_seconds=age_limit,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -145,13 +146,35 @@ class Process:
         self._process.wait(20)
         psutil.wait_procs(found, 20)
 
+    def page(self) -> str | None:
+        """Where the worker serves `/metrics` and `/readyz`; None before it says so."""
+        pages = re.findall(r"serves (http://\S+)/metrics", self.log())
+        return pages[-1] if pages else None
+
+    def readiness(self) -> tuple[int, dict[str, Any]]:
+        """Status and body of `/readyz`; status 0 while nothing answers."""
+        page = self.page()
+        if page is None:
+            return 0, {}
+        try:
+            with urllib.request.urlopen(f"{page}/readyz", timeout=5) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except (OSError, http.client.HTTPException):
+            return 0, {}
+
+    def until_ready(self, seconds: float = SECONDS) -> None:
+        """Wait until `/readyz` answers 200."""
+        until(lambda: self.readiness()[0] == 200, f"{self.path.name} is ready", seconds)
+
     def metrics(self) -> dict[str, float]:
         """The series of the worker's page; empty while it does not answer."""
-        pages = re.findall(r"serves (http://\S+)/metrics", self.log())
-        if not pages:
+        page = self.page()
+        if page is None:
             return {}
         try:
-            with urllib.request.urlopen(f"{pages[-1]}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"{page}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
         except (OSError, http.client.HTTPException):
             return {}

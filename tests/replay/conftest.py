@@ -21,6 +21,7 @@ def make_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeSystem:
         system = System(tmp_path / "checkpoints", **changes)
         monkeypatch.setattr("replay.sources.read_range", system.read_range)
         monkeypatch.setattr("streams.generation.read_range", system.read_range)
+        monkeypatch.setattr("streams.ending.read_range", system.read_range)
         return system
 
     return make

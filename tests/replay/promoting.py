@@ -70,9 +70,10 @@ class Worker:
         self.log = system.log
         self.sink = MemorySink(system.log)
         self.runners: dict[int, PartitionRunner] = {}
+        self.marks: dict[int, int] = {}
         for p in range(system.log.partitions):
             runner = self.generation.runner(p, self.sink)
-            self.generation.mark_started(p)
+            self.marks[p] = self.generation.mark_started(p)
             start, end = system.cluster.bounds(CONSTRAINTS, p)
             runner.restore(self.generation.birth_offset(p), start, end)
             self.generation.verify_last_record(runner.manifest, start)
@@ -96,7 +97,7 @@ class Worker:
         """End in order."""
         self.run()
         for partition, runner in self.runners.items():
-            self.generation.mark_final(partition, runner.machine.next_offset)
+            self.generation.mark_final(partition, runner.machine.next_offset, self.marks[partition])
         return self
 
     def states(self) -> dict[str, bytes]:

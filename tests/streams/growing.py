@@ -117,9 +117,10 @@ class Worker:
         self.sink = MemorySink(system.log)
         self.topic = self.generation.birth.input_topic
         self.runners: dict[int, PartitionRunner] = {}
+        self.marks: dict[int, int] = {}
         for p in range(self.generation.birth.input_partitions):
             runner = self.generation.runner(p, self.sink)
-            self.generation.mark_started(p)
+            self.marks[p] = self.generation.mark_started(p)
             start, end = system.cluster.bounds(self.topic, p)
             runner.restore(self.generation.birth_offset(p), start, end)
             self.generation.verify_last_record(runner.manifest, start)
@@ -137,7 +138,7 @@ class Worker:
     def stop(self) -> Worker:
         """End in order."""
         for p, runner in self.runners.items():
-            self.generation.mark_final(p, runner.machine.next_offset)
+            self.generation.mark_final(p, runner.machine.next_offset, self.marks[p])
         return self
 
     def spaces(self) -> dict[str, dict[str, Any]]:
@@ -266,7 +267,12 @@ def read_range(
 def in_memory() -> Iterator[None]:
     """Has everything read the logs of these systems."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("streams.generation", "streams.repartition_checks", "replay.sources"):
+        for module in (
+            "streams.generation",
+            "streams.ending",
+            "streams.repartition_checks",
+            "replay.sources",
+        ):
             patch.setattr(f"{module}.read_range", read_range)
         yield
 

@@ -43,7 +43,7 @@ def page() -> Page:
 
 @pytest.fixture
 def values() -> dict[str, Any]:
-    return {"loop": 0.1, "assigned": True, "restored": True, "poll": 0.5, "checkpoint": 3.0}
+    return {"loop": 0.1, "assigned": True, "restored": True, "poll": 0.5, "checkpoint": 3.0, "left": 0}
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def server(page: Page, values: dict[str, Any]) -> Iterator[HttpServer]:
         restored=lambda: values["restored"],
         poll_age=lambda: values["poll"],
         checkpoint_age=lambda: values["checkpoint"],
+        catching_up=lambda: values["left"],
         loop_limit_seconds=10,
         poll_limit_seconds=20,
         checkpoint_limit_seconds=30,

@@ -138,7 +138,10 @@ REFUSED: list[tuple[Callable[[GrowingSystem], None], str]] = [
         unread_outcomes,
         r"metrics: kinstream.outcomes partition \d was read up to offset \d+, and there is a record",
     ),
-    (not_ended, r"learner-opml: kinstream.constraints partition \d did not end cleanly"),
+    (
+        not_ended,
+        r"learner-opml generation 1 did not end cleanly on partition \d: .* wait until its /readyz answers 200",
+    ),
     (parked, r"learner-opml: kinstream.constraints partition 1 is parked at offset \d+.*kinstream skip"),
     (never_ran, "learner-late of the settings has never run"),
     (lost, "learner-opml has no birth record .* and its group kinstream-learner-opml-v1 has read this topic"),
