@@ -165,6 +165,16 @@ class Generation:
         ended = self.birth_offset(partition) if mark is None else mark
         return ended if ended == covered else None
 
+    def emitted_to(self, partition: int, log_end: int) -> int:
+        """The input offset up to which the runs before this one may have emitted.
+
+        Parameters
+        ----------
+        log_end : where the input ends now. A run that was killed cannot have applied what was not in the log.
+        """
+        final = self.final_offset(partition)
+        return log_end if final is None else final
+
     def covered_offset(self, partition: int) -> int:
         """The offset of the newest checkpoint of a partition, or where it begins."""
         offsets = self.store(partition).offsets()

@@ -259,7 +259,6 @@ class Worker:
         return int(owned.runner.machine.next_offset)
 
     def _take_over(self, partition: int) -> Owned:
-        final = self.generation.final_offset(partition)
         runner = self.generation.runner(partition, self.emitter)
         start, end = self.cluster.bounds(self.input_topic, partition)
         for note in runner.restore(self.generation.birth_offset(partition), start, end):
@@ -277,8 +276,7 @@ class Worker:
             interval_seconds=self.settings.checkpoints.interval_seconds,
             live_at=end,
             live=unseen,
-            # Without a final mark a run was killed. It cannot have applied what was not in the log yet.
-            emitted_to=end if final is None else final,
+            emitted_to=self.generation.emitted_to(partition, end),
             careful=os.environ.get(CRASHED) == "1",
         )
 

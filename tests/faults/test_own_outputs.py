@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams.birth import read_birth
-from streams.codec import decode, decode_outcome
+from streams.codec import decode_constraints, decode_outcome
 from streams.log import Message
 from streams.records import ConstraintBlock, Outcome
 from tests.faults.conftest import MakeSystem
@@ -92,7 +92,7 @@ def first_appearances(messages: list[Message]) -> list[bytes]:
 
 
 def rows_emitted(system: System) -> int:
-    found = [decode(value) for value in first_appearances(system.read("constraints"))]
+    found = [decode_constraints(value) for value in first_appearances(system.read("constraints"))]
     return sum(len(block) for block in found if isinstance(block, ConstraintBlock))
 
 

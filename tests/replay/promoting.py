@@ -73,8 +73,8 @@ class Worker:
         self.marks: dict[int, int] = {}
         for p in range(system.log.partitions):
             runner = self.generation.runner(p, self.sink)
-            self.marks[p] = self.generation.mark_started(p)
             start, end = system.cluster.bounds(CONSTRAINTS, p)
+            self.marks[p] = self.generation.mark_started(p)
             runner.restore(self.generation.birth_offset(p), start, end)
             self.generation.verify_last_record(runner.manifest, start)
             self.runners[p] = runner

@@ -104,6 +104,10 @@ class GrowingCluster:
         held = self.log.entries[topic, partition]
         return (held[0].offset if held else 0), self.log.end(topic, partition)
 
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
+        later = [m.offset for m in self.log.entries[topic, partition] if m.timestamp_ms >= time_ms]
+        return min(later) if later else None
+
     def grow(self, topics: Mapping[str, int]) -> None:
         self.counts |= topics
 
@@ -118,10 +122,12 @@ class Worker:
         self.topic = self.generation.birth.input_topic
         self.runners: dict[int, PartitionRunner] = {}
         self.marks: dict[int, int] = {}
+        self.emitted_to: dict[int, int] = {}
         for p in range(self.generation.birth.input_partitions):
             runner = self.generation.runner(p, self.sink)
-            self.marks[p] = self.generation.mark_started(p)
             start, end = system.cluster.bounds(self.topic, p)
+            self.emitted_to[p] = self.generation.emitted_to(p, end)
+            self.marks[p] = self.generation.mark_started(p)
             runner.restore(self.generation.birth_offset(p), start, end)
             self.generation.verify_last_record(runner.manifest, start)
             runner.machine.on_owned(live=True)
@@ -138,7 +144,8 @@ class Worker:
     def stop(self) -> Worker:
         """End in order."""
         for p, runner in self.runners.items():
-            self.generation.mark_final(p, runner.machine.next_offset, self.marks[p])
+            if runner.machine.next_offset >= self.emitted_to[p]:
+                self.generation.mark_final(p, runner.machine.next_offset, self.marks[p])
         return self
 
     def spaces(self) -> dict[str, dict[str, Any]]:
