@@ -67,6 +67,7 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
 
     settings = settings_of(ctx)
     agent, birth = _decided(settings, name, partition)
+    _check_in_log(settings, birth, partition, offset)
     Generation(agent_spec(settings, agent.role, agent.name), settings, birth).accept_gap(partition, offset)
     where = f"{birth.input_topic} partition {partition} offset {offset}"
     click.echo(f"{agent.application} generation {birth.generation} may go on at {where}.")
@@ -74,6 +75,29 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
         f"At its next start ({agent.command}), the records that the log has lost before that offset are left out "
         "for good: its state and its outputs will never hold them."
     )
+
+
+def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int) -> None:
+    """Refuse an offset that the log has not reached: whatever it loses up to there would be accepted in advance.
+
+    Raises
+    ------
+    SettingsError : it is beyond the end of the log.
+    BrokerUnavailable : the brokers do not say where that is.
+    """
+    from streams.cluster import Cluster
+    from streams.errors import SettingsError
+
+    cluster = Cluster(settings.kafka)
+    try:
+        end = cluster.bounds(birth.input_topic, partition)[1]
+    finally:
+        cluster.close()
+    if offset > end:
+        raise SettingsError(
+            f"--offset {offset}: {birth.input_topic} partition {partition} ends at {end}. Give the offset that the "
+            "worker's message named"
+        )
 
 
 def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birth]:

@@ -107,6 +107,11 @@ def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
         def operations(self, topics: list[str], groups: list[str]) -> dict[str, None]:
             return dict.fromkeys([f"topic {name}" for name in topics] + [f"group {name}" for name in groups])
 
+        def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+            return 0, log.end(topic, partition)
+
+        def close(self) -> None: ...
+
         def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
             later = [m.offset for m in log.read(topic, partition, 0) if m.timestamp_ms >= time_ms]
             return min(later) if later else None

@@ -10,6 +10,8 @@ from streams.generation import Generation
 from streams.parking import Parking
 from tests.cli.system import EVENTS, System
 
+CONSTRAINTS = "kinstream.constraints"
+
 
 def test_a_skip_frees_the_parked_partition_and_says_what_will_happen(system: System) -> None:
     parking = Parking(str(system.root), "builder-one-pass", 1)
@@ -33,8 +35,26 @@ def test_a_skip_behind_a_checkpoint_is_refused(system: System) -> None:
     assert isinstance(result.exception, CheckpointError)
 
 
+def fill(system: System) -> None:
+    """The log of constraints ends at 12."""
+    for _ in range(12):
+        system.log.append(CONSTRAINTS, b"a", b"", partition=0)
+
+
+def test_a_gap_beyond_the_end_of_the_log_is_refused(system: System) -> None:
+    fill(system)
+    result = system.cli("accept-gap", "opml", "--partition", "0", "--offset", "13")
+    assert isinstance(result.exception, SettingsError)
+    assert "--offset 13: kinstream.constraints partition 0 ends at 12" in str(result.exception)
+    agent = next(a for a in system.agents if a.spec.name == "opml")
+    birth = read_birth(str(system.root), "learner-opml", 1)
+    assert birth is not None
+    assert not Generation(agent.spec, system.settings, birth).accepted_gaps(0)
+
+
 @pytest.mark.parametrize("name", ["opml", "learner-opml"])
 def test_a_gap_is_accepted_by_either_name(system: System, name: str) -> None:
+    fill(system)
     result = system.cli("accept-gap", name, "--partition", "0", "--offset", "12")
     assert result.exit_code == 0, repr(result.exception)
     assert "kinstream worker learner opml" in result.stdout
@@ -72,4 +92,4 @@ def test_a_name_that_two_agents_share_must_be_told_apart(system: System) -> None
     result = system.cli("accept-gap", "one-pass", "--partition", "0", "--offset", "3")
     assert isinstance(result.exception, SettingsError)
     assert "builder-one-pass or learner-one-pass" in str(result.exception)
-    assert system.cli("accept-gap", "builder-one-pass", "--partition", "0", "--offset", "3").exit_code == 0
+    assert system.cli("accept-gap", "builder-one-pass", "--partition", "0", "--offset", "0").exit_code == 0

@@ -66,6 +66,35 @@ def test_records_that_retention_has_eaten_stop_the_worker_until_an_operator_acce
 
 
 @pytest.mark.kafka
+def test_one_start_names_what_retention_has_eaten_of_every_partition(
+    make_system: MakeSystem, kafka: KafkaBroker
+) -> None:
+    system = make_system(kafka)
+    builder = system.worker(BUILDER, "--create")
+    system.send([*blocks("a", 10), *blocks("d", 10)])
+    system.settle(upto=BUILDER)
+    assert builder.stop() == 0
+    system.send([*blocks("a", 5, start=10), *blocks("d", 5, start=10)])
+    kafka.delete_records_before(system.topic("events"), 0, 12)
+    kafka.delete_records_before(system.topic("events"), 1, 13)
+    builder = system.worker(BUILDER)
+    assert builder.status() == 3
+    commands = re.findall(r"kinstream (accept-gap one-pass --partition \d --offset \d+)", builder.log())
+    assert commands == [
+        "accept-gap one-pass --partition 0 --offset 12",
+        "accept-gap one-pass --partition 1 --offset 13",
+    ]
+    status, text = system.run(*commands[0].split()[:-1], "16")
+    assert status == 2
+    assert f"--offset 16: {system.topic('events')} partition 0 ends at 15" in text
+    for command in commands:
+        assert system.run(*command.split())[0] == 0
+    builder = system.worker(BUILDER)
+    system.settle(upto=BUILDER)
+    assert builder.stop() == 0
+
+
+@pytest.mark.kafka
 @pytest.mark.long
 def test_outputs_that_the_log_has_lost_stop_their_consumer_until_an_operator_accepts_the_gap(
     make_system: MakeSystem, kafka: KafkaBroker

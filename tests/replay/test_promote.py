@@ -201,6 +201,42 @@ def test_an_old_generation_that_did_not_end_cleanly_is_told(make_system: MakeSys
     assert [b.ended for b in made.beginnings] == [system.log.end(CONSTRAINTS, p) for p in range(2)]
 
 
+def test_a_killed_generation_is_followed_only_where_its_outcomes_are_not_counted_twice(
+    ended: System, folder: Path
+) -> None:
+    running = ended.settings
+    at = {p: ended.log.end(CONSTRAINTS, p) for p in range(2)}
+    go_on(ended)
+    killed = Worker(ended)
+    for p in range(2):
+        killed.step(p)
+    killed.sink.confirm()
+    reached = {p: ended.log.end(CONSTRAINTS, p) for p in range(2)}
+    go_on(ended, "unread")
+    saved(ended, folder, until_checkpoint=True)
+    with pytest.raises(GenerationMismatch) as error:
+        planned_with_new_settings(ended, folder)
+    for p in range(2):
+        assert (
+            f"learner-opml generation 1 did not end cleanly on partition {p}: it may have emitted outcomes of records "
+            f"up to offset {reached[p]}, its last checkpoint is at offset {at[p]}, and the state goes on at {at[p]}: "
+            f"{reached[p] - at[p]} records would be counted twice"
+        ) in str(error.value)
+    assert "wait until its /readyz answers 200" in str(error.value)
+    assert newest_generation(ended.settings, "learner-opml") == 1
+    # A state of the whole log repeats nothing; so does one of before, once the old generation has ended.
+    shutil.rmtree(folder)
+    ended.settings = running
+    saved(ended, folder)
+    assert [b.again for b in planned_with_new_settings(ended, folder).beginnings] == [0, 0]
+    shutil.rmtree(folder)
+    ended.settings = running
+    Worker(ended).stop()
+    saved(ended, folder, until_checkpoint=True)
+    made = planned_with_new_settings(ended, folder)
+    assert [(b.again, b.never, b.clean) for b in made.beginnings] == [(0, 0, True)] * 2
+
+
 def test_a_replay_of_a_promoted_generation_equals_it_bit_for_bit(ended: System, folder: Path) -> None:
     saved(ended, folder)
     promote(ended, folder)
