@@ -77,7 +77,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
         pinned=section.generation,
         announce=lambda store: ModelAnnouncer(store, name, learner.algorithm, settings.topic("models")),
         warm_up=partial(warm_up, section.kind, arguments),
-        also_writes=("updates",) if section.publish_updates else (),
+        also_writes=("models", "updates") if section.publish_updates else ("models",),
     )
 
 

@@ -45,6 +45,12 @@ class AgentSpec:
     prefix: str = groups.DEFAULT_PREFIX
     also_writes: tuple[str, ...] = ()
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Roles of all topics that it reads or writes: the input, the output, what else it writes, dead letters."""
+        output = () if self.output_role is None else (self.output_role,)
+        return (self.input_role, *output, *self.also_writes, "dead-letters")
+
     def group(self, generation: int) -> str:
         """Consumer group: a new generation is a new group."""
         return groups.name_of(self.prefix, self.application, generation)

@@ -67,9 +67,9 @@ class Emitter:
         self._on_delivery = on_delivery
         self._clock = clock
         self._last_progress = clock()
-        #: One entry for each unconfirmed record. No lock: librdkafka may call back with an exception already raised,
-        #: and a lock that was taken then would never be given back.
-        self._outstanding: deque[None] = deque()
+        #: One entry for each unconfirmed record, by topic. No lock: librdkafka may call back with an exception already
+        #: raised, and a lock that was taken then would never be given back.
+        self._outstanding: dict[str, deque[None]] = {}
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
@@ -87,19 +87,23 @@ class Emitter:
         return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
 
     def _acknowledged(self, error: Any, message: Any) -> None:
-        self._outstanding.pop()
+        self._outstanding[message.topic()].pop()
         self._last_progress = self._clock()
         if error is not None:
-            where = f"{message.topic()} partition {message.partition()}"
-            lacking = f": lacks WRITE on topic {message.topic()}" if "AUTHORIZATION" in error.name() else ""
-            self._fail(error, f"{where} rejected a record{lacking}: {error.str()}")
+            self._fail(error, _rejected(error, message))
         elif self._on_delivery is not None:
             self._on_delivery(message.topic(), message.partition(), message.offset())
 
     @property
     def unconfirmed(self) -> int:
         """Records handed over and not yet acknowledged."""
-        return len(self._outstanding)
+        return sum(len(entries) for entries in list(self._outstanding.values()))
+
+    @property
+    def _waiting(self) -> str:
+        """How many records wait, and for which topics."""
+        topics = sorted(topic for topic, entries in list(self._outstanding.items()) if entries)
+        return f"{self.unconfirmed} records for {', '.join(topics)}"
 
     def check(self) -> None:
         """Serve delivery reports.
@@ -113,7 +117,7 @@ class Emitter:
             raise self._failed()
         waited = self._clock() - self._last_progress
         if self.unconfirmed and waited > self._deadline_seconds:
-            raise DeliveryError(f"{self.unconfirmed} records not confirmed for {waited:.0f} s")
+            raise DeliveryError(f"{self._waiting} not confirmed for {waited:.0f} s")
 
     def send(
         self,
@@ -124,9 +128,9 @@ class Emitter:
         partition: int | None = None,
     ) -> None:
         self.check()
-        if not self._outstanding:
+        if not self.unconfirmed:
             self._last_progress = self._clock()
-        self._outstanding.append(None)
+        self._outstanding.setdefault(topic, deque()).append(None)
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         while True:
             try:
@@ -154,7 +158,7 @@ class Emitter:
                 # A process that was suspended meanwhile finds the answers of that time waiting.
                 self._await_reports(self._producer.flush, 0.5)
                 if self.unconfirmed and self._failure is None:
-                    self._failure = f"{self.unconfirmed} records not confirmed within the deadline"
+                    self._failure = f"{self._waiting} not confirmed within the deadline"
                 break
             self._await_reports(self._producer.flush, min(left, 0.5))
         if self._failure is not None:
@@ -175,3 +179,13 @@ class Emitter:
             cause = error.__cause__ or error
             told = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
             self._fail(cause, f"the producer failed for good: {told}")
+
+
+def _rejected(error: Any, message: Any) -> str:
+    """What became of a record that the brokers did not take, and what to do where that is known."""
+    topic = message.topic()
+    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        return f"topic {topic} does not exist: kinstream topics create"
+    lacking = f": lacks WRITE on topic {topic}" if "AUTHORIZATION" in error.name() else ""
+    where = topic if message.partition() is None else f"{topic} partition {message.partition()}"
+    return f"{where} rejected a record{lacking}: {error.str()}"

@@ -50,16 +50,16 @@ class Check:
     ----------
     value : reads it now, from any thread and without waiting. None means that it never happened, and fails.
     limit : True: the value must be true; a number: the value must not be above it.
-    meaning : what it says of the process where it does not hold.
+    message : what to do where it does not hold; None where the name says enough.
     """
 
     name: str
     value: Callable[[], Value]
     limit: float | bool = True
-    meaning: str = ""
+    message: Callable[[], str | None] = lambda: None
 
     def run(self) -> dict[str, Any]:
-        """Name, value, limit and whether it holds, and what it means if not. One that raises fails and is logged."""
+        """Name, value, limit, whether it holds, and what to do if not. A check that raises fails and is logged."""
         try:
             value = self.value()
         except Exception:
@@ -68,8 +68,9 @@ class Check:
         if isinstance(value, float) and not math.isfinite(value):
             value = None
         ok = value is not None and (bool(value) if self.limit is True else value <= self.limit)
-        result = {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
-        return result if ok or not self.meaning else {**result, "meaning": self.meaning}
+        answer = {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
+        message = None if ok else self.message()
+        return answer if message is None else {**answer, "message": message}
 
 
 class Health:
@@ -111,6 +112,7 @@ def worker_health(
     loop_limit_seconds: float,
     poll_limit_seconds: float,
     checkpoint_limit_seconds: float,
+    more: Iterable[Check] = (),
 ) -> Health:
     """The checks of a worker.
 
@@ -122,6 +124,7 @@ def worker_health(
     poll_age : seconds since the client last asked the broker for records.
     checkpoint_age : greatest age of a partition, as `kinstream_checkpoint_age_seconds`; 0 for a spare worker.
     catching_up : records to apply until everything is emitted again that a killed run may have emitted.
+    more : what else must hold before the worker is ready.
     """
     return Health(
         live=[Check("event_loop_age_seconds", loop_age, loop_limit_seconds)],
@@ -130,7 +133,8 @@ def worker_health(
             Check("restored", restored),
             Check("last_poll_age_seconds", poll_age, poll_limit_seconds),
             Check("last_checkpoint_age_seconds", checkpoint_age, checkpoint_limit_seconds),
-            Check("catching_up_records", catching_up, 0, "catching up with its own outputs"),
+            Check("catching_up_records", catching_up, 0, message=lambda: "catching up with its own outputs"),
+            *more,
         ],
     )
 

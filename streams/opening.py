@@ -58,7 +58,7 @@ def open_generation(
     GenerationMismatch : there is no birth record, it differs from what is found, or the old generation still runs.
     BrokerUnavailable : the brokers do not answer.
     """
-    _look_for(spec.also_writes, settings, cluster)
+    _look_for(spec.roles, settings, cluster)
     newest = newest_generation(settings, spec.application)
     url, shown = settings.checkpoints.url, settings.checkpoints.shown
     if newest is None:
@@ -117,9 +117,10 @@ def _next_starts(
 
 
 def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> None:
-    """Refuse where a topic is missing that an agent writes besides its output topic."""
+    """Refuse where a topic is missing that an agent reads or writes."""
     wanted = [settings.topic(role) for role in roles]
-    missing = [name for name in wanted if name not in cluster.view(wanted).topics]
+    found = cluster.view(wanted).topics
+    missing = [name for name in wanted if name not in found]
     if missing:
         raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
 

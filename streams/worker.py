@@ -40,6 +40,7 @@ from streams.log import Message
 from streams.owned import QUEUE_SIZE, Owned, Place
 from streams.settings import Settings
 from streams.supervisor import CRASHED, REFUSED, RESTART, hold_on_to_supervisor
+from streams.topic_watch import WatchedSink, topic_watch
 from streams.watchdog import Progress, Watchdog
 from streams.worker_view import WorkerView
 
@@ -77,6 +78,8 @@ class Worker:
         self.emitter = Emitter(
             confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
         )
+        self.topics = topic_watch(spec, settings, generation.birth, self.fail)
+        self._sink = WatchedSink(self.emitter, self.topics)
         self.owned: dict[Place, Owned] = {}
         self.parked: dict[Place, int] = {}
         self.pool = ThreadPoolExecutor(32, "partition")
@@ -218,7 +221,7 @@ class Worker:
         LogGap : the log has lost what it wants next.
         """
         place = (tp.topic, tp.partition)
-        if place in self.owned or place in self.parked:
+        if place in self.owned or place in self.parked or not self._serves(tp.partition):
             return []
         try:
             return [await self.run_in_thread(self._take_over, tp.partition)]
@@ -252,14 +255,22 @@ class Worker:
     def _next_offset(self, tp: Any) -> int:
         """Where to read on a partition that was taken over, or is parked."""
         place = (tp.topic, tp.partition)
+        if not self._serves(tp.partition):
+            self.app.consumer.pause_partitions({tp})
+            return 0
         owned = self.owned.get(place)
         if owned is None:
             self.app.consumer.pause_partitions({tp})
             return self.parked[place]
         return int(owned.runner.machine.next_offset)
 
+    def _serves(self, partition: int) -> bool:
+        """Whether a partition was there when the generation began; one that was added waits for a repartition."""
+        return partition < self.generation.birth.input_partitions
+
     def _take_over(self, partition: int) -> Owned:
-        runner = self.generation.runner(partition, self.emitter)
+        self.topics.check()
+        runner = self.generation.runner(partition, self._sink)
         start, end = self.cluster.bounds(self.input_topic, partition)
         for note in runner.restore(self.generation.birth_offset(partition), start, end):
             log.warning("%s", note)
@@ -435,6 +446,7 @@ class Worker:
         sys.setswitchinterval(SWITCH_SECONDS)
         beat = asyncio.create_task(self._beat())
         self.watchdog.start()
+        self.topics.start()
         log.info(
             "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
         )
@@ -485,6 +497,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         self.watchdog.stop()
+        self.topics.stop()
         self.app.consumer.stop_flow()
         limit = self.settings.worker.shutdown_seconds
         # Neither beside a take-over, which is brought to its end, nor beside a revocation.

@@ -129,6 +129,7 @@ class WorkerGauges:
     Attributes
     ----------
     silent_since : by `clock`, when the brokers stopped to answer; None while they do.
+    partitions_added : by topic, partitions that it has and had not when the generation began.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class WorkerGauges:
         self.restarts = restarts
         self.checkpoint_age_limit_seconds = checkpoint_age_limit_seconds
         self.silent_since: float | None = None
+        self.partitions_added: Mapping[str, int] = {}
         self.clock = clock
         self._lock = threading.Lock()
         self._owned: dict[tuple[str, int], PartitionGauges] = {}
@@ -226,12 +228,19 @@ class WorkerCollector(Collector):
             "Above this age of a checkpoint the worker is not ready.",
             labels=["agent"],
         )
+        added = GaugeMetricFamily(
+            "kinstream_topic_partitions_added",
+            "Partitions that the topic has and had not when this generation began: the agent does not use them.",
+            labels=["agent", "topic"],
+        )
         for worker in self._workers:
             since = worker.silent_since
             silence.add_metric([worker.agent], 0.0 if since is None else max(0.0, worker.clock() - since))
             if worker.checkpoint_age_limit_seconds is not None:
                 limit.add_metric([worker.agent], worker.checkpoint_age_limit_seconds)
-        yield from (silence, limit)
+            for topic, number in sorted(worker.partitions_added.items()):
+                added.add_metric([worker.agent, topic], number)
+        yield from (silence, limit, added)
 
 
 _Rows = list[tuple[list[str], PartitionGauges, float]]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from streams.checkpoint import versions
-from streams.http import HttpServer, worker_health
+from streams.http import Check, HttpServer, worker_health
 from streams.owned import Owned, Place
 from streams.supervisor import RESTARTS
 from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
@@ -106,6 +106,14 @@ class WorkerView:
             loop_limit_seconds=settings.worker.stall_seconds,
             poll_limit_seconds=max(10.0, settings.worker.session_timeout_seconds * 2),
             checkpoint_limit_seconds=age_limit,
+            more=[
+                Check(
+                    "topic_partitions_added",
+                    lambda: sum(worker.topics.added.values()),
+                    limit=0,
+                    message=lambda: worker.topics.message,
+                )
+            ],
         )
         collector = WorkerCollector(self.gauges, build=versions())
         self._server = HttpServer(
@@ -136,6 +144,7 @@ class WorkerView:
         """Bring every owned partition up to date."""
         worker = self._worker
         self.gauges.silent_since = worker.watchdog.silent_since
+        self.gauges.partitions_added = worker.topics.added
         for place, offset in worker.parked.items():
             if place not in self.gauges.snapshot():
                 self.gauges.assign(*place)

@@ -90,7 +90,7 @@ def test_an_output_that_is_not_confirmed_within_the_deadline_stops_the_worker_an
     system.settle(upto=BUILDER)
     proxy.freeze(PRODUCE)
     system.send(blocks("a", 20, start=5))
-    builder.expect(r"DeliveryError: \d+ records not confirmed (for 3 s|within the deadline)")
+    builder.expect(r"DeliveryError: \d+ records for \S+ not confirmed (for 3 s|within the deadline)")
     builder.expect(r"the worker ended with status 75; starting it again")
     assert system.checkpoints(BUILDER)[0][-1] == 5
     proxy.thaw()

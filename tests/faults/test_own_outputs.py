@@ -166,7 +166,7 @@ def test_stopped_while_it_catches_up_no_generation_follows_until_it_has(
     status, body = again.readiness()
     assert status == 503
     (failing,) = (check for check in body["checks"] if not check["ok"])
-    assert (failing["name"], failing["meaning"]) == (
+    assert (failing["name"], failing["message"]) == (
         "catching_up_records",
         "catching up with its own outputs",
     )
