@@ -19,6 +19,8 @@ from streams.files import Damaged, Files
 #: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
 FORMAT: Final = 3
 _NAME: Final = "birth.json"
+#: Where the steps stand for a topic that was re-created. Their order matters.
+RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,15 @@ def compare(birth: Birth, found: ClusterView, command: str = "kinstream worker l
             "If this is the wrong cluster or the wrong checkpoint store, correct KAFKA_BOOTSTRAP_SERVERS or "
             "the store; if topics were lost, restore them"
         )
+        if any("was re-created" in difference for difference in cluster):
+            advice.append(
+                f"For a topic that was re-created the steps are in {RECIPE}, in an order that keeps every count exact"
+            )
+        if grown := max((p for _, p in _grown(birth, found)), default=0):
+            advice.append(
+                "If partitions were added, take them into use with what was learned: stop all workers, then "
+                f"`kinstream topics repartition --partitions {grown}`"
+            )
     if settings:
         advice.append("To go on with this generation, put the old settings back")
     advice.append(
@@ -266,6 +277,15 @@ def cluster_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
             yield from _topic_differences(
                 "output", name, birth.output_topics[name], found.output_topics[name]
             )
+
+
+def _grown(birth: Birth, found: ClusterView) -> Iterator[tuple[str, int]]:
+    """Topics that have more partitions than the record says, and how many."""
+    if found.input_topic == birth.input_topic and found.input_partitions > birth.input_partitions:
+        yield found.input_topic, found.input_partitions
+    for name, began in birth.output_topics.items():
+        if name in found.output_topics and found.output_topics[name].partitions > began.partitions:
+            yield name, found.output_topics[name].partitions
 
 
 def _topic_differences(role: str, name: str, began: TopicIdentity, now: TopicIdentity) -> Iterator[str]:

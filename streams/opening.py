@@ -25,9 +25,10 @@ from streams.birth import (
 from streams.checkpoint_files import file_name
 from streams.cluster import Cluster, TopicView
 from streams.ending import final_offsets
-from streams.errors import GenerationMismatch
+from streams.errors import CheckpointError, GenerationMismatch
 from streams.generation import Generation
 from streams.newest import make_newest, newest_generation, recorded
+from streams.recreated import refuse_left_behind
 from streams.repartition_record import old_ends
 from streams.secrets import without_secret
 from streams.settings import Settings
@@ -111,9 +112,15 @@ def _next_starts(
     spec: AgentSpec, settings: Settings, cluster: Cluster, newest: int, *, from_start: bool
 ) -> dict[int, int]:
     refuse_members(spec, newest, cluster)
+    old = _readable(spec, settings, newest)
     if from_start:
-        return _log_starts(spec, settings, cluster)
-    return _ends(Generation(spec, settings, recorded(settings, spec, newest)), cluster)
+        starts = _log_starts(spec, settings, cluster)
+    else:
+        starts = _ends(Generation(spec, settings, old or recorded(settings, spec, newest)), cluster)
+    if old is not None:
+        now = view_of(spec, settings, cluster)
+        refuse_left_behind(spec, settings, cluster, old, now, from_start=from_start)
+    return starts
 
 
 def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> None:
@@ -123,6 +130,14 @@ def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> Non
     missing = [name for name in wanted if name not in found]
     if missing:
         raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
+
+
+def _readable(spec: AgentSpec, settings: Settings, number: int) -> Birth | None:
+    """The birth record of the generation that ends; None where it is damaged or gone, which a new one resolves."""
+    try:
+        return read_birth(settings.checkpoints.url, spec.application, number)
+    except CheckpointError:
+        return None
 
 
 def unfinished(birth: Birth, url: str) -> GenerationMismatch:

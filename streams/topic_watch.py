@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from streams.agent import AgentSpec
-from streams.birth import Birth
+from streams.birth import RECIPE, Birth
 from streams.cluster import Cluster, TopicView
 from streams.emitter import Sink
 from streams.errors import BrokerUnavailable, GenerationMismatch
@@ -32,8 +32,6 @@ POLL_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 3.0
 #: For so long a topic has to be missing: a broker that comes back may answer before it knows all topics.
 MISSING_SECONDS: Final = 8.0
-#: The page with the steps, in their order.
-RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
 
 Describe = Callable[[Iterable[str]], Mapping[str, TopicView]]
 

@@ -265,6 +265,11 @@ class System:
         self._processes.append(process)
         return process
 
+    def adopt(self, process: Process) -> Process:
+        """Have a process that was started by other means end with the system."""
+        self._processes.append(process)
+        return process
+
     def members(self, application: str, generation: int = 1) -> int:
         """How many members the group of a generation has."""
         with self.cluster() as cluster:

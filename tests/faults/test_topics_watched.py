@@ -10,6 +10,8 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
+from streams.codec import decode_constraints, decode_outcome
+from streams.records import ConstraintBlock, Outcome
 from streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import AGENTS, Process, System, until
@@ -148,34 +150,78 @@ def failing(worker: Process) -> dict[str, str]:
     }
 
 
+def shows(system: System, worker: Process, role: str, number: int) -> bool:
+    return worker.metric("kinstream_topic_partitions_added", topic=system.topic(role)) == number
+
+
+def built(system: System) -> int:
+    """Constraints in the log, each once."""
+    values = [value for chain in system.chain("constraints").values.values() for value in chain]
+    records = [decode_constraints(value) for value in values]
+    return sum(len(record) for record in records if isinstance(record, ConstraintBlock))
+
+
+def learned(system: System) -> int:
+    """Constraints of which the log holds an outcome, each once for each generation."""
+    values = [value for chain in system.chain("outcomes").values.values() for value in chain]
+    records = [decode_outcome(value) for value in values]
+    counts = [record.counts for record in records if isinstance(record, Outcome)]
+    return sum(one.seen + one.rejected + one.ignored for one in counts)
+
+
+def seen(worker: Process) -> float:
+    """Constraints that the metrics agent has counted."""
+    fates = ("seen", "rejected", "ignored")
+    return sum(worker.metric(f"kinstream_constraints_{fate}_total") or 0.0 for fate in fates)
+
+
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.parametrize("role", ["events", "constraints"])
-def test_partitions_that_are_added_are_noticed_and_a_repartition_puts_it_right(
+def test_partitions_that_are_added_are_noticed_and_the_command_that_is_named_takes_them_into_use(
     make_system: MakeSystem, kafka: KafkaBroker, role: str
 ) -> None:
     system = make_system(kafka, partitions=4)
     workers = running(system)
-    users = USERS[role]
     until(lambda: all(ready(worker)[0] == 200 for worker in workers.values()), "all are ready")
+    users = [workers[application] for application in USERS[role]]
+    assert all(shows(system, worker, role, 0) for worker in users)
     topic = system.topic(role)
-    for application in users:
-        assert workers[application].metric("kinstream_topic_partitions_added", topic=topic) == 0
     admin = kafka.admin()
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(20)
-    for application in users:
-        worker = workers[application]
-        until(lambda worker=worker: ready(worker)[0] == 503, f"{application} is not ready", 60.0)
+    until(lambda: all(ready(worker)[0] == 503 for worker in users), "all that use it are not ready", 60.0)
+    until(lambda: all(shows(system, worker, role, 2) for worker in users), "the gauge says two", 60.0)
+    for worker in users:
         assert set(failing(worker)) == {"topic_partitions_added"}
         message = failing(worker)["topic_partitions_added"]
         assert f"{topic} has 6 partitions, not 4" in message
         assert "kinstream topics repartition --partitions 6" in message
-        assert worker.metric("kinstream_topic_partitions_added", topic=topic) == 2
         assert worker.said("kinstream topics repartition --partitions 6")
-    for application in set(workers) - set(users):
-        assert ready(workers[application])[0] == 200
-    # What has its place among the old partitions is served as before.
+    assert all(ready(worker)[0] == 200 for worker in workers.values() if worker not in users)
+    # Who knows the old number is served as before, and who knows the new one waits.
     system.send(blocks("a", 4, start=6), partition=partition_of("a", 4))
-    assert all(worker.running for worker in workers.values())
     system.wait_for(BUILDER, {p: end for p, end in system.ends("events").items() if p < 4})
+    system.settle_learner()
+    if role == "events":
+        assert partition_of("a", 6) == 4
+        system.send(blocks("a", 3, start=10), partition=4)
+    system.wait_for(METRICS, system.ends("outcomes"))
     assert [worker.stop() for worker in workers.values()] == [0, 0, 0]
+    refused = system.worker(BUILDER)
+    assert refused.status() == 3
+    assert refused.said("`kinstream topics repartition --partitions 6`"), refused.log()
+    until(lambda: not any(system.members(name) for name in workers), "the groups are empty")
+    status, text = system.run("topics", "repartition", "--partitions", "6")
+    assert status == 0, text
+    system.configure(topics__partitions=6)
+    again = {name: system.worker(name) for name in workers}
+    system.send(blocks("a", 2, start=13))
+    system.settle()
+    system.wait_for(METRICS, system.ends("outcomes"))
+    until(lambda: all(ready(worker)[0] == 200 for worker in again.values()), "all are ready")
+    assert all(shows(system, again[application], role, 0) for application in USERS[role])
+    blocks_sent = 12 + 4 + (3 if role == "events" else 0) + 2
+    applied = [system.partition_state(BUILDER, p, generation=2)["count.applied"] for p in range(6)]
+    assert sum(applied) == blocks_sent
+    assert built(system) == learned(system) == seen(again[METRICS]) > 0
+    assert [worker.stop() for worker in again.values()] == [0, 0, 0]
