@@ -1,4 +1,4 @@
-"""The recipe of the operations guide for each topic that was re-created is followed to the letter, and counts are exact."""
+"""The recipes of the operations guide for re-created topics are followed to the letter, and counts are exact."""
 
 from __future__ import annotations
 
@@ -167,6 +167,7 @@ def at_work(system: System, broker: KafkaBroker, role: str) -> dict[str, Process
     """All agents, which have worked, and under which the topic is re-created while they go on."""
     workers = {name: system.worker(name, "--create") for name in (BUILDER, LEARNER, METRICS)}
     load(system, "first")
+    settled(system)
     # An epoch of the old log, which is above that of a space that comes by itself in the new one.
     done(system, "spaces", "delete", "shop", "--yes")
     done(system, "spaces", "create", "shop")
