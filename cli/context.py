@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from streams.errors import SettingsError
-from streams.settings import Settings, load
+from streams.settings import Settings, read
+from streams.settings_faults import as_text
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -32,7 +33,34 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def settings_of(ctx: click.Context) -> Settings:
-    """Read the settings file, the environment and the command line."""
+def settings_of(ctx: click.Context, *, algorithms: bool = True) -> Settings:
+    """Read the settings file, the environment and the command line, and check all that they say.
+
+    Parameters
+    ----------
+    algorithms : check the settings of builders, learners and indexes too. A supervisor leaves that to its child, so
+        that it does not hold their libraries in memory as long as it runs.
+
+    Raises
+    ------
+    SettingsError : names every fault.
+    """
     root = ctx.find_root().obj
-    return load(root["config"], parse_overrides(root["overrides"]))
+    return checked(root["config"], parse_overrides(root["overrides"]), algorithms=algorithms)
+
+
+def checked(
+    path: str | None, overrides: dict[str, Any] | None = None, *, algorithms: bool = True
+) -> Settings:
+    """Settings of which everything is checked before anything begins. Raises SettingsError, which names every fault."""
+    found = read(path, overrides)
+    faults = list(found.faults)
+    if algorithms and any(found.data.get(section) for section in ("builders", "learners", "search")):
+        from cli.settings_check import algorithm_faults
+
+        deeper = algorithm_faults(found)
+        places = {fault.where for fault in deeper}
+        faults = [fault for fault in faults if fault.where not in places] + deeper
+    if faults or found.settings is None:
+        raise SettingsError(as_text(faults))
+    return found.settings

@@ -60,7 +60,14 @@ class LazyGroup(click.Group):
 @click.option(
     "--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Set one setting, by its dotted name."
 )
-@click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    metavar="LEVEL",
+    help="DEBUG, INFO, WARNING or ERROR.",
+)
 @click.version_option(package_name="kinstream")
 @click.pass_context
 def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_level: str) -> None:

@@ -217,11 +217,10 @@ def _what_if(
     others: str | None,
     section: str | None,
 ) -> WhatIfResult:
-    from cli.context import parse_overrides
+    from cli.context import checked, parse_overrides
     from replay.what_if import WhatIf
     from replay.what_if_settings import what_if_settings
     from streams.cluster import Cluster
-    from streams.settings import load
 
     prefix = f"learners.{request.learner}."
     named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
@@ -230,7 +229,7 @@ def _what_if(
             f"--set {beyond[0]}: behind `replay` it changes the learner's own section, such as gamma=0.01; for other "
             "settings write it before: kinstream --set NAME=VALUE replay ..."
         )
-    elsewhere = None if others is None else load(others)
+    elsewhere = None if others is None else checked(others)
     changed = what_if_settings(settings, request.learner, named, others=elsewhere, section=section)
     cluster = Cluster(settings.kafka)
     try:

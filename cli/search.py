@@ -25,7 +25,7 @@ def search(ctx: click.Context, unsupervised: bool) -> None:
     from search.server import require_packages
     from streams.supervisor import Supervisor
 
-    settings = settings_of(ctx)
+    settings = settings_of(ctx, algorithms=unsupervised)
     require_packages()
     if unsupervised:
         sys.exit(_serve(settings))

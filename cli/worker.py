@@ -78,7 +78,7 @@ def _run(
     from streams.errors import SettingsError
     from streams.supervisor import Supervisor
 
-    settings = settings_of(ctx)
+    settings = settings_of(ctx, algorithms=unsupervised or new_generation)
     if from_start and not new_generation:
         raise SettingsError("--from-start goes with --new-generation")
     if unsupervised:

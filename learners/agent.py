@@ -26,6 +26,7 @@ from streams.records import Action, ConstraintBlock, Control, Counts, Declaratio
 from streams.refusals import Rows
 from streams.settings import Settings
 from streams.space import Space, Status
+from streams.spelling import meant
 from streams.state import State
 
 
@@ -40,6 +41,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     if section is None:
         raise SettingsError(
             f"no [learners.{name}] in the settings; there are: {', '.join(settings.learners) or 'none'}"
+            f"{meant([name], settings.learners)}"
         )
     arguments = section.arguments()
     learner = create(section.kind, **arguments)

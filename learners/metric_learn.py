@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import new_class
 from typing import Any
 
-from streams.errors import SettingsError
+from streams.errors import PackageMissing
 
 
 def require(who: str) -> None:
@@ -27,7 +27,7 @@ def require(who: str) -> None:
         It is not installed; the error says how to install it.
     """
     if find_spec("metric_learn") is None:
-        raise SettingsError(
+        raise PackageMissing(
             f"{who} needs the package metric-learn, which is not installed: pip install 'kinstream[baselines]'"
         )
 

@@ -20,7 +20,7 @@ from learners.oahu_rule import HEDGES, Rule
 from learners.oahu_torch import DEVICES
 from learners.scaler import WARM_UP
 from learners.single import Batch, Index, Rows, SingleModal
-from learners.validation import not_negative, one_of, positive, whole
+from learners.validation import a_list, not_negative, one_of, positive, whole
 from streams.errors import SettingsError
 from streams.records import Kind
 
@@ -183,7 +183,8 @@ class OAHU(SingleModal):
         )
         self.gradient = one_of("gradient", gradient or usual["gradient"], ("uniform", "hedge"))
         self.anchors = tuple(
-            one_of("anchors", name, ANCHORS) for name in (usual["anchors"] if anchors is None else anchors)
+            one_of("anchors", name, ANCHORS)
+            for name in a_list("anchors", usual["anchors"] if anchors is None else anchors)
         )
         if len(set(self.anchors)) < len(self.anchors):
             raise SettingsError(f"anchors must be different ones, not {', '.join(self.anchors)}")

@@ -16,7 +16,7 @@ from learners.oahu_batch import Found
 from learners.oahu_network import OAHUNetwork
 from learners.oahu_rule import Rule
 from learners.validation import one_of
-from streams.errors import SettingsError
+from streams.errors import PackageMissing
 
 if TYPE_CHECKING:
     import torch
@@ -37,14 +37,14 @@ def require(device: str) -> None:
     """
     one_of("device", device, DEVICES)
     if find_spec("torch") is None:
-        raise SettingsError(
+        raise PackageMissing(
             "OAHU through torch needs the package torch, which is not installed: pip install 'kinstream[torch]'"
         )
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise SettingsError("device cuda needs a GPU, and torch sees none here; device cpu needs none")
+            raise PackageMissing("device cuda needs a GPU, and torch sees none here; device cpu needs none")
 
 
 @contextmanager

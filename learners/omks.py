@@ -15,7 +15,7 @@ from learners.kernels.threads import one_blas_thread
 from learners.multi_modal import Features, MultiModal
 from learners.scaler import WARM_UP
 from learners.single import Batch, Rows
-from learners.validation import one_of, positive, whole
+from learners.validation import a_list, one_of, positive, whole
 from streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf")
@@ -113,7 +113,7 @@ class OMKS(MultiModal):
         warm_up: int = WARM_UP,
     ) -> None:
         super().__init__(beta=beta, margin=0.0, dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.kernels = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+        self.kernels = (kernels,) if isinstance(kernels, str) else tuple(a_list("kernels", kernels))
         for name in self.kernels:
             one_of("kernels", name, KERNELS)
         if not self.kernels or len(set(self.kernels)) != len(self.kernels):

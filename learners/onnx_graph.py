@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import SettingsError
+from streams.errors import PackageMissing, SettingsError
 
 #: Of 2022: what runs them has been everywhere for long.
 OPSET: Final = 17
@@ -39,7 +39,7 @@ class Graph:
         try:
             from onnx import helper, numpy_helper
         except ImportError as error:
-            raise SettingsError("this format needs onnx: pip install 'kinstream[onnx]'") from error
+            raise PackageMissing("this format needs onnx: pip install 'kinstream[onnx]'") from error
         self._helper, self._numpy = helper, numpy_helper
         self._nodes: list[Any] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}

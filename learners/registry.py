@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from learners.base import Learner
 from streams.errors import SettingsError
+from streams.spelling import meant
 
 #: Kind -> "module:class".
 _KINDS: Final = {
@@ -63,22 +64,31 @@ def create(kind: str, **settings: Any) -> Learner:
     'opml/1'
     """
     learner = _class(kind)
-    known = signature(learner).parameters
+    known = settings_of(kind)
     unknown = sorted(set(settings) - set(known))
     if unknown:
-        raise SettingsError(f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
+        raise SettingsError(
+            f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}{meant(unknown, known)}"
+        )
     created: Learner = learner(**settings)
     return created
 
 
+def settings_of(kind: str) -> tuple[str, ...]:
+    """Names of the hyper-parameters of a kind."""
+    return tuple(signature(_class(kind)).parameters)
+
+
 def has(kind: str, setting: str) -> bool:
     """Whether learners of that kind have a setting of that name."""
-    return setting in signature(_class(kind)).parameters
+    return setting in settings_of(kind)
 
 
 def _class(kind: str) -> type:
     if kind not in _KINDS:
-        raise SettingsError(f"no learner is called {kind!r}; known are {', '.join(names())}")
+        raise SettingsError(
+            f"no learner is called {kind!r}; known are {', '.join(names())}{meant([kind], names())}"
+        )
     module, name = _KINDS[kind].split(":")
     found: type = getattr(import_module(module), name)
     return found

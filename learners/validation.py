@@ -59,6 +59,19 @@ def one_of(name: str, value: T, known: Collection[T]) -> T:
     SettingsError
         Otherwise.
     """
-    if value not in known:
+    if value not in tuple(known):  # which asks for no hash
         raise SettingsError(f"{name} must be one of {', '.join(map(str, known))}, not {value!r}")
+    return value
+
+
+def a_list(name: str, value: Collection[T]) -> Collection[T]:
+    """`value` if it is a list of something.
+
+    Raises
+    ------
+    SettingsError
+        Otherwise.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Collection):
+        raise SettingsError(f"{name} must be a list, not {value!r}")
     return value

@@ -33,6 +33,7 @@ from streams.records import (
 from streams.refusals import Rows, rows_text
 from streams.settings import Settings
 from streams.space import Space, Status
+from streams.spelling import meant
 from streams.state import State
 from streams.topics import partition_of
 from streams.validate import not_finite_rows
@@ -49,6 +50,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
     if section is None:
         raise SettingsError(
             f"no [builders.{name}] in the settings; there are: {', '.join(settings.builders) or 'none'}"
+            f"{meant([name], settings.builders)}"
         )
     arguments = section.arguments()
     builder = create(section.kind, **arguments)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from processors.base import Builder
 from streams.errors import SettingsError
+from streams.spelling import meant
 
 #: Kind -> "module:class".
 _KINDS: Final = {
@@ -43,13 +44,27 @@ def create(kind: str, **settings: Any) -> Builder:
     >>> create("one-pass", negatives="official").algorithm
     'one-pass/1'
     """
-    if kind not in _KINDS:
-        raise SettingsError(f"no builder is called {kind!r}; known are {', '.join(names())}")
-    module, name = _KINDS[kind].split(":")
-    builder = getattr(import_module(module), name)
-    known = signature(builder).parameters
+    builder = _class(kind)
+    known = settings_of(kind)
     unknown = sorted(set(settings) - set(known))
     if unknown:
-        raise SettingsError(f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
+        raise SettingsError(
+            f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}{meant(unknown, known)}"
+        )
     created: Builder = builder(**settings)
     return created
+
+
+def settings_of(kind: str) -> tuple[str, ...]:
+    """Names of what the constructor of a kind takes."""
+    return tuple(signature(_class(kind)).parameters)
+
+
+def _class(kind: str) -> type:
+    if kind not in _KINDS:
+        raise SettingsError(
+            f"no builder is called {kind!r}; known are {', '.join(names())}{meant([kind], names())}"
+        )
+    module, name = _KINDS[kind].split(":")
+    found: type = getattr(import_module(module), name)
+    return found

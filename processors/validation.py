@@ -43,6 +43,6 @@ def one_of(name: str, value: str, known: Collection[str]) -> str:
     SettingsError
         Otherwise.
     """
-    if value not in known:
+    if value not in tuple(known):  # which asks for no hash
         raise SettingsError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value

@@ -14,6 +14,7 @@ from streams.inheritance import inherit
 from streams.machine import Machine, Place
 from streams.newest import newest_generation
 from streams.settings import Settings
+from streams.spelling import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,8 @@ def followed(settings: Settings, learners: Iterable[str]) -> list[str]:
     for name in learners:
         if name not in settings.learners:
             known = ", ".join(settings.learners) or "none"
-            raise SettingsError(f"no [learners.{name}] in the settings; there are: {known}")
+            raise SettingsError(
+                f"no [learners.{name}] in the settings; there are: {known}{meant([name], settings.learners)}"
+            )
         found |= set(settings.learners[name].follows)
     return sorted(found)

@@ -9,7 +9,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from streams.errors import SettingsError
-from streams.settings import LearnerSettings, Settings, describe
+from streams.settings import LearnerSettings, Settings
+from streams.settings_faults import dotted, faults_of
+from streams.spelling import meant
 
 #: Which of the running generations is compared with: no part of what the learner does.
 _PINNED: Final = "generation"
@@ -48,7 +50,9 @@ def what_if_settings(
     found = source.learners.get(wanted)
     if found is None:
         known = ", ".join(source.learners) or "none"
-        raise SettingsError(f"no [learners.{wanted}] in the settings; there are: {known}")
+        raise SettingsError(
+            f"no [learners.{wanted}] in the settings; there are: {known}{meant([wanted], source.learners)}"
+        )
     content = section_of(found)
     if changes.get("kind", content["kind"]) != content["kind"]:
         content = {"from": content["from"]}
@@ -57,9 +61,11 @@ def what_if_settings(
     content[_PINNED] = None if own is None else own.generation
     try:
         changed = LearnerSettings(**content)
-    except (ValidationError, TypeError) as error:
-        told = describe(error) if isinstance(error, ValidationError) else str(error)
+    except ValidationError as error:
+        told = "; ".join(f"{dotted(path)} {text}" for path, _, text in faults_of(error, LearnerSettings))
         raise SettingsError(f"[learners.{wanted}] as changed: {told}") from None
+    except TypeError as error:
+        raise SettingsError(f"[learners.{wanted}] as changed: {error}") from None
     if strangers := [name for name in changed.follows if name not in settings.builders]:
         known = ", ".join(sorted(settings.builders)) or "none"
         raise SettingsError(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.items import Slots
-from streams.errors import SettingsError
+from streams.errors import PackageMissing, SettingsError
 
 Mapped = NDArray[np.float32]
 
@@ -245,7 +245,7 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError:
-        raise SettingsError(
+        raise PackageMissing(
             "an index of FAISS needs the package faiss-cpu: pip install 'kinstream[search]'"
         ) from None
     return faiss

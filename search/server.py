@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams.access import check_role
 from streams.cluster import Cluster
-from streams.errors import SettingsError
+from streams.errors import PackageMissing, SettingsError
 from streams.settings import Settings
 from streams.supervisor import RESTART, hold_on_to_supervisor
 
@@ -38,7 +38,7 @@ def require_packages() -> None:
     """
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise SettingsError(f"search needs {' and '.join(missing)}: pip install 'kinstream[search]'")
+        raise PackageMissing(f"search needs {' and '.join(missing)}: pip install 'kinstream[search]'")
 
 
 class Server:

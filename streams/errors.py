@@ -17,6 +17,10 @@ class SettingsError(KinstreamError):
     exit_status = 2
 
 
+class PackageMissing(SettingsError):
+    """A setting needs a package, or a device, that this machine lacks; says how to install it."""
+
+
 class SourceError(KinstreamError):
     """A file or data set that a producer was told to read cannot be used; names file, row and column."""
 

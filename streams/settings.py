@@ -9,9 +9,11 @@ settings file; never from the command line, which every user of the machine can 
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -20,6 +22,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -28,6 +31,9 @@ from pydantic_settings import SettingsError as SettingsSourceError
 
 from streams.errors import SettingsError
 from streams.secrets import remember, remember_url, without_secret
+from streams.settings_faults import Fault, Path, as_text, faults_of, names
+from streams.settings_layers import Layers, broken_json, environment_faults, merged
+from streams.spelling import meant
 from streams.topics import PARTITIONS, REPLICATION
 
 DEFAULT_FILE: Final = "kinstream.toml"
@@ -40,6 +46,15 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """true would pass for 1."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and kind in (int, float, int | None):
+            raise ValueError(f"must be a number, not {str(value).lower()}")
+        return value
 
 
 class BuilderSettings(_Section):
@@ -247,10 +262,7 @@ class Settings(BaseSettings):
         for name, learner in self.learners.items():
             for builder in learner.follows:
                 if builder not in self.builders:
-                    known = ", ".join(sorted(self.builders)) or "none"
-                    raise ValueError(
-                        f"learners.{name} follows {builder!r}, which is no builder (known: {known})"
-                    )
+                    raise ValueError(f"learners.{name}.from: {_no_builder(builder, self.builders)}")
         return self
 
     def topic(self, role: str) -> str:
@@ -258,7 +270,27 @@ class Settings(BaseSettings):
         return f"{self.topics.prefix}.{role}"
 
 
-def load(path: str | Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read, and all that is wrong with it.
+
+    Parameters
+    ----------
+    settings : None where there are faults.
+    data : sections as they were read, for checks of what only other packages know.
+    """
+
+    settings: Settings | None
+    faults: tuple[Fault, ...]
+    data: dict[str, Any]
+    layers: Layers
+
+    def fault(self, path: Path, text: str, *, section: bool = False) -> Fault:
+        """A fault at a setting, with the place that set it."""
+        return Fault(self.layers.where(path, section=section), text)
+
+
+def load(path: str | FilePath | None = None, overrides: dict[str, Any] | None = None) -> Settings:
     """Read the settings file (`kinstream.toml` if there is one), then environment, then `overrides`.
 
     Parameters
@@ -267,37 +299,108 @@ def load(path: str | Path | None = None, overrides: dict[str, Any] | None = None
 
     Raises
     ------
-    SettingsError : the file is missing or not TOML, a value is unknown or out of range, each of them named; or a
-        secret stands on the command line.
+    SettingsError : the file is missing or not TOML, names or values are unknown or out of range, all of them named; or
+        a secret stands on the command line.
     """
-    data: dict[str, Any] = {}
+    found = read(path, overrides)
+    if found.settings is None:
+        raise SettingsError(as_text(found.faults))
+    return found.settings
+
+
+def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = None) -> Found:
+    """Read settings as `load` does, and collect what is wrong with them instead of raising it.
+
+    Raises
+    ------
+    SettingsError : the file is missing or not TOML, or a secret stands on the command line.
+    """
     overrides = overrides or {}
     _refuse_secrets(overrides)
-    source = Path(path) if path is not None else Path(DEFAULT_FILE)
+    source = FilePath(path) if path is not None else FilePath(DEFAULT_FILE)
+    in_file: dict[str, Any] = {}
     if path is not None or source.exists():
         try:
-            data = tomllib.loads(_start_of(source, MAX_FILE_BYTES).decode())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-            raise SettingsError(f"{source}: {error}") from None
-    try:
-        data = _merged(data, EnvSettingsSource(Settings)())
-        _refuse_no_text(data | overrides, source)
-        for name, value in overrides.items():
-            _put(data, name, value)
-        kafka = data.pop("kafka", {})
-        forced = {name.removeprefix("kafka.") for name in overrides if name.startswith("kafka.")}
-        environment = EnvSettingsSource(KafkaSettings)().keys() - forced
-        below = {name: value for name, value in kafka.items() if name not in environment}
-        settings = Settings(kafka=KafkaSettings(**below), **data)
+            in_file = tomllib.loads(_start_of(source, MAX_FILE_BYTES).decode())
+        except OSError as error:
+            raise SettingsError(f"{source}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise SettingsError(f"{source}: not text in UTF-8") from None
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise SettingsError(f"{source}: no TOML: {error}") from None
+    faults: list[Fault] = []
+    environment = _of_environment(faults)
+    layers = Layers(str(source), in_file, environment, overrides)
+    data = layers.merged(faults)
+    _refuse_no_text(data, source)
+    wrong = list(_wrong(data))
+    settings = None
+    if not wrong:
+        settings = Settings(**{**data, "kafka": KafkaSettings(**data.get("kafka", {}))})
         remember_url(settings.checkpoints.url)
-        return settings
+    faults += [Fault(layers.where(place, section=section), text) for place, section, text in wrong]
+    return Found(None if faults else settings, tuple(faults), data, layers)
+
+
+def _of_environment(faults: list[Fault]) -> dict[str, Any]:
+    """What the environment sets, nested."""
+    faults += environment_faults(os.environ, names(Settings), names(KafkaSettings), _keys())
+    try:
+        found = dict(EnvSettingsSource(Settings)())
+    except SettingsSourceError:
+        # Of a text that begins as JSON and is none.
+        text = "must be JSON, and cannot be read as such"
+        faults += [Fault(name, text) for name in broken_json(os.environ, names(Settings))]
+        found = {}
+    brokers = EnvSettingsSource(KafkaSettings)()
+    return merged(found, {"kafka": brokers}) if brokers else found
+
+
+def _keys() -> list[str]:
+    """Every setting with a name of its own, dotted."""
+    found = []
+    for section, field in Settings.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found += [f"{section}.{name}" for name in names(kind)]
+    return found
+
+
+def _wrong(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
+    """Path, whether it is a section, and fault, of everything that is wrong in itself."""
+    kafka = data.get("kafka", {})
+    plain = {**data, "kafka": KafkaSettings.model_construct()}
+    if isinstance(kafka, dict):
+        try:
+            KafkaSettings(**kafka)
+        except ValidationError as error:
+            yield from faults_of(error, KafkaSettings, ("kafka",))
+    else:
+        yield ("kafka",), False, "must be a section"
+    strangers = list(_strangers(data))
+    yield from strangers
+    try:
+        Settings(**plain)
     except ValidationError as error:
-        raise SettingsError(f"{source}: {describe(error)}") from None
-    except (SettingsSourceError, TypeError, AttributeError) as error:
-        raise SettingsError(f"{source}: {error}") from error
+        for path, section, text in faults_of(error, Settings):
+            # The learners' builders are checked above, whatever else is wrong.
+            if path or not strangers:
+                yield path, section, text
 
 
-def _refuse_no_text(data: dict[str, Any], source: Path) -> None:
+def _strangers(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
+    """Learners that follow a builder which is not there."""
+    learners, builders = data.get("learners"), data.get("builders", {})
+    if not isinstance(learners, dict) or not isinstance(builders, dict):
+        return
+    for name, section in learners.items():
+        follows = section.get("from") if isinstance(section, dict) else None
+        for builder in follows if isinstance(follows, list | tuple) else ():
+            if isinstance(builder, str) and builder not in builders:
+                yield ("learners", name, "from"), False, _no_builder(builder, builders)
+
+
+def _refuse_no_text(data: dict[str, Any], source: FilePath) -> None:
     """Refuse names and values that have no form in UTF-8: bytes of another encoding, half of a surrogate pair."""
     for name, value in _leaves(data):
         for text in (name, value):
@@ -305,7 +408,12 @@ def _refuse_no_text(data: dict[str, Any], source: Path) -> None:
                 raise SettingsError(f"{source}: {name!a}: is not valid UTF-8")
 
 
-def _start_of(path: Path, limit: int) -> bytes:
+def _no_builder(name: str, builders: Iterable[str]) -> str:
+    known = sorted(builders)
+    return f"{name!r} is no builder; there are {', '.join(known) or 'none'}{meant([name], known)}"
+
+
+def _start_of(path: FilePath, limit: int) -> bytes:
     """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger."""
     with path.open("rb") as stream:
         found = stream.read(limit + 1)
@@ -322,7 +430,7 @@ def _secret_in(file: str) -> str:
     ValueError : it cannot be read, is empty, too large or no text; without what it holds.
     """
     try:
-        text = _start_of(Path(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
+        text = _start_of(FilePath(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(f"{file}: not text in UTF-8") from None
     except OSError as error:
@@ -357,26 +465,3 @@ def _refuse_secrets(overrides: dict[str, Any]) -> None:
                 f"--set {name}: holds credentials, and everybody on this machine can read a command line; set "
                 f"{variable} in the environment, or use the store's own variables or files for them"
             )
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    both = {
-        n: _merged(below[n], v)
-        for n, v in above.items()
-        if isinstance(v, dict) and isinstance(below.get(n), dict)
-    }
-    return {**below, **above, **both}
-
-
-def _put(data: dict[str, Any], name: str, value: Any) -> None:
-    *sections, last = name.split(".")
-    for section in sections:
-        data = data.setdefault(section, {})
-    data[last] = value
-
-
-def describe(error: ValidationError) -> str:
-    """The faults by name, without the values: one of them may be a secret."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: {e['msg']}" for e in error.errors()
-    )

@@ -18,6 +18,8 @@ log = logging.getLogger("kinstream.supervisor")
 
 #: Exit status of a worker that must not be started again: the settings, the log or the store need a hand.
 REFUSED: Final = 3
+#: Exit status of a worker whose settings are wrong in themselves.
+WRONG_SETTINGS: Final = 2
 #: Exit status of a worker that ended itself and is to be started again.
 RESTART: Final = 75
 FIRST_PAUSE: Final = 0.2
@@ -64,7 +66,7 @@ class Supervisor:
             if self._stopping.is_set():
                 # A worker that had ended before it was asked to has not failed to stop.
                 return 0 if status in (0, -signal.SIGTERM, -signal.SIGINT) or not self._asked else 1
-            if status in (0, REFUSED):
+            if status in (0, WRONG_SETTINGS, REFUSED):
                 return status
             crashed = -status in CRASHES
             lived = time.monotonic() - began

@@ -15,6 +15,7 @@ from replay.evaluation.plan import SIDE_BY_SIDE, Contender, grid
 from replay.evaluation.views import several
 from streams.errors import SettingsError
 from streams.settings import BuilderSettings, LearnerSettings, Settings
+from streams.spelling import meant
 
 #: What is compared where nobody names a learner and the settings have none.
 USUAL: Final = ("opml", "copml", "lego", "rdml", "oasis", "soml-tg")
@@ -61,8 +62,10 @@ def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
         elif name in learners.names():
             found[name] = LearnerSettings.model_validate({"kind": name, "from": [BUILDER]})
         else:
-            known = ", ".join((*settings.learners, *learners.names()))
-            raise SettingsError(f"there is no learner {name!r}; there are: {known}")
+            known = (*settings.learners, *learners.names())
+            raise SettingsError(
+                f"there is no learner {name!r}; there are: {', '.join(known)}{meant([name], known)}"
+            )
     if strange := sorted(set(asked.grids) - set(found)):
         raise SettingsError(
             f"--grid names {strange[0]}, which is not compared; compared are {', '.join(found)}"
@@ -150,8 +153,10 @@ def _feed(settings: Settings, builder: str, asked: Asked) -> Feed:
     section = settings.builders.get(builder)
     if section is None:
         if builder not in builders.names():
-            known = ", ".join((*settings.builders, *builders.names()))
-            raise SettingsError(f"there is no builder {builder!r}; there are: {known}")
+            known = (*settings.builders, *builders.names())
+            raise SettingsError(
+                f"there is no builder {builder!r}; there are: {', '.join(known)}{meant([builder], known)}"
+            )
         section = BuilderSettings(kind=builder)
     return Built(section.kind, section.arguments(), asked.limit, asked.passes, asked.block_rows, builder)
 

@@ -60,7 +60,7 @@ def test_learners_carry_their_hyper_parameters(file: Path) -> None:
     ("text", "told"),
     [
         ("[checkpoint]\nurl = 'x'", "checkpoint"),
-        ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
+        ("[checkpoints]\nkeep = 0", r"\[checkpoints\] keep"),
         ("[learners.a]\nkind = 'opml'\nfrom = ['nobody']", "nobody"),
         ("[learners.a]\nkind = 'opml'", "learners.a"),
         ("[builders.'Not A Name']\nkind = 'one-pass'", "Not A Name"),
