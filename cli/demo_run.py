@@ -16,9 +16,10 @@ from rich.live import Live
 from cli.demo_summary import tell_summary
 from cli.demo_view import View
 from cli.demos import Demo
+from cli.folder_lock import FolderLock
 from cli.local_system import LocalSystem, Process, tail
 from cli.scrape import Numbers, look
-from cli.up import stop_on_signals
+from cli.up import status_of, stop_on_signals
 from streams.embedded import NOTICE, EmbeddedBroker
 from streams.settings import Settings, load
 
@@ -36,6 +37,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
     ----------
     keep_running : leave the agents up at the end, until Ctrl-C.
     """
+    lock = FolderLock(demo.folder)
     stopping = stop_on_signals()
     config = _fresh_folder(demo.folder) / "kinstream.toml"
     config.write_text(demo.settings.format(checkpoints=(demo.folder / "checkpoints").as_posix()))
@@ -64,6 +66,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
         broker.close()
     if status == 0 and not keep_running:
         tell_summary(demo, settings, view.numbers)
+    lock.release()
     _end(status)
 
 
@@ -140,4 +143,4 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
 def _tell_failure(process: Process) -> int:
     click.echo(f"{process.name} ended with status {process.popen.returncode}; {process.log}:", err=True)
     click.echo(tail(process.log), err=True)
-    return 1
+    return status_of(process.popen.returncode)

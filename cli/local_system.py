@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -11,13 +12,18 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Final
 
+from streams.listening import HANDED, bound
 from streams.settings import Settings
 
 STOP_SECONDS: Final = 8.0
+#: Of an answer about readiness.
+_MAX_PAGE_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +34,11 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
     port: int
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
 
 class LocalSystem:
@@ -52,36 +59,62 @@ class LocalSystem:
         self._environment = {**os.environ, **environment}
         self._logs = logs
         self._open: list[IO[bytes]] = []
+        self._sockets: dict[str, socket.socket] = {}
         self.processes: list[Process] = []
 
+    def give(self, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+        """Let the processes that are started from now on see more."""
+        self._environment |= environment
+        self._arguments += arguments
+
+    def reserve(self) -> None:
+        """Bind the address of every agent's page. They are held until `stop`, so no other process can take them.
+
+        Raises
+        ------
+        CannotListen : the port of the settings is taken, or its address is not this machine's.
+        """
+        worker = self._settings.worker
+        # The agent that Prometheus is most often pointed at has the port of the settings.
+        ports = {"metrics": worker.http_port}
+        for name in self._commands():
+            if name not in self._sockets:
+                self._sockets[name] = bound(worker.http_host, ports.get(name, 0), "worker")
+
+    def _commands(self) -> dict[str, list[str]]:
+        """Every agent by its name, with the command that runs it."""
+        found = {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
+        found |= {f"learner-{name}": ["worker", "learner", name] for name in self._settings.learners}
+        return found | {"metrics": ["worker", "metrics"]}
+
     def start_agents(self, extra: Sequence[str] = ("--create",)) -> None:
-        """Start every builder, learner and the metrics agent."""
-        roles = [("builder", name) for name in self._settings.builders]
-        roles += [("learner", name) for name in self._settings.learners]
-        for role, name in roles:
-            self._start(f"{role}-{name}", ["worker", role, name, *extra], free_port())
-        self._start("metrics", ["worker", "metrics", *extra], self._settings.worker.http_port or free_port())
+        """Start every builder, learner and the metrics agent. Raises CannotListen, before any is started."""
+        self.reserve()
+        for name, command in self._commands().items():
+            self._start(name, [*command, *extra], self._sockets[name])
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another command of ours beside the agents."""
-        return self._start(name, command, 0)
+        return self._start(name, command, None)
 
-    def _start(self, name: str, command: Sequence[str], port: int) -> Process:
+    def _start(self, name: str, command: Sequence[str], page: socket.socket | None) -> Process:
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"{name}.log"
         stream = log.open("wb")
         self._open.append(stream)
-        port_option = ["--set", f"worker.http_port={port}"] if port else []
+        port = page.getsockname()[1] if page else 0
+        port_option = ["--set", f"worker.http_port={port}"] if page else []
         popen = subprocess.Popen(
             [sys.executable, "-m", "cli.main", *self._arguments, *port_option, *command],
-            env=self._environment,
+            env={**self._environment, HANDED: str(page.fileno())} if page else self._environment,
+            pass_fds=(page.fileno(),) if page else (),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
             # Ctrl-C reaches this process alone, which then stops the others in order.
             start_new_session=True,
         )
-        process = Process(name, popen, log, port)
+        process = Process(name, popen, log, port, _reached(self._settings.worker.http_host))
         self.processes.append(process)
         return process
 
@@ -98,15 +131,10 @@ class LocalSystem:
 
     def ready(self) -> list[str]:
         """Names of the agents that are ready."""
-        return [process.name for process in self.agents() if self._is_ready(process)]
-
-    @staticmethod
-    def _is_ready(process: Process) -> bool:
-        try:
-            with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        agents = self.agents()
+        # Beside each other: one that is only starting may let a question wait.
+        with ThreadPoolExecutor(max(1, len(agents))) as pool:
+            return [p.name for p, ready in zip(agents, pool.map(_is_ready, agents), strict=True) if ready]
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Stop every process: SIGTERM to all, then SIGKILL to what is left at the deadline."""
@@ -125,7 +153,30 @@ class LocalSystem:
                 process.popen.wait()
         for stream in self._open:
             stream.close()
+        for page in self._sockets.values():
+            page.close()
         self._open.clear()
+        self._sockets.clear()
+
+
+def _reached(host: str) -> str:
+    """Where a page is asked for on this machine."""
+    if host in ("", "0.0.0.0"):
+        return "127.0.0.1"
+    if ":" in host:
+        return "[::1]" if host == "::" else f"[{host}]"
+    return host
+
+
+def _is_ready(process: Process) -> bool:
+    """Whether the process's own worker answers that it is ready; another's page is not believed."""
+    try:
+        with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
+            told = json.loads(answer.read(_MAX_PAGE_BYTES))
+    except (OSError, ValueError, HTTPException):
+        return False
+    of = (told.get("agent"), told.get("supervisor")) if isinstance(told, dict) else None
+    return of == (process.name, process.popen.pid)
 
 
 def free_port() -> int:

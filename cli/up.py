@@ -59,6 +59,7 @@ def up(
         run(DEMOS[demo](), keep_running=keep_running)
     if keep_running:
         raise click.UsageError("--keep-running belongs to --demo; without it, up runs until Ctrl-C anyway")
+    from cli.folder_lock import FolderLock
     from cli.local_system import LocalSystem
     from streams.embedded import NOTICE, EmbeddedBroker
     from streams.errors import SettingsError
@@ -70,29 +71,33 @@ def up(
         )
     arguments = global_arguments(ctx)
     broker = None
-    environment: dict[str, str] = {}
-    if not settings.kafka.bootstrap_servers:
-        broker = EmbeddedBroker(settings)
-        environment["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
-        checkpoints = tempfile.mkdtemp(prefix="kinstream-checkpoints-")
-        arguments += ["--set", f"checkpoints.url={checkpoints}"]
-        click.echo(
-            f"{NOTICE}\nFor other commands while this runs:\n"
-            f"  export KAFKA_BOOTSTRAP_SERVERS={broker.bootstrap_servers} KINSTREAM_CHECKPOINTS__URL={checkpoints}",
-            err=True,
-        )
-    elif new_generation:
-        _check_generations(settings, from_start=from_start)
-    stopping = stop_on_signals()
-    system = LocalSystem(settings, arguments, environment, logs)
-    try:
-        generation = ["--new-generation"] if new_generation else []
-        system.start_agents(["--create", *generation, *(["--from-start"] if from_start else [])])
-        status = _watch(system, stopping)
-    finally:
-        system.stop(settings.worker.shutdown_seconds + 5)
-        if broker is not None:
-            broker.close()
+    with FolderLock(logs):
+        stopping = stop_on_signals()
+        system = LocalSystem(settings, arguments, {}, logs)
+        try:
+            system.reserve()
+            if not settings.kafka.bootstrap_servers:
+                broker = EmbeddedBroker(settings)
+                checkpoints = tempfile.mkdtemp(prefix="kinstream-checkpoints-")
+                system.give(
+                    {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+                    ["--set", f"checkpoints.url={checkpoints}"],
+                )
+                click.echo(
+                    f"{NOTICE}\nFor other commands while this runs:\n"
+                    f"  export KAFKA_BOOTSTRAP_SERVERS={broker.bootstrap_servers} "
+                    f"KINSTREAM_CHECKPOINTS__URL={checkpoints}",
+                    err=True,
+                )
+            elif new_generation:
+                _check_generations(settings, from_start=from_start)
+            generation = ["--new-generation"] if new_generation else []
+            system.start_agents(["--create", *generation, *(["--from-start"] if from_start else [])])
+            status = _watch(system, stopping)
+        finally:
+            system.stop(settings.worker.shutdown_seconds + 5)
+            if broker is not None:
+                broker.close()
     sys.exit(status)
 
 
@@ -140,6 +145,13 @@ def stop_on_signals() -> threading.Event:
     return event
 
 
+def status_of(ended: int | None) -> int:
+    """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
+    from streams.supervisor import REFUSED, WRONG_SETTINGS
+
+    return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1
+
+
 def _watch(system: Any, stopping: threading.Event) -> int:
     from cli.local_system import tail
 
@@ -151,9 +163,10 @@ def _watch(system: Any, stopping: threading.Event) -> int:
             click.echo(
                 f"{failed.name} ended with status {failed.popen.returncode}:\n{tail(failed.log)}", err=True
             )
-            return 1
+            return status_of(failed.popen.returncode)
+        ready = system.ready() if len(told) < len(system.agents()) else []
         for process in system.agents():
-            if process.name not in told and process.name in system.ready():
+            if process.name in ready and process.name not in told:
                 told.add(process.name)
                 click.echo(
                     f"{process.name}: ready after {time.monotonic() - began:.0f} s, {process.url}/metrics",

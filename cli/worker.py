@@ -136,12 +136,15 @@ def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str |
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
     from streams.cluster import Cluster
     from streams.errors import BrokerUnavailable, KinstreamError
+    from streams.listening import bound, handed
     from streams.opening import open_generation
     from streams.secrets import hide
     from streams.supervisor import REFUSED, RESTART
-    from streams.worker import Worker
+    from streams.worker import FOR_PEOPLE, Worker
 
     try:
+        # First: a port that is taken is no reason to compile kernels.
+        listener = handed() or bound(settings.worker.http_host, settings.worker.http_port, "worker")
         spec = agent_spec(settings, role, name)
         spec.warm_up()
         cluster = Cluster(settings.kafka)
@@ -157,10 +160,13 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         return REFUSED
 
     async def run() -> int:
-        return await Worker(spec, settings, generation).run()
+        return await Worker(spec, settings, generation, listener).run()
 
     try:
         status = asyncio.run(run())
+    except FOR_PEOPLE as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        status = REFUSED
     except Exception:
         logging.getLogger("kinstream.worker").exception("the worker ended")
         status = RESTART

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streams.access import check_role
 from streams.cluster import Cluster
-from streams.errors import PackageMissing, SettingsError
+from streams.errors import PackageMissing
+from streams.listening import bound, cannot_listen
 from streams.settings import Settings
 from streams.supervisor import RESTART, hold_on_to_supervisor
 
@@ -69,7 +70,7 @@ class Server:
 
         Raises
         ------
-        SettingsError : the address cannot be listened on.
+        CannotListen : the address cannot be listened on.
         BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, or lets this client in, or allows it to read.
         """
         limits = self._settings.search
@@ -142,18 +143,12 @@ def listening(host: str, port: int) -> socket.socket:
 
     Raises
     ------
-    SettingsError : the address cannot be listened on.
+    CannotListen : the address cannot be listened on.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is told.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made = bound(host, port, "search")
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
         made.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         made.close()
-        raise SettingsError(
-            f"cannot listen on {host} port {port}: {error}; change search.http_host or search.http_port"
-        ) from error
+        raise cannot_listen(host, port, "search", error) from error
     return made

@@ -127,6 +127,7 @@ class SearchService:
         self.health = Health(
             live=[Check("feeds", lambda: self.failure is None)],
             ready=[Check(name, value) for name, value in self._checks()],
+            about={"agent": "search", "pid": os.getpid()},
         )
 
     # ---- life ---------------------------------------------------------------------------------------------------

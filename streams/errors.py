@@ -21,6 +21,18 @@ class PackageMissing(SettingsError):
     """A setting needs a package, or a device, that this machine lacks; says how to install it."""
 
 
+class CannotListen(SettingsError):
+    """The address of a page cannot be listened on: another process has the port, or this machine lacks the address."""
+
+    exit_status = 3
+
+
+class FolderInUse(KinstreamError):
+    """Another process of ours works in that folder; names it."""
+
+    exit_status = 3
+
+
 class SourceError(KinstreamError):
     """A file or data set that a producer was told to read cannot be used; names file, row and column."""
 

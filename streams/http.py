@@ -12,19 +12,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from streams.errors import SettingsError
+from streams.listening import bound, cannot_listen
 
 log = logging.getLogger("kinstream.http")
 
@@ -80,25 +79,31 @@ class Health:
     ----------
     live : what a restart would mend; nothing that waits for a broker.
     ready : what must hold before the worker counts as up.
+    about : who answers: agent, generation, process.
     """
 
-    def __init__(self, live: Iterable[Check] = (), ready: Iterable[Check] = ()) -> None:
+    def __init__(
+        self,
+        live: Iterable[Check] = (),
+        ready: Iterable[Check] = (),
+        about: Mapping[str, str | int | None] | None = None,
+    ) -> None:
         self._live = tuple(live)
         self._ready = tuple(ready)
+        self._about = dict(about or {})
 
     def live(self) -> tuple[bool, dict[str, Any]]:
         """Whether every check of `live` holds, and the answer in words."""
-        return _answer(self._live)
+        return self._answer(self._live)
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether every check of `live` and `ready` holds, and the answer in words."""
-        return _answer((*self._live, *self._ready))
+        return self._answer((*self._live, *self._ready))
 
-
-def _answer(checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
-    results = [check.run() for check in checks]
-    ok = all(result["ok"] for result in results)
-    return ok, {"status": "ok" if ok else "failing", "checks": results}
+    def _answer(self, checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
+        results = [check.run() for check in checks]
+        ok = all(result["ok"] for result in results)
+        return ok, {"status": "ok" if ok else "failing", **self._about, "checks": results}
 
 
 def worker_health(
@@ -113,6 +118,7 @@ def worker_health(
     poll_limit_seconds: float,
     checkpoint_limit_seconds: float,
     more: Iterable[Check] = (),
+    about: Mapping[str, str | int | None] | None = None,
 ) -> Health:
     """The checks of a worker.
 
@@ -136,6 +142,7 @@ def worker_health(
             Check("catching_up_records", catching_up, 0, message=lambda: "catching up with its own outputs"),
             *more,
         ],
+        about=about,
     )
 
 
@@ -145,21 +152,28 @@ class HttpServer:
     Parameters
     ----------
     port : 0 for any free one; `port` says which.
+    listener : a socket that is bound to them already.
 
     Raises
     ------
-    SettingsError : the address cannot be listened on.
+    CannotListen : the address cannot be listened on.
     """
 
     def __init__(
-        self, health: Health, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0
+        self,
+        health: Health,
+        registry: CollectorRegistry,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
     ) -> None:
+        own = listener or bound(host, port, "worker")
         try:
-            self._server = _Server(host, port, health, registry)
-        except (OSError, OverflowError) as error:
-            raise SettingsError(
-                f"cannot listen on {host} port {port}: {error}; change worker.http_host or worker.http_port"
-            ) from error
+            self._server = _Server(own, health, registry)
+        except OSError as error:
+            own.close()
+            raise cannot_listen(host, port, "worker", error) from error
         self.host = host
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
@@ -193,18 +207,20 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = MAX_CONNECTIONS
 
-    def __init__(self, host: str, port: int, health: Health, registry: CollectorRegistry) -> None:
+    def __init__(self, listener: socket.socket, health: Health, registry: CollectorRegistry) -> None:
         self.health = health
         self.registry = registry
         self._open: dict[socket.socket, float] = {}
         self._guard = threading.Lock()
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
-
-    def server_bind(self) -> None:
-        # The one of HTTPServer asks the name server for this machine's name, which can take seconds.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.address_family = listener.family
+        address = listener.getsockname()
+        # Not bound by the base class, which asks the name server for this machine's name; that can take seconds.
+        super().__init__(address[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = address
+        self.server_name, self.server_port = str(address[0]), int(address[1])
+        self.server_activate()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._guard:

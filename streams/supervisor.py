@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
+from streams.listening import HANDED
+
 log = logging.getLogger("kinstream.supervisor")
 
 #: Exit status of a worker that must not be started again: the settings, the log or the store need a hand.
@@ -84,8 +86,9 @@ class Supervisor:
         ours, theirs = os.pipe()
         os.set_inheritable(ours, True)
         environment = {**os.environ, LEASH: str(ours), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
+        page = [int(os.environ[HANDED])] if HANDED in os.environ else []
         try:
-            child = subprocess.Popen(self._command, env=environment, pass_fds=(ours,))
+            child = subprocess.Popen(self._command, env=environment, pass_fds=(ours, *page))
         finally:
             os.close(ours)
         try:
@@ -114,6 +117,11 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping.set()
+
+
+def supervisor() -> int | None:
+    """In a worker: process id of its supervisor; None without one."""
+    return os.getppid() if LEASH in os.environ else None
 
 
 def hold_on_to_supervisor() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -47,7 +48,7 @@ from streams.worker_view import WorkerView
 #: How long a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
 #: What a fresh process would meet as well: somebody has to change something.
-_FOR_PEOPLE: Final = (
+FOR_PEOPLE: Final = (
     AccessDenied,
     BatchTooLarge,
     DeliveryDenied,
@@ -67,9 +68,16 @@ class Worker:
     ----------
     spec : which agent.
     generation : its opened generation: birth record and checkpoint stores.
+    listener : a socket that is bound to the address of the page already.
     """
 
-    def __init__(self, spec: AgentSpec, settings: Settings, generation: Generation) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        settings: Settings,
+        generation: Generation,
+        listener: socket.socket | None = None,
+    ) -> None:
         self.spec = spec
         self.settings = settings
         self.generation = generation
@@ -103,7 +111,7 @@ class Worker:
             else None,
         )
         self.app = self._make_app()
-        self.view = WorkerView(self)
+        self.view = WorkerView(self, listener)
 
     # ---- the faust app ------------------------------------------------------------------------------------------
 
@@ -371,7 +379,7 @@ class Worker:
             self._failure = error
             log.critical("%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
             sys.stderr.flush()
-            os._exit(REFUSED if isinstance(error, _FOR_PEOPLE) else RESTART)
+            os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
 
     def _fail_in_client(self, error: BaseException) -> None:
         self.fail(explained(self.settings.kafka, error) or error)

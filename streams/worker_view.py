@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from streams.checkpoint import versions
 from streams.http import Check, HttpServer, worker_health
 from streams.owned import Owned, Place
-from streams.supervisor import RESTARTS
+from streams.supervisor import RESTARTS, supervisor
 from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Headroom:
 class WorkerView:
     """Keeps the gauges of a worker up to date and serves them. `refresh` runs on the event loop."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, listener: socket.socket | None = None) -> None:
         self._worker = worker
         settings = worker.settings
         age_limit = settings.checkpoints.interval_seconds * 6 + 30
@@ -114,6 +115,12 @@ class WorkerView:
                     message=lambda: worker.topics.message,
                 )
             ],
+            about={
+                "agent": worker.spec.application,
+                "generation": worker.generation.number,
+                "pid": os.getpid(),
+                "supervisor": supervisor(),
+            },
         )
         collector = WorkerCollector(self.gauges, build=versions())
         self._server = HttpServer(
@@ -121,6 +128,7 @@ class WorkerView:
             registry(collector, *worker.spec.collectors),
             host=settings.worker.http_host,
             port=settings.worker.http_port,
+            listener=listener,
         )
         self.url = self._server.url
 

@@ -1,0 +1,240 @@
+"""`kinstream up`: it believes its own agents alone, has a folder to itself, and ends at once where one refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cli.folder_lock import FolderLock
+from cli.local_system import LocalSystem, Process, _is_ready
+from streams.errors import CannotListen, FolderInUse
+from streams.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+TOML = """
+[builders.one-pass]
+kind = "one-pass"
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+"""
+AGENTS = ("builder-one-pass", "learner-opml", "metrics")
+SECONDS = 240.0
+
+
+class Page:
+    """Another program's page on a port of its own: it answers every question with `answer`, and all is well."""
+
+    def __init__(self, answer: Any) -> None:
+        body = json.dumps(answer).encode()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Page]:
+    page = Page({"status": "ok", "checks": []})
+    yield page
+    page.close()
+
+
+def begin(folder: Path, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """A command of ours in a folder, with the output of both kinds in one pipe."""
+    (folder / "kinstream.toml").write_text(TOML, encoding="utf-8")
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *command],
+        cwd=folder,
+        env={**clean, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Status and output at the end; one that does not end is killed with all of its children."""
+    family = [psutil.Process(process.pid)]
+    try:
+        output = process.communicate(timeout=SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = [*family[0].children(recursive=True), *family]
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        raise AssertionError(f"it goes on: {process.communicate()[0]}") from None
+    return process.returncode, output
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    limit = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < limit, what
+        time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_ends_up_at_once_and_starts_nothing(tmp_path: Path, stranger: Page) -> None:
+    status, output = ended(begin(tmp_path, "--set", f"worker.http_port={stranger.port}", "up"))
+    assert status == 3
+    assert f"127.0.0.1 port {stranger.port}: another process has this port" in output
+    assert "worker.http_port" in output and "ready" not in output and "Traceback" not in output
+    assert not list(tmp_path.glob(".kinstream/logs/*.log"))
+
+
+def test_a_worker_alone_refuses_a_port_that_is_taken_and_is_not_started_again(
+    tmp_path: Path, stranger: Page
+) -> None:
+    option = f"worker.http_port={stranger.port}"
+    status, output = ended(
+        begin(tmp_path, "--set", option, "worker", "metrics", KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9")
+    )
+    assert status == 3
+    assert output == (
+        f"kinstream: cannot listen on 127.0.0.1 port {stranger.port}: another process has this port; stop it, or "
+        "change worker.http_port (0 stands for any free one)\n"
+    )
+
+
+def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
+    status, output = ended(begin(tmp_path, "--set", "learners.opml.generation=7", "up"))
+    assert status == 3
+    assert "learner-opml ended with status 3" in output and "generation 7" in output
+
+
+def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id(
+    tmp_path: Path,
+) -> None:
+    first = begin(tmp_path, "up")
+    try:
+        pages: dict[str, str] = {}
+        assert first.stdout is not None
+        reader = threading.Thread(
+            target=lambda: [
+                pages.update({line.partition(":")[0]: line.split()[-1]})
+                for line in first.stdout or ()
+                if ": ready after" in line
+            ],
+            daemon=True,
+        )
+        reader.start()
+        until(lambda: set(pages) == set(AGENTS) or first.poll() is not None, "the agents are not ready")
+        assert first.poll() is None
+        ours = {one.pid: one for one in psutil.Process(first.pid).children(recursive=True)}
+        for name, page in pages.items():
+            with urllib.request.urlopen(page.replace("/metrics", "/readyz"), timeout=10) as answer:
+                told = json.loads(answer.read())
+            assert (told["agent"], told["generation"]) == (name, 1)
+            assert ours[told["pid"]].ppid() == told["supervisor"]
+            assert ours[told["supervisor"]].ppid() == first.pid
+
+        logs = {path: path.read_text() for path in tmp_path.glob(".kinstream/logs/*.log")}
+        for command in (("up",), ("demo",), ("up", "--demo", "clicks")):
+            status, output = ended(begin(tmp_path, *command))
+            assert status == 3, output
+            assert f"(process {first.pid})" in output and "Traceback" not in output
+        assert all(path.read_text().startswith(text) for path, text in logs.items()), "logs were overwritten"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            first.send_signal(signal.SIGTERM)
+        first.wait(SECONDS)
+    assert first.returncode == 0
+    FolderLock(tmp_path / ".kinstream" / "logs").release()
+
+
+def test_a_process_that_is_killed_leaves_no_lock_behind(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys; from cli.folder_lock import FolderLock\n"
+        "lock = FolderLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    folder = tmp_path / "logs"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(FolderInUse, match=rf"process {holder.pid}\)"):
+            FolderLock(folder)
+        holder.kill()
+        holder.wait(SECONDS)
+    with FolderLock(folder), pytest.raises(FolderInUse, match=f"process {os.getpid()}"):
+        FolderLock(folder)
+    with FolderLock(folder):
+        assert (folder / "up.lock").read_text().strip() == str(os.getpid())
+
+
+def test_the_page_of_another_agent_or_process_is_not_believed(tmp_path: Path) -> None:
+    popen = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    own = {
+        "status": "ok",
+        "agent": "metrics",
+        "generation": 1,
+        "pid": 1,
+        "supervisor": popen.pid,
+        "checks": [],
+    }
+    try:
+        for answer, believed in (
+            (own, True),
+            (own | {"agent": "learner-opml"}, False),
+            (own | {"supervisor": popen.pid + 1}, False),
+            ({"status": "ok", "checks": []}, False),
+            (["ok"], False),
+        ):
+            page = Page(answer)
+            assert _is_ready(Process("metrics", popen, tmp_path / "log", page.port)) is believed
+            page.close()
+    finally:
+        popen.communicate()
+
+
+def test_ports_are_held_from_before_the_start_until_the_end(tmp_path: Path, stranger: Page) -> None:
+    found = Settings.model_validate({"builders": {"b": {"kind": "one-pass"}}})
+    system = LocalSystem(found, [], {}, tmp_path)
+    system.reserve()
+    ports = [page.getsockname()[1] for page in system._sockets.values()]
+    assert len(set(ports)) == 2
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", ports[0]))
+    system.stop()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", ports[0]))
+    taken = found.model_copy(update={"worker": found.worker.model_copy(update={"http_port": stranger.port})})
+    with pytest.raises(CannotListen, match=f"port {stranger.port}"):
+        LocalSystem(taken, [], {}, tmp_path).reserve()
