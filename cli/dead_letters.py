@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.asking import confirm
 from cli.context import settings_of
 
 if TYPE_CHECKING:
@@ -196,8 +197,7 @@ def redrive(
             click.echo(f"would send {letter.place} ({letter.reason}) to {letter.consumer}")
         click.echo(f"{len(planned.send)} to send")
         return
-    if not yes:
-        click.confirm(f"Send {len(planned.send)} records back to their consumers?", abort=True)
+    confirm(f"Send {len(planned.send)} records back to their consumers?", yes=yes)
     sent = _send(settings, planned, standing)
     click.echo(f"sent {sent}; the consumers count what they take as redriven, the rest as redrives ignored")
     if sent < len(planned.send):

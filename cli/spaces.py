@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.asking import confirm
 from cli.context import settings_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from streams.settings import Settings
     from streams.spaces_view import SpaceView
 
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
 _FORCE = click.option(
     "--force", is_flag=True, help="Send it whatever the checkpoints say; they may be behind."
 )
@@ -91,22 +93,28 @@ def create(
 
 @spaces.command()
 @click.argument("name")
+@_YES
 @_FORCE
 @click.pass_context
-def reset(ctx: click.Context, name: str, force: bool) -> None:
+def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
     """Begin a space anew; its declaration stays.
 
-    Example: kinstream spaces reset digits
+    Example: kinstream spaces reset digits --yes
     """
     from streams.records import Action
+    from streams.spaces_view import check_possible, read_spaces
 
-    epoch = _control(settings_of(ctx), Action.RESET, name, None, force=force)
+    settings = settings_of(ctx)
+    if not force:
+        check_possible(Action.RESET, name, read_spaces(settings))
+    confirm(f"Reset space {name!r}, and forget everything learned in it?", yes=yes)
+    epoch = _control(settings, Action.RESET, name, None, force=True)
     click.echo(f"Builders and learners begin it anew there; its epoch is then {epoch}.")
 
 
 @spaces.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_YES
 @_FORCE
 @click.pass_context
 def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
@@ -120,8 +128,7 @@ def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
     settings = settings_of(ctx)
     if not force:
         check_possible(Action.DELETE, name, read_spaces(settings))
-    if not yes:
-        click.confirm(f"Delete space {name!r} and everything learned in it?", abort=True)
+    confirm(f"Delete space {name!r} and everything learned in it?", yes=yes)
     _control(settings, Action.DELETE, name, None, force=True)
     for line in what_remains(settings):
         click.echo(line)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner, Result
@@ -78,9 +79,13 @@ class System:
             agent.run()
 
     def cli(self, *arguments: str, input: str | None = None) -> Result:
-        """Run a command; an error of ours is the result's exception, as `main` gets it."""
+        """Run a command; an error of ours is the result's exception, as `main` gets it.
+
+        `input` is typed at a terminal; without it there is none.
+        """
         config = str(self.folder / "kinstream.toml")
-        return CliRunner().invoke(cli, ["--config", config, *arguments], input=input)
+        with patch("cli.asking.at_terminal", return_value=input is not None):
+            return CliRunner().invoke(cli, ["--config", config, *arguments], input=input)
 
     def letters(self) -> list[Message]:
         return [m for p in range(self.log.partitions) for m in self.log.read(LETTERS, p, 0)]

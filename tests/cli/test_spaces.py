@@ -146,6 +146,37 @@ def test_a_deletion_asks_and_says_what_remains(system: System) -> None:
     assert system.cli("spaces", "create", "a", "--dimension", "4").exit_code == 0
 
 
+def test_a_reset_asks_as_a_deletion_does(system: System) -> None:
+    system.samples("a")
+    system.run()
+    partition = partition_of("a", 2)
+    end = system.log.end(EVENTS, partition)
+    asked = system.cli("spaces", "reset", "a", input="n\n")
+    assert asked.exit_code == 1 and "Reset space 'a'" in asked.output
+    assert system.log.end(EVENTS, partition) == end
+    for answer in ({"input": "y\n"}, {}):
+        yes = () if answer else ("--yes",)
+        result = system.cli("spaces", "reset", "a", *yes, **answer)
+        assert result.exit_code == 0, result.output
+        assert newest(system, "a").action is Action.RESET
+        end += 1
+        assert system.log.end(EVENTS, partition) == end
+
+
+@pytest.mark.parametrize("command", ["reset", "delete"])
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_where_no_terminal_is_there_to_ask_at_the_answer_must_be_given(
+    system: System, command: str, force: tuple[str, ...]
+) -> None:
+    system.samples("a")
+    system.run()
+    end = system.log.end(EVENTS, partition_of("a", 2))
+    result = system.cli("spaces", command, "a", *force)
+    assert isinstance(result.exception, SettingsError) and result.exception.exit_status == 2
+    assert "add --yes" in str(result.exception)
+    assert system.log.end(EVENTS, partition_of("a", 2)) == end
+
+
 def test_a_space_is_paused_and_resumed(system: System) -> None:
     system.samples("a")
     system.run()
