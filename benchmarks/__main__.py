@@ -20,6 +20,7 @@ from benchmarks import (
     kernels,
     latency,
     learners,
+    lists,
     memory,
     oahu,
     oahu_applications,
@@ -34,6 +35,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "kernels": kernels.figures,
     "learners": learners.figures,
+    "lists": lists.figures,
     "oahu": oahu.figures,
     "oahu-applications": oahu_applications.figures,
     "evaluation": evaluation.figures,

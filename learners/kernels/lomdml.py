@@ -163,15 +163,15 @@ def triplets(
                 if steps[i] > 0.0:
                     step = X.dtype.type(2.0 * steps[i])
                     W = T[at : at + n].reshape(hi - lo, r)
-                    before = T[:0]
+                    earlier = T[:0]
                     if shrink[i] < 1.0:
-                        before = T[at : at + n].copy()
+                        earlier = T[at : at + n].copy()
                     moved = _add_two(W, step, a[lo:hi], b[lo:hi], p[row : row + r], q[row : row + r])
                     if shrink[i] < 1.0:
                         factor, moved = X.dtype.type(shrink[i]), False
                         for k in range(n):
                             T[at + k] *= factor
-                            moved |= T[at + k] != before[k]
+                            moved |= T[at + k] != earlier[k]
                     if moved:
                         cut |= steps[i] < eta or shrink[i] < 1.0
                         bound[i] = tops[i]
