@@ -11,7 +11,7 @@ from learners.base import Outcomes
 from learners.kernels import oahu
 from learners.kernels.compiled import limit
 from learners.kernels.equal_vectors import first_equal
-from learners.kernels.events import spans
+from learners.kernels.spans import spans
 from learners.kernels.threads import one_blas_thread
 from learners.oahu_events import Look
 from learners.oahu_network import OAHUNetwork
@@ -129,7 +129,7 @@ def _chunk(
 
 def _beside(look: Look, rows: slice, inputs: Rows, first: Rows) -> oahu.Beside:
     """What the events that begin in some rows ask of the first layer before it changes."""
-    places, _, _ = spans(look.judged[0], rows)
+    places, _, _ = next(spans(look.judged[0], rows))
     asked, where = look.inputs(places)
     products = asked @ first, asked @ inputs.T
     return *products, where, look.usable[places], look.given[places], int(places[0])

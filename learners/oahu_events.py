@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from learners.kernels import oahu
 from learners.kernels.equal_vectors import first_equal
-from learners.kernels.events import Judged, spans
+from learners.kernels.events import Judged
+from learners.kernels.spans import spans
 from learners.oahu_anchors import Lift
 from learners.oahu_rule import Rule
 from learners.single import Batch
@@ -60,8 +61,8 @@ class Look:
         """
         if not self.begins(rows):
             return
-        places, _, several = spans(self.judged[0], rows)
-        places = places[several]
+        all_places, _, several = next(spans(self.judged[0], rows))
+        places = all_places[several]
         inputs, where = self.inputs(places)
         gaps = []
         for points in embed(inputs):

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels import opml
-from learners.kernels.events import Judged, spans
+from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
+from learners.kernels.spans import spans
 from learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
@@ -137,21 +138,21 @@ def _judge(
     event may go on behind the step.
     """
     ends, before, _ = judged
-    places, began, several = spans(ends, rows)
-    first, last, stop = int(places[0]), int(places[-1]) + 1, rows.start + len(Z) // 2
-    inside = 2 * (min(last, stop) - rows.start)
-    own = slice(2 * (first - rows.start), inside)
-    grams, mapped = G[own], V[own]
-    if last > stop:
-        behind = slice(stop, last)
-        more = np.empty((2 * (last - stop), len(T)), T.dtype)
-        opml.gather(X, index[behind], usable[behind], scale[behind], more, np.empty(last - stop, np.bool_))
-        grams, mapped = np.concatenate([grams, more @ Z.T]), np.concatenate([mapped, more @ T])
-    known = np.arange(len(Z)) < 2 * (np.repeat(began, 2) - rows.start)[:, None]
-    mapped = mapped + (np.where(known, grams, T.dtype.type(0)) @ S) @ V
-    squared = np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)
-    found = np.where(usable[first:last], squared[1::2] - squared[::2], np.nan)
-    before[places[several]] = found[several]
+    stop = rows.start + len(Z) // 2
+    for places, began, several in spans(ends, rows, stop):
+        some = slice(int(places[0]), int(places[-1]) + 1)
+        if some.start < stop:
+            inside = slice(2 * (some.start - rows.start), 2 * (some.stop - rows.start))
+            grams, mapped = G[inside], V[inside]
+        else:
+            z = np.empty((2 * len(places), len(T)), T.dtype)
+            opml.gather(X, index[some], usable[some], scale[some], z, np.empty(len(places), np.bool_))
+            grams, mapped = z @ Z.T, z @ T
+        known = np.arange(len(Z)) < 2 * (np.repeat(began, 2) - rows.start)[:, None]
+        mapped = mapped + (np.where(known, grams, T.dtype.type(0)) @ S) @ V
+        squared = np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)
+        found = np.where(usable[some], squared[1::2] - squared[::2], np.nan)
+        before[places[several]] = found[several]
 
 
 def _points(

@@ -171,20 +171,3 @@ def spread(places: NDArray[np.int64], squared: Vector, first: int, found: Vector
         if places[n, 0] >= 0:
             near = squared[places[n, 0]]
             found[t] = near if places.shape[1] == 1 else squared[places[n, places.shape[1] - 1]] - near
-
-
-def spans(
-    ends: NDArray[np.int32], rows: slice
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows (k,), one behind the other, from where the first event begins in `rows` to where the last of these ends.
-
-    Returns
-    -------
-    places, began, several : the rows; the first row of the newest such event; and whether a row is one of it, but not
-        its first.
-    """
-    starts = np.flatnonzero(ends[rows]) + rows.start
-    stops = ends[starts]
-    places = np.arange(starts[0], stops[-1])
-    newest = np.searchsorted(starts, places, side="right") - 1
-    return places, starts[newest], (places > starts[newest]) & (places < stops[newest])

@@ -98,13 +98,17 @@ def _judge(
     spread(places, squared, first, before)
 
 
-@compiled
 def losses(kind: int, margins: Vector, guard: bool) -> Vector:
     """Losses (k,) at these margins; see `slope`."""
-    found = np.empty(len(margins))
-    for n in range(len(margins)):
-        found[n] = slope(kind, margins[n], guard)[0]
-    return found
+    rest = np.maximum(1.0 - margins, 0.0)
+    if kind == HINGE:
+        return rest
+    if kind == SQUARED:
+        return 0.5 * rest * rest
+    if kind == EXPONENTIAL:
+        kept = np.maximum(margins, STEEPEST) if guard else margins
+        return np.exp(-kept) * (1.0 + kept - margins)
+    return np.maximum(-margins, 0.0) + np.log1p(np.exp(-np.abs(margins)))
 
 
 @compiled

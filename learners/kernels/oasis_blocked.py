@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels import oasis
-from learners.kernels.events import Judged, spans
+from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
+from learners.kernels.spans import spans
 from learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
@@ -128,23 +129,24 @@ def _judge(
     behind the step.
     """
     ends, before, _ = judged
-    stop = rows.start + len(V)
-    places, began, several = spans(ends, rows)
-    inside = slice(int(places[0]) - rows.start, min(int(places[-1]) + 1, stop) - rows.start)
-    anchors, products, directions, own = A[local[inside]], U[local[inside]], V[inside], K[inside]
-    if places[-1] >= stop:
-        behind = index[stop : places[-1] + 1]
-        x = np.where(usable[stop : places[-1] + 1, None], X[behind[:, 0]], W.dtype.type(0))
-        v = np.where(usable[stop : places[-1] + 1, None], X[behind[:, 1]] - X[behind[:, 2]], W.dtype.type(0))
-        different, at = np.unique(behind[:, 0], return_inverse=True)
-        mapped = X[different] @ W
-        anchors, products = np.concatenate([anchors, x]), np.concatenate([products, mapped[at]])
-        directions, own = np.concatenate([directions, v]), np.concatenate([own, v @ V.T])
-    known = rows.start + np.arange(len(V)) < began[:, None]
-    weights = np.where(known, (anchors @ A.T)[:, local] * own, W.dtype.type(0)).astype(np.float64)
-    margins = np.einsum("ij,ij->i", products, directions, dtype=np.float64) + weights @ tau
-    margins[~usable[places]] = np.nan
-    before[places[several]] = margins[several]
+    stop, zero = rows.start + len(V), W.dtype.type(0)
+    for places, began, several in spans(ends, rows, stop):
+        if places[0] < stop:
+            at = places - rows.start
+            x, products, v, own = A[local[at]], U[local[at]], V[at], K[at]
+        else:
+            chosen, good = index[places], usable[places, None]
+            x, v = (
+                np.where(good, X[chosen[:, 0]], zero),
+                np.where(good, X[chosen[:, 1]] - X[chosen[:, 2]], zero),
+            )
+            different, at = np.unique(chosen[:, 0], return_inverse=True)
+            products, own = (X[different] @ W)[at], v @ V.T
+        known = rows.start + np.arange(len(V)) < began[:, None]
+        weights = np.where(known, (x @ A.T)[:, local] * own, zero).astype(np.float64)
+        margins = np.einsum("ij,ij->i", products, v, dtype=np.float64) + weights @ tau
+        margins[~usable[places]] = np.nan
+        before[places[several]] = margins[several]
 
 
 _kept = threading.local()

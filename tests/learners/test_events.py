@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from learners import kernels
 from learners.base import Learner, Outcomes
 from learners.events import Events, ends_of, shared
-from learners.kernels.events import spans
+from learners.kernels.spans import spans
 from learners.registry import create
+from learners.warm_up import warm_up
 from streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import block, rows_of
 from tests.learners.multi import tables
@@ -84,10 +88,14 @@ def test_events_of_one_row_are_none_to_kernels() -> None:
 
 def test_spans_go_from_the_first_event_to_the_end_of_the_last() -> None:
     ends = ends_of(np.array([1, 1, 1, 2, 3, 3, 4, 5, 5, 5], np.int32))
-    places, began, several = spans(ends, slice(3, 8))
+    ((places, began, several),) = spans(ends, slice(3, 8))
     np.testing.assert_array_equal(places, [4, 5, 6, 7, 8, 9])
     np.testing.assert_array_equal(began, [4, 4, 4, 7, 7, 7])
     np.testing.assert_array_equal(several, [False, True, False, False, True, True])
+    parts = [part[0].tolist() for part in spans(ends, slice(3, 8), 8)]
+    assert parts == [[4, 5, 6, 7], [8, 9]]
+    long = ends_of(np.ones(600, np.int32))
+    assert [len(part[0]) for part in spans(long, slice(0, 32), 32)] == [32, 256, 256, 56]
 
 
 def _wide(seed: int, d: int, kind: Kind, several: bool) -> ConstraintBlock:
@@ -199,3 +207,23 @@ def test_the_looks_of_a_portfolio_do_not_cut_an_event() -> None:
             wanted[t] = single.learn(replace(rows_of(message, slice(t, t + 1)), events=None)).margin[0]
         other.learn(message.take(rows))
     np.testing.assert_allclose(found.margin, wanted, rtol=1e-6, atol=1e-9)
+
+
+def _signatures() -> int:
+    """How often kernels have been compiled."""
+    modules = [import_module(f"{kernels.__name__}.{one.name}") for one in iter_modules(kernels.__path__)]
+    found = {id(f): f for module in modules for f in vars(module).values() if hasattr(f, "signatures")}
+    return sum(len(f.signatures) for f in found.values())
+
+
+@pytest.mark.parametrize("kind", ["opml", "lego", "oahu", "mdml", "pola", "sors", "portfolio"])
+def test_events_need_no_other_machine_code(kind: str) -> None:
+    """What is compiled before a worker takes part is all that a record needs, with events or without."""
+    warm_up(kind, {})
+    learner = create(kind)
+    messages = [lists(seed, 4, 60) for seed in range(3)]
+    learner.learn(replace(messages[0], events=None))
+    before = _signatures()
+    learner.learn(messages[1])
+    learner.learn(messages[2])
+    assert _signatures() == before

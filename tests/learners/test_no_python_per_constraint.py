@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from learners.base import Learner
@@ -114,6 +116,18 @@ def test_products_and_eigendecompositions_take_no_steps() -> None:
     wide = drawn(lambda seed, m: pair_blocks(seed, rank_one.SMALL + 8, 1, m)[0])
     takes_no_steps(create("mdml"), wide, False)
     takes_no_steps(create("omdml", psd_every=3, margin=1.0), drawn(of_two), False)
+
+
+@pytest.mark.parametrize(("kind", "form", "kernel"), ALONE)
+def test_events_take_no_steps(kind: str, form: Kind, kernel: str | None) -> None:
+    """Four times as many events of eight constraints, each judged before it is learned."""
+    learner = create(kind, **settings_of(kind), **({} if kernel is None else {"kernel": kernel}))
+    several = isinstance(learner, MultiModal)
+    make = pairs if form is Kind.PAIR else of_two if several else triplets
+    messages = [
+        replace(message, events=np.arange(len(message), dtype=np.int32) // 8 + 1) for message in drawn(make)
+    ]
+    takes_no_steps(learner, messages, kernel == "blocked" or kind in IN_CHUNKS)
 
 
 @pytest.mark.parametrize("how", HOWS)
