@@ -26,8 +26,9 @@ MAX_RULES: Final = 32
 #: No block holds more rows; above it a count is not one, and sums stay far below 2^63.
 MAX_COUNT: Final = 2**31
 
-#: Columns of a checkpoint; later counts stand after those that older checkpoints have.
-_INTEGERS: Final = tuple(name for name in COUNT_NAMES if name != "loss_sum")
+#: Columns of a checkpoint. The second ones stand by themselves, so that older versions read what they know.
+_SPLIT: Final = ("split_scored", "split_mistakes")
+_INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum", *_SPLIT))
 
 
 class Part(NamedTuple):
@@ -304,10 +305,12 @@ class Tallies:
             "listed": json.dumps(list(self._listed)),
             "rules": json.dumps(list(self._rules)),
             "models": np.array(models, np.int64).reshape(-1, 6),
-            "counts": _integers([t.totals for t in tallies]),
+            "counts": _integers([t.totals for t in tallies], _INTEGERS),
+            "split": _integers([t.totals for t in tallies], _SPLIT),
             "losses": np.array([t.totals.loss_sum for t in tallies], np.float64),
             "rule_names": json.dumps([(i, rule) for i, rule, _ in by_rule]),
-            "rule_counts": _integers([counts for _, _, counts in by_rule]),
+            "rule_counts": _integers([counts for _, _, counts in by_rule], _INTEGERS),
+            "rule_split": _integers([counts for _, _, counts in by_rule], _SPLIT),
             "rule_losses": np.array([counts.loss_sum for _, _, counts in by_rule], np.float64),
             "blocks": np.array(blocks, np.int64).reshape(-1, 4),
             "weight_names": json.dumps([(i, name) for i, name, _ in weights]),
@@ -317,7 +320,7 @@ class Tallies:
     def restore(self, state: State) -> None:
         """Become what `state` describes; the inverse of `state`, whatever was here before."""
         keys, others = json.loads(str(state["keys"])), json.loads(str(state["others"]))
-        totals = _counts(state, "counts", "losses")
+        totals = _counts(state, "")
         tallies = [Tally(totals=counts) for counts in totals]
         for tally, (generation, epoch, step, known, time_ms, windows) in zip(
             tallies, _rows(state, "models"), strict=True
@@ -327,7 +330,7 @@ class Tallies:
             if windows:
                 tally.windows(self.window)
         names = json.loads(str(state["rule_names"]))
-        for (i, rule), counts in zip(names, _counts(state, "rule_counts", "rule_losses"), strict=True):
+        for (i, rule), counts in zip(names, _counts(state, "rule_"), strict=True):
             tallies[i].by_rule[rule] = counts
         for i, kind, part, whole in _rows(state, "blocks"):
             tallies[i].windows(self.window)[kind].add(Part(part, whole))
@@ -384,7 +387,7 @@ def check_counts(counts: Counts) -> None:
     ------
     BadRecord : mistakes above scored, all scored or utilised above seen, a count out of range, a negative loss.
     """
-    if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in _INTEGERS):
+    if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in (*_INTEGERS, *_SPLIT)):
         raise BadRecord(Reason.BAD_SHAPE, f"a count outside 0 to {MAX_COUNT}")
     within = counts.mistakes <= counts.scored and counts.split_mistakes <= counts.split_scored
     if not within or max(counts.scored + counts.split_scored, counts.utilised) > counts.seen:
@@ -400,16 +403,16 @@ def _row(space: str, learner: str, tally: Tally, *, has_model: bool) -> Row:
     return Row(space, learner, tally.totals, dict(tally.by_rule), sums[0], sums[1], *model)
 
 
-def _integers(counts: list[Counts]) -> NDArray[np.int64]:
-    rows = [[getattr(c, name) for name in _INTEGERS] for c in counts]
-    return np.array(rows, np.int64).reshape(-1, len(_INTEGERS))
+def _integers(counts: list[Counts], names: tuple[str, ...]) -> NDArray[np.int64]:
+    rows = [[getattr(c, name) for name in names] for c in counts]
+    return np.array(rows, np.int64).reshape(-1, len(names))
 
 
-def _counts(state: State, integers: str, losses: str) -> list[Counts]:
-    return [
-        Counts(**dict(zip(_INTEGERS, row, strict=False)), loss_sum=loss)
-        for row, loss in zip(_rows(state, integers), _rows(state, losses), strict=True)
-    ]
+def _counts(state: State, which: str) -> list[Counts]:
+    """The counts whose columns' names begin with `which`; older checkpoints have none of split constraints."""
+    integers, losses = _rows(state, f"{which}counts"), _rows(state, f"{which}losses")
+    split = _rows(state, f"{which}split") if f"{which}split" in state else [(0, 0)] * len(losses)
+    return [Counts(*(*some, loss, *more)) for some, loss, more in zip(integers, losses, split, strict=True)]
 
 
 def _rows(state: State, name: str) -> list[Any]:

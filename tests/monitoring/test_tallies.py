@@ -55,7 +55,7 @@ def test_a_checkpoint_without_counts_of_split_constraints_is_taken_up() -> None:
     some, later = tallies(), tallies()
     some.apply(outcome(seen=5, mistakes=2, by_rule={"r": Counts(seen=5, scored=5, mistakes=2)}))
     state = some.state()
-    older = {**state, **{name: np.asarray(state[name])[:, :8] for name in ("counts", "rule_counts")}}
+    older = {name: value for name, value in state.items() if name not in ("split", "rule_split")}
     later.restore(older)
     assert to_bytes(later.state()) == to_bytes(state)
 

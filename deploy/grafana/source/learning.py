@@ -15,6 +15,14 @@ _SCORED: Final = f"job_space_learner:kinstream_comparable_scored:increase30m{{{_
 _OWN: Final = f"job_space_learner:kinstream_comparable_mistakes:ratio_increase30m{{{_WHO}}}"
 _UNLEARNED: Final = f"job_space_learner:kinstream_unlearned_mistakes:ratio_increase30m{{{_WHO}}}"
 
+_JUDGED: Final = f"sum by (space, learner) (rate(kinstream_constraints_scored_total{{{_WHO}}}[5m]))"
+
+
+def _split(count: str) -> str:
+    """Rate of a count of constraints whose event began in an earlier block."""
+    return f"sum by (space, learner) (rate(kinstream_constraints_split_{count}_total{{{_WHO}}}[5m]))"
+
+
 _GLANCE = Row(
     "At a glance",
     (
@@ -90,7 +98,7 @@ _GLANCE = Row(
 )
 
 _MISTAKES = Row(
-    "Mistakes: what the model got wrong before it learned from it",
+    "Mistakes: what the model got wrong before it learned anything of the same event",
     (
         lines(
             "Online mistake rate",
@@ -143,6 +151,21 @@ _MISTAKES = Row(
             high=1,
             width=12,
             runbook="KinstreamMistakeRateJumped",
+        ),
+        lines(
+            "Constraints outside the mistake rate",
+            "0, or a small share: constraints of an event that began in an earlier block are judged late, and counted "
+            "apart.",
+            "much of it: the mistake rate speaks for few constraints. Have the builder give fewer for each event, such "
+            "as max_per_list or max_new_triplets, or follow constraints of one kind.",
+            Query(
+                f"{_split('scored')} / ({_split('scored')} + {_JUDGED} > 0)",
+                f"{_NAME}, share of all scored",
+            ),
+            Query(f"{_split('mistakes')} / ({_split('scored')} > 0)", f"{_NAME}, wrong among them"),
+            unit="percentunit",
+            high=1,
+            width=12,
         ),
     ),
 )
