@@ -23,7 +23,7 @@ from replay.evaluation.plan import Cell, Contender, Plan
 from replay.evaluation.prequential import Run, prequential
 from replay.evaluation.splits import Index
 from streams.errors import KinstreamError, SettingsError
-from streams.records import ConstraintBlock
+from streams.records import ConstraintBlock, Kind
 
 Blocks = Iterable[ConstraintBlock | None]
 #: Bytes of a stream that are kept, for the next contender of the same split.
@@ -171,7 +171,7 @@ class Runner:
             b if b is None else views.block(b, contender.view) for b in data.streams[contender.feed.name]
         ]
         stop, end = _parts(every, self._plan.hold_out, self._plan.splits, cell.split)
-        stream, rest = every[:stop], [b for b in every[stop:end] if b is not None]
+        stream, rest = every[:stop], list(_begun(b for b in every[stop:end] if b is not None))
         declared = {} if data.scaler is None else {"scaler": data.scaler}
         tried: list[dict[str, Any]] = []
         if len(contender.grid) > 1:
@@ -319,6 +319,16 @@ def _share(part: int, whole: int) -> float:
 
 def _constraints(blocks: Iterable[ConstraintBlock | None]) -> int:
     return sum(len(block) for block in blocks if block is not None)
+
+
+def _begun(blocks: Iterable[ConstraintBlock]) -> Iterator[ConstraintBlock]:
+    """The blocks without the end of an event that began before them, which is no news to who learned its beginning."""
+    begun = False
+    for block in blocks:
+        split = np.zeros(len(block), np.bool_) if begun else block.split(Kind.PAIR)
+        begun |= not split.all()
+        if not split.all():
+            yield block.take(~split) if split.any() else block
 
 
 def _parts(
