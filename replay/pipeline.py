@@ -122,6 +122,8 @@ class AgentReplay:
         self._key = None if space is None else space.encode()
         self._watch = watch
         self._silent_until = silent_until or {}
+        #: Partitions of which the last message was left out.
+        self._left_out: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -147,13 +149,13 @@ class AgentReplay:
         machine = self.machine(message.partition)
         if message.offset < machine.next_offset:
             return []
-        if self._key is not None:
-            if message.key != self._key:
-                return []
+        if self._leaves_out(message, machine):
+            self._left_out.add(message.partition)
+            return []
+        if message.partition in self._left_out:
             # What was left out here was not dropped by the client.
             message = replace(message, previous=machine.next_offset - 1)
-        if self._watch is not None and not self._watch.before(message, machine):
-            return []
+            self._left_out.discard(message.partition)
         outputs = machine.step(message)
         if message.offset < self._silent_until.get(message.partition, 0):
             silence(machine, outputs)
@@ -161,6 +163,11 @@ class AgentReplay:
         if self._watch is not None:
             self._watch.after(message, machine)
         return outputs
+
+    def _leaves_out(self, message: Message, machine: Machine) -> bool:
+        if self._key is not None and message.key != self._key:
+            return True
+        return self._watch is not None and not self._watch.before(message, machine)
 
     def models(self) -> Iterator[Model]:
         """Every space of every machine, by name."""

@@ -18,10 +18,11 @@ from streams.dead_letter import redrive
 from streams.errors import GenerationMismatch, SettingsError
 from streams.generation import Generation
 from streams.log import Output
+from streams.machine import RecordsMissed
 from streams.parking import Parking
 from streams.records import Action, Control
 from tests.replay.conftest import MakeSystem
-from tests.replay.system import CONSTRAINTS, EVENTS, System
+from tests.replay.system import CONSTRAINTS, EVENTS, SPACES, System
 from tests.support.memory_log import MemorySink
 from tests.support.pipeline import Agent, samples, settings
 
@@ -306,3 +307,76 @@ def test_outputs_need_a_partition_in_the_virtual_log() -> None:
     assert [log.append(Output("t", b"k", b"v", (), 3), 0).offset for _ in range(2)] == [0, 1]
     with pytest.raises(ValueError, match="names its partition"):
         log.append(Output("t", b"k", b"v", ()), 0)
+
+
+# ---- two builders, each followed by its own learner -----------------------------------------------------------------
+
+TWO: dict[str, Any] = {
+    "builders": {
+        "first": {"kind": "one-pass", "seed": 3},
+        "second": {"kind": "random-triplets", "seed": 5},
+    },
+    "learners": {
+        "opml": {"kind": "opml", "from": ["first"], "gamma": 0.01},
+        "oasis": {"kind": "oasis", "from": ["second"]},
+    },
+}
+
+
+@pytest.fixture
+def two(make_system: MakeSystem) -> System:
+    running = make_system(**TWO)
+    running.load()
+    running.run()
+    return running
+
+
+@pytest.mark.parametrize("origin", TOPICS)
+@pytest.mark.parametrize("until_checkpoint", [False, True])
+def test_each_learner_of_its_own_builder_equals_its_checkpoints(
+    two: System, origin: Origin, until_checkpoint: bool
+) -> None:
+    result = two.replay(origin, compare=True, until_checkpoint=until_checkpoint)
+    assert not differing(result)
+    assert digests(result) == agents_digests(two)
+    assert result.claim.learners == ("opml", "oasis")
+    compared = {(c.agent, c.space) for c in result.comparisons if c.space is not None}
+    assert {(f"learner-{name}", space) for name in two.learners for space in SPACES} <= compared
+
+
+@pytest.mark.parametrize("behind", ["opml", "oasis", "both"])
+@pytest.mark.parametrize("ahead", ["first", "second", "both"])
+def test_agents_that_stand_at_different_offsets_are_each_compared_at_their_own(
+    two: System, behind: str, ahead: str
+) -> None:
+    """Every builder and learner goes on by itself, so that the checkpoints of no two of them belong together."""
+    two.load(5, load="later")
+    for name, builder in two.builders.items():
+        if ahead in (name, "both"):
+            builder.run()
+    for turn, (name, learner) in enumerate(two.learners.items()):
+        if behind not in (name, "both"):
+            learner.step(0, 3 + turn)
+            learner.step(1, 2 + turn)
+            for runner in learner.runners.values():
+                runner.checkpoint()
+    stopped = two.replay(Origin.EVENTS, compare=True, until_checkpoint=True)
+    assert not differing(stopped)
+    assert digests(stopped) == agents_digests(two)
+    assert not differing(two.replay(Origin.EVENTS, "opml", compare=True, until_checkpoint=True))
+    assert not differing(two.replay(Origin.EVENTS, compare=True, until_checkpoint=True, space="b"))
+
+
+def test_a_replay_still_notices_records_that_its_client_drops(
+    two: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = two.read_range
+
+    def dropping(*arguments: Any) -> Any:
+        for number, message in enumerate(read(*arguments)):
+            if number != 4:
+                yield message
+
+    monkeypatch.setattr("replay.sources.read_range", dropping)
+    with pytest.raises(RecordsMissed):
+        two.replay(Origin.EVENTS, compare=True, until_checkpoint=True)
