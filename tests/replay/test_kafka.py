@@ -22,6 +22,22 @@ gamma = 0.01
 scaler = "minmax"
 from = ["one-pass"]
 """
+TWO = """
+[checkpoints]
+interval_seconds = 0.5
+[builders.first]
+kind = "one-pass"
+[builders.second]
+kind = "random-triplets"
+seed = 5
+[learners.opml]
+kind = "opml"
+gamma = 0.01
+from = ["first"]
+[learners.oasis]
+kind = "oasis"
+from = ["second"]
+"""
 BUILDER = Agent("builder", "one-pass", "events")
 LEARNER = Agent("learner", "opml", "constraints")
 LOAD = ("sklearn:digits", "--space", "digits", "--shuffle-seed", "1", "--block-rows", "16")
@@ -67,6 +83,36 @@ def test_replays_equal_agents_that_were_killed_and_still_run(kafka: KafkaBroker,
         after = {role: system.ends(role) for role in before}
         assert after == before
         assert not [group for group in _groups(kafka) if group in ("kinstream-reader", "kinstream-questions")]
+        assert not system.faults()
+
+
+@pytest.mark.kafka
+def test_two_builders_each_followed_by_a_learner_of_its_own(kafka: KafkaBroker, tmp_path: Path) -> None:
+    """As README shows it, while the agents run and have checkpoints at different places, and once all is read."""
+    builders = [Agent("builder", name, "events") for name in ("first", "second")]
+    learners = [Agent("learner", name, "constraints") for name in ("opml", "oasis")]
+    system = System(tmp_path / "system", kafka.bootstrap, "two-replayed", 2, TWO)
+    readme = ("--from", "events", "--until-checkpoint", "--compare")
+    with running(system):
+        system.run("topics", "create")
+        for agent in (*builders, *learners):
+            system.start_worker(agent)
+        for space in ("digits", "other"):
+            load = ("sklearn:digits", "--space", space, "--shuffle-seed", "1", "--block-rows", "16")
+            system.run("produce", "labelled", *load, "--progress-folder", str(system.progress))
+        for agent in (*builders, *learners):
+            until(
+                lambda agent=agent: max(system.offsets(agent).values()) > 0,  # type: ignore[misc]
+                f"a checkpoint of {agent.name}",
+            )
+        alive = replayed(system, *readme)
+        assert verdicts(alive) <= {(agent.application, "equal") for agent in (*builders, *learners)}
+        until(lambda: all(map(system.settled, (*builders, *learners))), "checkpoints at the ends")
+        settled = replayed(system, *readme)
+        assert verdicts(settled) == {(agent.application, "equal") for agent in (*builders, *learners)}
+        compared = {(c["agent"], c["space"]) for c in settled["comparisons"]}
+        assert {(agent.application, s) for agent in learners for s in ("digits", "other")} <= compared
+        assert settled["bit_identical"]["learners"] == ["opml", "oasis"]
         assert not system.faults()
 
 
