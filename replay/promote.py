@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from learners.agent import learner_spec
@@ -14,7 +14,7 @@ from streams.birth import Birth, ClusterView, Promotion, cluster_differences, re
 from streams.checkpoint import versions
 from streams.cluster import Cluster
 from streams.ending import emitted_past, what_to_do
-from streams.errors import AccessDenied, CheckpointError, GenerationMismatch, SettingsError
+from streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from streams.generation import Generation
 from streams.manifest import Manifest
 from streams.newest import newest_generation
@@ -345,22 +345,20 @@ def _beginnings(
     GenerationMismatch : that one did not end cleanly, and has outcomes of records that the new one learns again.
     """
     finals = {} if old is None else {p: old.final_offset(p) for p in manifests}
-    reached = {} if old is None else _reached(old, cluster, manifests)
+    covered = {} if old is None else {p: old.covered_offset(p) for p in manifests}
+    reached = covered if old is None else {**covered, **emitted_past(old, cluster, covered)}
     told = []
     for p, manifest in manifests.items():
         spaces = len(manifest.spaces) + sum(at == p for at in missing.values())
         if old is None:
             yield Beginning(p, manifest.offset, spaces, None, True)
             continue
-        covered = old.covered_offset(p)
-        begun = Beginning(
-            p, manifest.offset, spaces, reached.get(p, covered), finals[p] == reached.get(p, covered)
-        )
+        begun = Beginning(p, manifest.offset, spaces, reached[p], finals[p] == reached[p])
         if begun.again and not begun.clean:
             told.append(
                 f"{old.spec.application} generation {old.number} did not end cleanly on partition {p}: it may have "
-                f"emitted outcomes of records up to offset {begun.ended}, its last checkpoint is at offset {covered}, "
-                f"and the state goes on at {begun.offset}: {begun.again:,} records would be counted twice"
+                f"emitted outcomes of records up to offset {begun.ended}, its last checkpoint is at offset "
+                f"{covered[p]}, and the state goes on at {begun.offset}: {begun.again:,} records would be counted twice"
             )
         yield begun
     if told and old is not None:
@@ -369,13 +367,3 @@ def _beginnings(
             + f"\n{what_to_do(old)}; then replay with --until-checkpoint --save and promote that. Or "
             "replay to the end of the log and promote that"
         )
-
-
-def _reached(old: Generation, cluster: Cluster, partitions: Iterable[int]) -> dict[int, int]:
-    """Up to which input offset a generation has emitted, as far as its last checkpoints do not say so."""
-    try:
-        return emitted_past(old, cluster, {p: old.covered_offset(p) for p in partitions})
-    except AccessDenied:
-        # It cannot have learned what was not in the log.
-        open_ = (p for p in partitions if old.final_offset(p) is None)
-        return {p: cluster.bounds(old.birth.input_topic, p)[1] for p in open_}

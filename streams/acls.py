@@ -108,6 +108,11 @@ def _retention(topic: Topic, prefix: str) -> Grant:
     return Grant("topic", topic.name(prefix), ("DESCRIBE_CONFIGS",), why, optional=True)
 
 
+def _own_outputs(topic: Topic, prefix: str) -> Grant:
+    why = "whether a generation has emitted past its end, before another begins"
+    return Grant("topic", topic.name(prefix), ("READ",), why, optional=True)
+
+
 def _updates(prefix: str, operation: str, why: str) -> Grant:
     # Where nothing publishes, the topic need not be there.
     return Grant("topic", UPDATES.name(prefix), (operation,), why, optional=True)
@@ -120,6 +125,7 @@ def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         _letters(prefix),
         _group(prefix, "builder", agent),
         _retention(EVENTS, prefix),
+        _own_outputs(CONSTRAINTS, prefix),
     )
 
 
@@ -132,6 +138,7 @@ def _learner(prefix: str, agent: str | None) -> tuple[Grant, ...]:
         _letters(prefix),
         _group(prefix, "learner", agent),
         _retention(CONSTRAINTS, prefix),
+        _own_outputs(OUTCOMES, prefix),
     )
 
 
@@ -162,7 +169,7 @@ def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _on(CONSTRAINTS, prefix, "READ", "is it the log that was replayed?"),
-        _on(OUTCOMES, prefix, "DESCRIBE", "its partitions"),
+        _on(OUTCOMES, prefix, "READ", "what the generation before has emitted"),
         _seen(prefix, "learner-", "whether workers still run"),
     )
 
