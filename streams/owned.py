@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from streams.errors import KinstreamError
+from streams.generation import Generation
 from streams.log import Message
 from streams.machine import RecordsMissed
 from streams.parking import FAULTS, Parking
@@ -86,7 +87,7 @@ class Owned:
         #: Records to apply until everything is emitted again that a run before this one may have emitted.
         self.catching_up = max(0, emitted_to - runner.machine.next_offset)
         #: The number of this run, for its final mark; None before it begins.
-        self.run: int | None = None
+        self._run: int | None = None
         self._careful = careful
         #: Whether a fault file may still be there that progress should clear.
         self._faults = True
@@ -102,6 +103,20 @@ class Owned:
         """Forget what waits; it will be read again."""
         while not self.queue.empty():
             self.queue.get_nowait()
+
+    def begin_run(self, generation: Generation) -> None:
+        """Say that this run may emit: from here on the last final mark does not count."""
+        self._run = generation.mark_started(self.place[1])
+        if self.catching_up:
+            where = (*self.place, self.catching_up)
+            log.info("%s partition %d: catching up with its own outputs, %d records", *where)
+
+    def end_run(self, generation: Generation) -> None:
+        """Write the final mark where everything is emitted again that a run before this one may have emitted."""
+        if self._run is not None and not self.catching_up:
+            partition, manifest = self.place[1], self.runner.manifest
+            ended = generation.birth_offset(partition) if manifest is None else manifest.offset
+            generation.mark_final(partition, ended, self._run)
 
     async def serve(self) -> None:
         """Work until told to close. A fault of our own ends the process."""

@@ -246,16 +246,10 @@ class Worker:
     async def _begin(self, owned: Owned) -> None:
         """Serve a restored partition. From here on its last final mark does not count."""
         try:
-            owned.run = await self.run_in_thread(self.generation.mark_started, owned.place[1])
+            await self.run_in_thread(owned.begin_run, self.generation)
         except Exception as error:
             self.fail(error)
             raise
-        if owned.catching_up:
-            log.info(
-                "%s partition %d: catching up with its own outputs, %d records",
-                *owned.place,
-                owned.catching_up,
-            )
         self.owned[owned.place] = owned
         self.view.assign(owned.place, owned)
         owned.task = asyncio.create_task(owned.serve())
@@ -328,31 +322,21 @@ class Worker:
             return
         # Not before: what ran until now still counts into what the machine shows.
         owned.runner.machine.on_revoked()
-        if self._failure is None and owned.runner.dirty:
-            loop = asyncio.get_running_loop()
-            try:
-                offset = await loop.run_in_executor(self.pool, owned.runner.checkpoint, confirm_seconds)
-            except KinstreamError as error:
-                # The next owner repeats what is behind the last checkpoint, with the same identities. A delivery
-                # that failed forbids another send, so the process ends with it.
-                self.fail(error)
-                return
-            if self._stop.is_set():
-                await self.commit(place, offset)
-        owned.note_position()
-        if self._failure is None and not owned.catching_up:
-            try:
-                await self.run_in_thread(self._mark_final, owned)
-            except KinstreamError as error:
-                self.fail(error)
-                return
+        if self._failure is not None:
+            return
+        try:
+            if owned.runner.dirty:
+                offset = await self.run_in_thread(owned.runner.checkpoint, confirm_seconds)
+                if self._stop.is_set():
+                    await self.commit(place, offset)
+            owned.note_position()
+            await self.run_in_thread(owned.end_run, self.generation)
+        except KinstreamError as error:
+            # The next owner repeats what is behind the last checkpoint, with the same identities. A delivery that
+            # failed forbids another send, so the process ends with it.
+            self.fail(error)
+            return
         self.owned.pop(place, None)
-
-    def _mark_final(self, owned: Owned) -> None:
-        partition, manifest = owned.place[1], owned.runner.manifest
-        offset = self.generation.birth_offset(partition) if manifest is None else manifest.offset
-        if owned.run is not None:
-            self.generation.mark_final(partition, offset, owned.run)
 
     async def _on_rebalance_complete(self, app: Any, **kwargs: Any) -> None:
         self._rebalancing_since = None

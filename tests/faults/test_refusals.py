@@ -67,7 +67,7 @@ def test_changed_hyper_parameters_are_refused_until_a_new_generation_begins_wher
     system.configure(learners__opml__gamma=0.01)
     old = system.worker(LEARNER)
     old.expect(r"learner-opml generation 1 serves")
-    old.expect(r"partition 1: reading on at")
+    old.until_ready()
     assert old.stop() == 0
     system.configure(learners__opml__gamma=0.5)
     learner = system.begin_generation(LEARNER)
@@ -177,7 +177,7 @@ def test_a_new_generation_waits_for_the_end_of_the_old_one_and_counts_again_only
     assert read_birth(str(system.root), BUILDER, 2) is None
     # Once more, as the refusal says.
     builder = system.worker(BUILDER)
-    builder.expect("partition 1: reading on at")
+    builder.until_ready()
     assert builder.stop() == 0
     ended = system.ends("events")
     builder = system.begin_generation(BUILDER)

@@ -378,3 +378,21 @@ def test_markers_of_transactions_at_the_end_are_passed_without_being_applied() -
     host.at = 0
     owned.note_position()
     assert owned.catching_up == 0
+
+
+def test_a_run_that_has_not_caught_up_ends_without_a_final_mark(system: GrowingSystem) -> None:
+    generation = started(system).generation
+    covered = generation.covered_offset(0)
+    owned, machine = owned_at(Host(), covered, covered + 3)
+    cast(Any, owned.runner).manifest = SimpleNamespace(offset=covered)
+    owned.begin_run(generation)
+    owned.end_run(generation)
+    assert generation.final_offset(0) is None
+    machine.next_offset = covered + 3
+    owned.note_position()
+    owned.end_run(generation)
+    assert generation.final_offset(0) == covered
+    # Another run has begun meanwhile, here or elsewhere.
+    generation.mark_started(0)
+    owned.end_run(generation)
+    assert generation.final_offset(0) is None
