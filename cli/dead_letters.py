@@ -57,13 +57,15 @@ def list_letters(
     """
     import json
 
-    from cli.tables import echo_table, moment
+    from cli.tables import echo_table, for_a_person, moment
     from streams.dead_letters import Choice
     from streams.refusals import rows_text
 
     found = _read(settings_of(ctx), Choice(reason, consumer, space, _since(since)))
     found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
     shown = found.letters[-limit:]
+    # Only where a person reads it; a program gets all of it.
+    shortened = _short if for_a_person() else lambda text, longest: _printable(text)
     if as_json:
         click.echo(json.dumps([letter.as_json() for letter in shown], indent=2))
     else:
@@ -75,10 +77,10 @@ def list_letters(
                     moment(x.time_ms),
                     x.consumer,
                     x.reason,
-                    _short(x.space, 40),
+                    _printable(x.space),
                     f"{x.topic}/{x.from_partition}/{x.from_offset}",
-                    _short(rows_text(x.rows), 24),
-                    _short(x.detail, 120),
+                    shortened(rows_text(x.rows), 24),
+                    shortened(x.detail, 120),
                 )
                 for x in shown
             ),
@@ -115,37 +117,35 @@ def show(ctx: click.Context, place: str) -> None:
 
 
 def told(message: Message) -> Iterator[str]:
-    """A dead letter in lines: where it came from, its headers, its record if it decodes, else its bytes."""
+    """A dead letter in lines: where it came from, headers, and its JSON, or record if it decodes, else its bytes."""
     from cli.tables import moment
-    from streams.codec import decode
-    from streams.describe import describe, hex_lines, record_lines
+    from streams.avro import MARKER
+    from streams.codec import ALL, decode
+    from streams.describe import describe, record_lines
     from streams.errors import BadRecord
-    from streams.records import (
-        Click,
-        ConstraintBlock,
-        Control,
-        ItemBlock,
-        ModelVersion,
-        Outcome,
-        Relation,
-        SampleBlock,
-    )
+    from streams.payload import escaped, payload_lines
 
     yield f"{message.topic} {message.partition}/{message.offset}, {moment(message.timestamp_ms)}"
     key = "none" if message.key is None else describe(message.key.decode("utf-8", "backslashreplace"))
-    yield f"key: {key}"
+    yield f"key: {escaped(key)}"
     yield "headers:"
     for name, value in message.headers:
-        yield f"  {name}: {describe((value or b'').decode('utf-8', 'backslashreplace'))}"
-    yield "value: none" if message.value is None else f"value: {len(message.value)} bytes"
+        yield f"  {name}: {escaped(describe((value or b'').decode('utf-8', 'backslashreplace')))}"
     if message.value is None:
+        yield "value: none"
         return
-    kinds = (SampleBlock, ItemBlock, Click, Relation, Control, ConstraintBlock, Outcome, ModelVersion)
     try:
-        yield from record_lines(decode(message.value, *kinds))
+        record = decode(message.value, *ALL)
     except BadRecord as error:
-        yield f"cannot be decoded: {error}"
-        yield from hex_lines(message.value)
+        yield from payload_lines(message.value)
+        yield f"cannot be decoded: {escaped(str(error))}"
+        return
+    if message.value.startswith(MARKER):
+        yield f"value: {len(message.value)} bytes of Avro"
+        yield from (escaped(line) for line in record_lines(record))
+    else:
+        yield from payload_lines(message.value)
+        yield f"read as: {type(record).__name__}"
 
 
 @dead_letters.command()
@@ -305,6 +305,10 @@ def _place(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _short(text: str, longest: int) -> str:
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    printable = _printable(text)
     return printable if len(printable) <= longest else printable[: longest - 3] + "..."

@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -19,6 +20,7 @@ from cli.demos import Demo
 from cli.folder_lock import FolderLock
 from cli.local_system import LocalSystem, Process, tail
 from cli.scrape import Numbers, look
+from cli.tables import for_a_person
 from cli.up import status_of, stop_on_signals
 from streams.embedded import NOTICE, EmbeddedBroker
 from streams.settings import Settings, load
@@ -119,7 +121,10 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
 def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Event) -> int:
     deadline = time.monotonic() + DEADLINE_SECONDS
     producer: Process | None = None
-    with Live(view.render(Numbers()), refresh_per_second=4) as live:
+    shown: AbstractContextManager[Live | None] = (
+        Live(view.render(Numbers()), refresh_per_second=4) if for_a_person() else nullcontext()
+    )
+    with shown as live:
         while not stopping.wait(0.5):
             failed = system.failed()
             if failed is not None:
@@ -134,10 +139,15 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
             sent = producer is not None and producer.popen.poll() == 0
             numbers = look(system.agents())
             view.take(numbers, sent=sent)
-            live.update(view.render(numbers))
+            if live is not None:
+                live.update(view.render(numbers))
             if view.settled:
-                return 0
-    return _STOPPED
+                break
+        else:
+            return _STOPPED
+    if not for_a_person():
+        click.echo("\n".join(view.lines()))
+    return 0
 
 
 def _tell_failure(process: Process) -> int:

@@ -12,14 +12,15 @@ from typing import Final
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from cli.demo_view import plain_table
 from cli.demos import Demo
 from cli.replay_view import told_error
 from cli.scrape import Numbers
+from cli.tables import for_a_person
 from processors.closure import Closure
-from replay.held_out import HeldOut, evaluate
+from replay.held_out import evaluate
+from streams.columns import columns
 from streams.errors import SettingsError
 from streams.records import Counts
 from streams.settings import Settings
@@ -36,12 +37,18 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     numbers : the last look at the running agents.
     """
     result = evaluate(settings, demo.source, demo.space, hold_out=demo.hold_out, seed=demo.seed)
-    console = Console()
-    # The live table leaves its last line open where the output is no terminal.
-    console.print()
-    console.print(_errors(result, demo))
+    click.echo()
+    title = f"{result.train_rows} rows streamed, error on {result.test_rows} rows never streamed"
+    counts = ("constraints", "utilised", "mistakes", "mistake rate")
+    errors = [(row.name, told_error(row.error), *_cells(row.counts)) for row in result.rows]
+    _print(title, ("metric", "5-NN error", *counts), errors, demo.caption)
     if demo.evidence:
-        console.print(_by_rule(result))
+        rules = [
+            (row.name, rule, *_cells(counts))
+            for row in result.rows
+            for rule, counts in sorted(row.by_rule.items())
+        ]
+        _print(None, ("metric", "rule", *counts), rules, None)
     config = demo.folder / "kinstream.toml"
     name = f"{_own_name()} --config {config}"
     lines = []
@@ -63,21 +70,18 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
         click.echo(line)
 
 
-def _errors(result: HeldOut, demo: Demo) -> Table:
-    table = plain_table("metric", "5-NN error", "constraints", "utilised", "mistakes", "mistake rate")
-    table.caption = demo.caption
-    table.title = f"{result.train_rows} rows streamed, error on {result.test_rows} rows never streamed"
-    for row in result.rows:
-        table.add_row(row.name, told_error(row.error), *_cells(row.counts))
-    return table
-
-
-def _by_rule(result: HeldOut) -> Table:
-    table = plain_table("metric", "rule", "constraints", "utilised", "mistakes", "mistake rate")
-    for row in result.rows:
-        for rule, counts in sorted(row.by_rule.items()):
-            table.add_row(row.name, rule, *_cells(counts))
-    return table
+def _print(
+    title: str | None, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None
+) -> None:
+    if not for_a_person():
+        lines = [title or "", *columns([heading.upper() for heading in headings], rows), caption or ""]
+        click.echo("\n".join(lines).rstrip("\n"))
+        return
+    table = plain_table(*headings)
+    table.title, table.caption = title, caption
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def _cells(counts: Counts | None) -> tuple[str, str, str, str]:

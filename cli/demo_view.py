@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rich.box import SIMPLE
@@ -14,9 +14,12 @@ from cli.demos import Demo
 from cli.local_system import LocalSystem
 from cli.scrape import Numbers
 from processors.click_counts import FATES
+from streams.columns import columns
 
 #: Looks, half a second apart, longer than the checkpoint interval: the newest checkpoints then hold everything.
 SETTLED_LOOKS: Final = 4
+_HEADINGS: Final = ("agent", "records", "per s", "lag", "constraints", "mistake rate", "utilisation")
+_EVIDENCE: Final = ("builder", "given", "number", "became")
 
 
 class View:
@@ -51,14 +54,28 @@ class View:
         return self._still >= SETTLED_LOOKS
 
     def render(self, numbers: Numbers) -> RenderableType:
-        """The view as it stands."""
+        """The view as it stands, for a terminal."""
         # Narrow enough for 80 columns with the names in full.
-        table = plain_table("agent", "records", "per s", "lag", "constraints", "mistake rate", "utilisation")
+        table = plain_table(*_HEADINGS)
         table.title = self._demo.title
+        for row in self._rows(numbers):
+            table.add_row(*row)
+        return Group(table, evidence_table(numbers.evidence)) if self._demo.evidence else table
+
+    def lines(self) -> list[str]:
+        """The newest look as plain columns, for whatever is no terminal."""
+        numbers = self.numbers or Numbers()
+        found = [self._demo.title, *columns([h.upper() for h in _HEADINGS], self._rows(numbers))]
+        if self._demo.evidence:
+            rows = evidence_rows(numbers.evidence)
+            found += ["", *columns([h.upper() for h in _EVIDENCE], rows)]
+        return found
+
+    def _rows(self, numbers: Numbers) -> Iterator[tuple[str, ...]]:
         for process in self._system.agents():
             applied = numbers.applied.get(process.name)
             learned = numbers.learners.get(process.name.removeprefix("learner-"))
-            table.add_row(
+            yield (
                 process.name,
                 "starting" if applied is None else f"{applied:.0f}",
                 f"{self._rates.get(process.name, 0.0):.0f}",
@@ -67,31 +84,35 @@ class View:
                 "" if learned is None else share(learned.mistake_rate),
                 "" if learned is None else share(learned.utilisation),
             )
-        return Group(table, evidence_table(numbers.evidence)) if self._demo.evidence else table
 
 
 def plain_table(*headings: str) -> Table:
-    """A table whose cells are not wrapped."""
+    """A table that cuts nothing: what does not fit the terminal is folded."""
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, overflow="fold")
     return table
 
 
 def evidence_table(evidence: Mapping[str, Mapping[str, float]]) -> Table:
-    """What became of the events, by builder. What a builder counts as a whole and its parts stands in one row."""
-    table = plain_table("builder", "given", "number")
-    table.add_column("became")
+    """What became of the events, by builder."""
+    table = plain_table(*_EVIDENCE)
+    for row in evidence_rows(evidence):
+        table.add_row(*row)
+    return table
+
+
+def evidence_rows(evidence: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str, str, str]]:
+    """Builder, what it was given, how much, what became of it. What it counts as a whole and its parts is one row."""
     for agent, counts in sorted(evidence.items()):
         rest = {name: number for name, number in counts.items() if number}
         for whole, fates in FATES.items():
             number = rest.pop(whole, None)
             parts = {fate: rest.pop(fate) for fate in fates if fate in rest} if number is not None else {}
             if number is not None:
-                table.add_row(agent.removeprefix("builder-"), whole, f"{number:.0f}", _listed(parts))
+                yield agent.removeprefix("builder-"), whole, f"{number:.0f}", _listed(parts)
         if rest:
-            table.add_row(agent.removeprefix("builder-"), "", "", _listed(rest))
-    return table
+            yield agent.removeprefix("builder-"), "", "", _listed(rest)
 
 
 def _listed(counts: Mapping[str, float]) -> str:

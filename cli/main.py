@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 from importlib import import_module
@@ -75,14 +74,9 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
     Example: kinstream --set checkpoints.url=/var/lib/kinstream worker learner opml
     """
-    from streams.secrets import HidingFormatter
+    from streams.log_lines import begin
 
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=log_level.upper(), handlers=[lines])
-    # At DEBUG aiokafka would log what it sends to log in.
-    for noisy in ("faust", "aiokafka", "mode"):
-        logging.getLogger(noisy).setLevel(logging.WARNING if log_level.upper() != "DEBUG" else logging.INFO)
+    begin(log_level)
     ctx.obj = {"config": config, "overrides": overrides, "log_level": log_level}
 
 

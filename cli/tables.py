@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import click
 
+from streams.columns import columns
+
 
 def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a header and its rows in columns."""
-    lines = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for line in columns(header, rows):
+        click.echo(line)
+
+
+def for_a_person() -> bool:
+    """Whether standard output is a terminal: only there is anything shortened, coloured or drawn."""
+    return sys.stdout.isatty()
 
 
 def moment(time_ms: int) -> str:

@@ -35,21 +35,24 @@ def create(ctx: click.Context) -> None:
 @click.pass_context
 def list_topics(ctx: click.Context) -> None:
     """List the catalogue: what each topic holds, and whether the cluster has it."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from cli.tables import echo_table
     from streams.cluster import Cluster
     from streams.topics import CATALOGUE
 
     settings = settings_of(ctx)
     names = [t.name(settings.topics.prefix) for t in CATALOGUE]
     found = Cluster(settings.kafka).view(names).topics
-    table = Table("topic", "partitions", "key", "kept", "holds")
+    rows = []
     for topic, name in zip(CATALOGUE, names, strict=True):
         partitions = str(found[name].partitions) if name in found else "missing"
-        kept = "newest per key" if topic.retention_ms is None else f"{topic.retention_ms // 86_400_000} days"
-        table.add_row(name, partitions, topic.key, kept, topic.holds)
-    Console().print(table)
+        kept = "newest per key" if topic.retention_ms is None else _days(topic.retention_ms)
+        rows.append((name, partitions, topic.key, kept, topic.holds))
+    echo_table(("TOPIC", "PARTITIONS", "KEY", "KEPT", "HOLDS"), rows)
+
+
+def _days(milliseconds: int) -> str:
+    days = milliseconds // 86_400_000
+    return f"{days} day" if days == 1 else f"{days} days"
 
 
 @topics.command()

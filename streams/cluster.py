@@ -13,6 +13,7 @@ from streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, Sett
 from streams.login import denied, diagnose, refused_login
 from streams.settings import KafkaSettings, Settings
 from streams.topics import CATALOGUE, Topic
+from streams.unanswered import broker_error
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -112,7 +113,7 @@ class Cluster:
         if cause.name().endswith("_AUTHORIZATION_FAILED"):
             return denied(self._kafka, operation, resource or place)
         refusal = self._refusal() if cause.code() < 0 else None
-        return refusal or BrokerUnavailable(f"{place}: {cause.str()}")
+        return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
 
     def _refusal(self) -> LoginRefused | None:
         """Why the connection fails, where it is refused."""
@@ -152,11 +153,11 @@ class Cluster:
                 left = limit - time.monotonic()
                 if left <= 0:
                     raise BrokerUnavailable(
-                        f"no broker answered at {self._servers} within {seconds:.0f} s: "
+                        f"No broker answers at {self._servers} within {seconds:.0f} s: "
                         "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
                     ) from None
                 if not told:
-                    log.warning("no broker answers at %s; trying for %.0f s", self._servers, seconds)
+                    log.warning("No broker answers at %s; trying for %.0f s", self._servers, seconds)
                     told = True
                 sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_WAIT)

@@ -55,6 +55,8 @@ CODEC_VERSION: Final = "avro-single-object/1"
 
 #: Kinds that belong on `events`.
 EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control)
+#: Every kind of record that there is.
+ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, ModelUpdate)
 
 
 def encode(record: Record) -> bytes:

@@ -12,6 +12,7 @@ from streams.errors import BrokerUnavailable
 from streams.log import Message
 from streams.login import denied
 from streams.settings import KafkaSettings
+from streams.unanswered import broker_error
 
 #: Longest wait for the next record while the end of the range is not reached.
 PATIENCE_SECONDS = 30.0
@@ -58,7 +59,9 @@ def read_range(
         while left:
             records = consumer.consume(500, timeout=0.2)
             if not records and time.monotonic() - last_progress > patience:
-                raise BrokerUnavailable(f"{topic}: nothing came for {patience:.0f} s")
+                raise BrokerUnavailable(
+                    f"{topic}: the brokers at {kafka.bootstrap_servers} have sent nothing for {patience:.0f} s"
+                )
             for record in cast(list[Any], records):
                 p = -1 if record.partition() is None else int(record.partition())
                 error = record.error()
@@ -68,7 +71,7 @@ def read_range(
                 if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise denied(kafka, "READ", f"topic {topic}")
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise BrokerUnavailable(f"{topic} partition {p}: {error.str()}")
+                    raise broker_error(kafka, error, f"topic {topic}")
                 last_progress = time.monotonic()
                 if p not in left:
                     continue

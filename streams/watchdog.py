@@ -6,6 +6,7 @@ that never returns can keep it quiet.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,10 @@ from typing import Final, Protocol
 from streams.cluster import Cluster
 from streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
 
+log = logging.getLogger("kinstream.watchdog")
+
+#: Brokers that are silent for so long are reported: shorter is how a leader moves.
+SILENT_SECONDS: Final = 3.0
 #: Between two looks at how the group has shared out the partitions.
 GROUP_LOOK_SECONDS: Final = 5.0
 #: Between two looks at how long the topic keeps its records, and after one that was not answered.
@@ -94,6 +99,7 @@ class Watchdog:
         self._retention_look_at = clock()
         #: By `clock`, when the brokers stopped to answer; None while they do.
         self.silent_since: float | None = None
+        self._reported = False
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -177,11 +183,18 @@ class Watchdog:
             # That this client is not allowed to ask says nothing about the brokers.
             self._retention_look_at = now + RETENTION_AGAIN_SECONDS
 
-    def _answered(self, answered: bool) -> None:
-        if answered:
-            self.silent_since = None
+    def _answered(self, error: BrokerUnavailable | None) -> None:
+        """Note whether the brokers answer, and report once that they do not, and once that they do again."""
+        now = self._clock()
+        if error is None:
+            if self._reported:
+                log.info("the brokers answer again, after %.0f s", now - (self.silent_since or now))
+            self.silent_since, self._reported = None, False
         elif self.silent_since is None:
-            self.silent_since = self._clock()
+            self.silent_since = now
+        elif not self._reported and now - self.silent_since >= SILENT_SECONDS:
+            self._reported = True
+            log.warning("%s", error)
 
     def _left_to_nobody(self) -> str | None:
         if self._group is None:
@@ -189,10 +202,10 @@ class Watchdog:
         group, topic, partitions = self._group
         try:
             found = self._cluster.nobodys(group, topic, partitions)
-            self._answered(True)
-        except BrokerUnavailable:
+            self._answered(None)
+        except BrokerUnavailable as error:
             found = frozenset()
-            self._answered(False)
+            self._answered(error)
         # Twice in a row: a settled group may be about to take in a member.
         still, self._nobodys = found & self._nobodys, found
         if not still:
@@ -202,8 +215,8 @@ class Watchdog:
     def _ask(self, place: tuple[str, int]) -> None:
         try:
             self.starts[place], self.ends[place] = self._cluster.bounds(*place)
-            self._answered(True)
-        except BrokerUnavailable:
-            self._answered(False)
+            self._answered(None)
+        except BrokerUnavailable as error:
+            self._answered(error)
             # Without an answer there is no verdict: an outage must not end the workers that would survive it.
             self._moved[place] = (Progress(-1, -1), self._clock())

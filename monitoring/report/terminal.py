@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.box import SIMPLE
@@ -14,6 +14,7 @@ from monitoring.report.answer import Answer, answer
 from monitoring.report.measures import Measure
 from monitoring.report.results import Entry, Mark, Results
 from monitoring.report.words import capital, number, spread
+from streams.columns import columns
 
 #: Widths of a value with its deviation and sign, and of the column that counts data sets, with the space beside them.
 _VALUE: Final = 18
@@ -35,11 +36,14 @@ def print_summary(result: Mapping[str, Any], console: Console | None = None) -> 
     said = answer(results)
     what = results.headline
     if what is not None:
-        for part, names in enumerate(_parts(results, console.width)):
-            console.print(_table(results, what, names, overall=part == 0))
+        if console.is_terminal:
+            for part, names in enumerate(_parts(results, console.width)):
+                console.print(_table(results, what, names, overall=part == 0))
+        else:
+            _print_plain(console, results, what)
         legend = _legend(results, what)
         if legend:
-            console.print(Text(legend), highlight=False)
+            console.print(Text(legend), highlight=False, soft_wrap=not console.is_terminal)
     console.print()
     _print_answer(console, said)
 
@@ -60,6 +64,15 @@ def _parts(results: Results, width: int) -> list[list[str]]:
     return parts
 
 
+def _print_plain(console: Console, results: Results, what: Measure) -> None:
+    """One table in columns, whatever its width: what reads it is no terminal."""
+    rows = [[str(cell) for cell in row] for row in _rows(results, what, results.data_names, beside=True)]
+    lines = [f"{capital(what.title)} ({what.better})"]
+    lines += columns(("METRIC", "BETTER/SAME/WORSE", *results.data_names), rows)
+    for line in (*lines, ""):
+        console.print(Text(line), highlight=False, soft_wrap=True)
+
+
 def _table(results: Results, what: Measure, data: Sequence[str], *, overall: bool) -> Table:
     """Metrics by data sets; in the first of several tables with how they stand over all of them."""
     beside = overall and len(results.data_names) > 1
@@ -69,7 +82,13 @@ def _table(results: Results, what: Measure, data: Sequence[str], *, overall: boo
     if beside:
         table.add_column("better/same/worse", justify="right")
     for name in data:
-        table.add_column(Text(name), justify="left", no_wrap=True)
+        table.add_column(Text(name), justify="left", overflow="fold")
+    for row in _rows(results, what, data, beside=beside):
+        table.add_row(*row)
+    return table
+
+
+def _rows(results: Results, what: Measure, data: Sequence[str], *, beside: bool) -> Iterator[list[Text]]:
     for name in results.names:
         entries = [results.entries(one, what).get(name) for one in data]
         if all(name not in results.entries(one, what) for one in results.data_names):
@@ -78,8 +97,7 @@ def _table(results: Results, what: Measure, data: Sequence[str], *, overall: boo
         row = [Text(name, style="italic" if plain else "")]
         if beside:
             row.append(Text(_balance(results, what, name)))
-        table.add_row(*row, *(_cell(entry) for entry in entries))
-    return table
+        yield [*row, *(_cell(entry) for entry in entries)]
 
 
 def _balance(results: Results, what: Measure, name: str) -> str:
@@ -114,12 +132,12 @@ def _legend(results: Results, what: Measure) -> str:
 
 
 def _print_answer(console: Console, said: Answer) -> None:
-    console.print(Text(said.title, style="bold"), highlight=False)
-    for sentence in said.sentences:
-        console.print(Text(sentence), highlight=False)
+    lines = [Text(said.title, style="bold"), *map(Text, said.sentences)]
     for one in said.by_data:
         if one.run is not None:
             plain = one.reference is not None and one.run == one.reference.metric
-            console.print(Text(f"  {one.data}: {one.run}{' (un-learned)' if plain else ''}"), highlight=False)
-    for caution in said.cautions:
-        console.print(Text(caution, style="dim"), highlight=False)
+            lines.append(Text(f"  {one.data}: {one.run}{' (un-learned)' if plain else ''}"))
+    lines += [Text(caution, style="dim") for caution in said.cautions]
+    for line in lines:
+        # A terminal is wrapped between words; what is piped is left as it is.
+        console.print(line, highlight=False, soft_wrap=not console.is_terminal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -69,9 +70,9 @@ def test_a_worker_whose_broker_is_away_at_its_start_says_so_retries_and_starts_w
     once = system.worker("learner-opml", "--create", "--unsupervised")
     builder = system.worker("builder-one-pass", "--create")
     assert once.status() == 75
-    assert once.said(rf"no broker answers at {system.bootstrap}; trying for 6 s")
+    assert once.said(rf"No broker answers at {system.bootstrap}; trying for 6 s")
     assert once.said(
-        rf"no broker answered at {system.bootstrap} within 6 s: check KAFKA_BOOTSTRAP_SERVERS, the network"
+        rf"No broker answers at {system.bootstrap} within 6 s: check KAFKA_BOOTSTRAP_SERVERS, the network"
     )
     assert not once.said("Traceback")
     builder.expect(r"the worker ended with status 75; starting it again in")
@@ -105,6 +106,39 @@ def test_a_stop_signal_while_the_broker_is_away_ends_within_its_limit(
     system.settle()
     system.check_exact()
     assert [worker.stop() for worker in again] == [0, 0]
+
+
+@pytest.mark.kafka
+def test_an_outage_is_reported_in_one_line_of_ours_and_a_stop_in_it_leaves_no_traceback(
+    make_system: MakeSystem, mortal: KafkaBroker
+) -> None:
+    system = make_system(mortal, worker__shutdown_seconds=4.0)
+    workers = [system.worker("builder-one-pass", "--create"), system.worker("learner-opml", "--create")]
+    feed(system, 5)
+    system.settle()
+    mortal.kill()
+    for worker in workers:
+        worker.expect(rf"WARNING kinstream.watchdog: No broker answers at {system.bootstrap}")
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.status()
+        assert len(re.findall("No broker answers at", worker.log())) == 1
+        for noise in ("Traceback", "aiokafka", "CancelledError", "coordinator", r"\[\^-"):
+            assert not worker.said(noise), noise
+
+
+@pytest.mark.kafka
+def test_the_end_of_an_outage_is_reported_too(make_system: MakeSystem, mortal: KafkaBroker) -> None:
+    system = make_system(mortal)
+    worker = system.worker("builder-one-pass", "--create")
+    feed(system, 5)
+    system.settle(upto="builder-one-pass")
+    mortal.kill()
+    worker.expect("No broker answers at")
+    mortal.start()
+    worker.expect(r"INFO kinstream.watchdog: the brokers answer again, after \d+ s")
+    assert worker.stop() == 0
 
 
 def test_no_brokers_in_the_settings_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -13,8 +14,21 @@ from tests.monitoring.report.made import IRIS, WINE, Errors, made
 
 def printed(errors: Errors, width: int = 100) -> str:
     file = io.StringIO()
-    print_summary(made(errors), Console(file=file, width=width))
+    print_summary(made(errors), Console(file=file, width=width, force_terminal=True, color_system=None))
     return file.getvalue()
+
+
+def test_what_is_piped_has_columns_without_lines_and_cuts_and_wraps_nothing() -> None:
+    file = io.StringIO()
+    long = "a-data-set-with-a-name-that-no-terminal-has-room-for"
+    print_summary(made({long: WINE, "iris": IRIS}), Console(file=file, width=40))
+    lines = file.getvalue().splitlines()
+    header = next(line for line in lines if line.startswith("METRIC"))
+    assert header.split() == ["METRIC", "BETTER/SAME/WORSE", long, "iris"]
+    row = next(line for line in lines if line.startswith("opml"))
+    assert re.split(r" {2,}", row) == ["opml", "1/1/0", "0.110 ± 0.010 ▲", "0.040 ± 0.014"]
+    assert "Run opml: it is better than doing nothing on 1 of 2 data sets." in lines
+    assert not set("─│━┃┏┡") & set(file.getvalue())
 
 
 def test_it_has_the_table_and_the_answer() -> None:

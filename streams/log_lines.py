@@ -1,0 +1,89 @@
+"""The log of a process: our lines, and what other libraries log made fit for people.
+
+An error that ends a process is reported by us, in one line, with a traceback of our own where it is a fault of ours.
+What faust, aiokafka and asyncio print before it would only hide that line: they get one line each, without a traceback,
+and not the same again and again. An outage is reported in our words by the watchdog, in place of aiokafka's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from streams.secrets import HidingFormatter
+
+#: Libraries whose lines these are, by the first part of their loggers' names.
+OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})
+#: Least level of their lines. `streams` is what faust calls its services in our transport; our own lines are
+#: `kinstream`'s. What aiokafka logs as errors is tried again, or raised to us.
+_LEVELS: Final = {
+    "faust": logging.WARNING,
+    "mode": logging.WARNING,
+    "streams": logging.WARNING,
+    "aiokafka": logging.CRITICAL,
+}
+#: For so long a line is not repeated.
+QUIET_SECONDS: Final = 60.0
+_LONGEST: Final = 300
+#: So many lines are remembered.
+_KEPT: Final = 256
+
+
+def begin(level: str) -> None:
+    """Log to standard error from now on; with DEBUG, all that other libraries log too."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    debug = level.upper() == "DEBUG"
+    if not debug:
+        lines.addFilter(OneLine())
+    logging.basicConfig(level=level.upper(), handlers=[lines])
+    for name, least in _LEVELS.items():
+        # At DEBUG aiokafka would log what it sends to log in.
+        logging.getLogger(name).setLevel(logging.INFO if debug else least)
+    threading.excepthook = _thread_ended
+
+
+def _thread_ended(ended: threading.ExceptHookArgs) -> None:
+    """An error that has ended a thread, with secrets hidden. That a thread was cancelled is how faust's end."""
+    if ended.exc_value is None or ended.exc_type.__name__ == "CancelledError":
+        return
+    name = ended.thread.name if ended.thread else "thread"
+    found = (ended.exc_type, ended.exc_value, ended.exc_traceback)
+    logging.getLogger("kinstream").error("%s ended by an error", name, exc_info=found)
+
+
+class OneLine(logging.Filter):
+    """Lets a line of another library pass once in a while, without its traceback.
+
+    Parameters
+    ----------
+    clock : in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] not in OTHERS:
+            return True
+        # By its form: the same line about another node or try is the same line.
+        place = (record.name, str(record.msg))
+        now = self._clock()
+        if now - self._seen.get(place, -QUIET_SECONDS) < QUIET_SECONDS:
+            return False
+        if len(self._seen) >= _KEPT:
+            self._seen.clear()
+        self._seen[place] = now
+        text = record.getMessage().strip()
+        first = text.partition("\n")[0].rstrip(": ")
+        if record.exc_info and record.exc_info[1] is not None:
+            first += f" ({type(record.exc_info[1]).__name__})"
+        record.msg, record.args = first[:_LONGEST], ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        return True

@@ -1,0 +1,48 @@
+"""What it means that brokers do not answer, in our words: those of the client library say nothing to a user."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from streams.errors import BrokerUnavailable
+from streams.settings import KafkaSettings
+
+#: Names of librdkafka's own errors that mean: no answer.
+_SILENT: Final = frozenset(
+    {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_RESOLVE",
+    }
+)
+
+
+def unanswered(kafka: KafkaSettings, about: str = "") -> BrokerUnavailable:
+    """The error of a question that no broker answers.
+
+    Parameters
+    ----------
+    about : what was asked for, such as "topic kinstream.events".
+    """
+    asked = f" (asked about {about})" if about else ""
+    return BrokerUnavailable(
+        f"No broker answers at {kafka.bootstrap_servers}{asked}: check KAFKA_BOOTSTRAP_SERVERS, the network and the "
+        "brokers"
+    )
+
+
+def broker_error(kafka: KafkaSettings, error: Any, about: str = "") -> BrokerUnavailable:
+    """What a KafkaError means that is about neither login nor permission."""
+    if error.name() in _SILENT:
+        return unanswered(kafka, about)
+    place = f"{about}: " if about else ""
+    return BrokerUnavailable(f"{place}the brokers at {kafka.bootstrap_servers} answer: {_bare(error.str())}")
+
+
+def _bare(text: str) -> str:
+    """Without librdkafka's word for where an error comes from."""
+    for origin in ("Broker: ", "Local: "):
+        text = text.removeprefix(origin)
+    return text

@@ -1,0 +1,157 @@
+"""What commands print: names in full at any width, plain columns where the output is piped, and our own words."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.demo_summary import _print
+from cli.main import cli
+from cli.tables import echo_table
+from streams.embedded import EmbeddedBroker
+from streams.errors import BrokerUnavailable
+from streams.settings import Settings
+from streams.topics import CATALOGUE
+from tests.kafka.broker import reserve_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFIX = "a-prefix-of-a-department-that-likes-its-names-to-be-long-and-clear"
+DRAWN = set("─│━┃┏┡╇┓┩└┘┌┐├┤…")
+TOML = f"""
+[topics]
+prefix = "{PREFIX}"
+partitions = 2
+
+[builders.one-pass]
+kind = "one-pass"
+
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+"""
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[str]:
+    broker = EmbeddedBroker(Settings.model_validate({"topics": {"prefix": PREFIX}}))
+    yield broker.bootstrap_servers
+    broker.close()
+
+
+def at_80_columns(folder: Path, brokers: str, *command: str) -> str:
+    """What a command prints to a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *command],
+        cwd=folder,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": brokers, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    found = b""
+    # The other side of a terminal that nobody holds any more is an input error.
+    while True:
+        try:
+            more = os.read(ours, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        found += more
+    os.close(ours)
+    assert process.wait(120) == 0, found.decode()
+    return found.decode().replace("\r\n", "\n")
+
+
+def piped(folder: Path, brokers: str, *command: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", *command],
+        cwd=folder,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": brokers, "PYTHONPATH": str(ROOT), "COLUMNS": "40"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+
+
+@pytest.mark.parametrize("printed", [at_80_columns, piped])
+def test_topics_are_listed_with_their_names_in_full_and_a_line_each(
+    tmp_path: Path, brokers: str, printed: object
+) -> None:
+    (tmp_path / "kinstream.toml").write_text(TOML, encoding="utf-8")
+    assert callable(printed)
+    text: str = printed(tmp_path, brokers, "topics", "list")
+    lines = text.splitlines()
+    assert len(lines) == 1 + len(CATALOGUE)
+    assert [line.split()[0] for line in lines[1:]] == [topic.name(PREFIX) for topic in CATALOGUE]
+    # As awk -F '  +' takes them apart.
+    for line, topic in zip(lines[1:], CATALOGUE, strict=True):
+        _, partitions, key, kept, holds = re.split(r" {2,}", line)
+        assert partitions.isdigit() and (key, holds) == (topic.key, topic.holds) and kept
+    assert not DRAWN & set(text) and "\x1b" not in text
+
+
+def test_a_cell_is_never_empty_and_a_row_never_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    echo_table(("SPACE", "NOTE", "LAST"), [("a\nb\x1b[2J", "", "x" * 300), ("c", "d e", 3)])
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert re.split(r" {2,}", header) == ["SPACE", "NOTE", "LAST"]
+    assert re.split(r" {2,}", first) == ["a\ufffdb\ufffd[2J", "-", "x" * 300]
+    assert re.split(r" {2,}", second) == ["c", "d e", "3"]
+
+
+def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = "a-metric-with-a-name-that-is-longer-than-what-any-terminal-has-room-for-in-a-table-of-six-columns"
+    _print("the title", ("metric", "5-NN error"), [(long, "0.1000"), ("opml", "")], "the caption")
+    title, header, first, second, caption = capsys.readouterr().out.splitlines()
+    assert (title, caption) == ("the title", "the caption")
+    assert header.split("  ")[0] == "METRIC" and first.split() == [long, "0.1000"]
+    assert second.split() == ["opml", "-"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("topics", "check"),
+        ("topics", "create"),
+        ("spaces", "create", "s", "--dimension", "3"),
+        ("models", "list"),
+        ("dead-letters", "list"),
+        ("dead-letters", "show", "0/0"),
+        ("dead-letters", "redrive", "--all", "--yes"),
+        ("produce", "labelled", "sklearn:wine", "--space", "s"),
+        ("replay",),
+        ("evaluate", "--from", "events", "--space", "s"),
+        ("worker", "metrics", "--new-generation"),
+    ],
+    ids=" ".join,
+)
+def test_where_no_broker_answers_every_command_says_so_in_the_same_words(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kinstream.toml").write_text(TOML, encoding="utf-8")
+    with reserve_port() as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", address)
+        monkeypatch.chdir(tmp_path)
+        result = CliRunner().invoke(cli, ["--set", "worker.startup_seconds=1", *command])
+    assert isinstance(result.exception, BrokerUnavailable), result.exception
+    told = str(result.exception)
+    assert re.match(rf"No broker answers at {address}( within 1 s)?: check KAFKA_BOOTSTRAP_SERVERS", told)
