@@ -18,6 +18,7 @@ from streams.log import Message
 from streams.login import denied
 from streams.machine import RecordsMissed
 from streams.settings import Settings
+from streams.topic_watch import POLL_SECONDS, described
 from streams.topics import partition_of
 
 log = logging.getLogger("kinstream.search")
@@ -63,6 +64,8 @@ class EventsFeed:
         self.readers: dict[int, CatalogueReader] = {}
         self.progress: dict[int, Progress] = {}
         self.partitions = 0
+        self._topic_id: str | None = None
+        self._look_at = 0.0
         self.errors: Counter[str] = Counter()
         #: When the brokers last gave something, by the monotonic clock; None before they did.
         self.contact: float | None = None
@@ -102,18 +105,51 @@ class EventsFeed:
 
     def _run(self) -> None:
         consumer = None
+        cluster = Cluster(self._settings.kafka)
         try:
             if self._find_out():
                 consumer = self._consumer()
                 self._assign(consumer)
                 while not self._stopping.is_set():
                     self._poll(consumer)
+                    self._look_at_topic(cluster)
         except Exception as error:
             self.failure = error
             log.error("the catalogues are not kept any more: %s", error)
         finally:
+            cluster.close()
             if consumer is not None:
                 consumer.close()
+
+    def _look_at_topic(self, cluster: Cluster) -> None:
+        """Whether the topic is still the one that was read, now and then.
+
+        Raises
+        ------
+        LogGap : it was re-created.
+        """
+        if self._topic_id is None or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + POLL_SECONDS
+        try:
+            found = described(cluster, [self._topic]).get(self._topic)
+        except BrokerUnavailable:
+            return
+        if found is None:
+            return
+        if found.topic_id not in (None, self._topic_id):
+            raise LogGap(
+                f"{self._topic} was re-created: its id was {self._topic_id} and is {found.topic_id}. Start again: a "
+                "catalogue is read anew at every start"
+            )
+        if found.partitions != self.partitions and "partitions" not in self.errors:
+            self.errors["partitions"] += 1
+            log.warning(
+                "%s has %d partitions, not %d: what producers put where a space was not before is not read",
+                self._topic,
+                found.partitions,
+                self.partitions,
+            )
 
     def _find_out(self) -> bool:
         """Which partitions to read and how far; False where the feed is stopped meanwhile."""
@@ -125,6 +161,7 @@ class EventsFeed:
                     if found is not None:
                         wanted = {partition_of(space, found.partitions) for space in self._sources}
                         bounds = {p: cluster.bounds(self._topic, p) for p in sorted(wanted)}
+                        self._topic_id = found.topic_id
                         self._begin(found.partitions, bounds)
                         return True
                     self.errors["no-topic"] += 1

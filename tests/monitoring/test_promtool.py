@@ -29,6 +29,7 @@ def full_page() -> bytes:
             record = outcome(space, seen=4, utilised=2, time_ms=1_000, by_rule=by_rule, weights={"L0": 1.0})
             owned.apply(partition, record)
     gauges = WorkerGauges("metrics:metrics", checkpoint_age_limit_seconds=90.0)
+    gauges.partitions_added = {"kinstream.outcomes": 0}
     gauges.assign("kinstream.outcomes", 0)
     with gauges.edit("kinstream.outcomes", 0) as shown:
         shown.position = shown.log_end = shown.checkpoint_offset = 7

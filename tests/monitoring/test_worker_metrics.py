@@ -166,6 +166,17 @@ def test_the_silence_of_the_brokers_grows_and_ends() -> None:
     assert registry.get_sample_value("kinstream_broker_silence_seconds", labels) == 0
 
 
+def test_partitions_that_were_added_are_shown_by_topic() -> None:
+    gauges = worker(0)
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(gauges))
+    labels = {"agent": "learner:opml", "topic": "kinstream.constraints"}
+    assert registry.get_sample_value("kinstream_topic_partitions_added", labels) is None
+    for added in (0, 2):
+        gauges.partitions_added = {"kinstream.constraints": added}
+        assert registry.get_sample_value("kinstream_topic_partitions_added", labels) == added
+
+
 def test_the_limits_beside_which_ages_are_read_are_shown_where_they_are_known() -> None:
     registry = CollectorRegistry()
     registry.register(WorkerCollector(WorkerGauges("metrics", checkpoint_age_limit_seconds=90.0)))

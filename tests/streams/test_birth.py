@@ -138,6 +138,13 @@ def test_each_difference_is_named_with_what_resolves_it(changes: dict[str, Any],
     assert "kinstream up --new-generation" in message
 
 
+def test_added_partitions_and_recreated_topics_are_told_what_keeps_the_counts() -> None:
+    with pytest.raises(GenerationMismatch, match="`kinstream topics repartition --partitions 24`"):
+        compare(birth(), view(birth(), input_partitions=24))
+    with pytest.raises(GenerationMismatch, match=r"docs/operations.md, 'A topic was re-created'"):
+        compare(birth(), view(birth(), input_topic_id="other"))
+
+
 def test_all_differences_are_named_at_once() -> None:
     with pytest.raises(GenerationMismatch) as caught:
         compare(

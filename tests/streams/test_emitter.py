@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -64,8 +65,57 @@ def test_brokers_that_do_not_confirm_are_a_failure_at_the_deadline() -> None:
     config = confluent_producer(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     emitter = Emitter(config, deadline_seconds=0.5)
     emitter.send("kinstream.events", b"a", b"v", (), 0)
-    with pytest.raises(DeliveryError, match="not confirmed"):
+    emitter.send("kinstream.dead-letters", b"a", b"v")
+    told = r"2 records for kinstream\.dead-letters, kinstream\.events not confirmed"
+    with pytest.raises(DeliveryError, match=told):
         emitter.confirm(0.3)
     with pytest.raises(DeliveryError):
         emitter.check()
     emitter.close(0.1)
+
+
+class Report:
+    """What librdkafka says of a record that it could not deliver."""
+
+    def __init__(self, name: str, partition: int | None = None) -> None:
+        self._name = name
+        self._partition = partition
+
+    def name(self) -> Any:
+        return self._name
+
+    def str(self) -> Any:
+        return "said by a broker"
+
+    def fatal(self) -> bool:
+        return False
+
+    def topic(self) -> Any:
+        return "kinstream.dead-letters"
+
+    def partition(self) -> int | None:
+        return self._partition
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "told"),
+    [
+        (
+            "UNKNOWN_TOPIC_OR_PART",
+            None,
+            "topic kinstream.dead-letters does not exist: kinstream topics create",
+        ),
+        ("_UNKNOWN_TOPIC", None, "topic kinstream.dead-letters does not exist: kinstream topics create"),
+        ("MSG_SIZE_TOO_LARGE", 3, "kinstream.dead-letters partition 3 rejected a record: said by a broker"),
+        ("POLICY_VIOLATION", None, "kinstream.dead-letters rejected a record: said by a broker"),
+    ],
+)
+def test_a_record_that_was_not_delivered_is_named_with_its_topic(
+    kafka: KafkaSettings, name: str, partition: int | None, told: str
+) -> None:
+    emitter = Emitter(confluent_producer(kafka))
+    emitter.send("kinstream.dead-letters", b"a", b"v")
+    emitter._acknowledged(Report(name), Report(name, partition))
+    with pytest.raises(DeliveryError, match=f"^{told}$"):
+        emitter.confirm(1)
+    emitter.close()

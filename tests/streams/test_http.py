@@ -137,6 +137,18 @@ def test_a_check_that_raises_fails_without_telling_why() -> None:
     assert answer["checks"] == [{"name": "broken", "ok": False, "value": None, "limit": True}]
 
 
+def test_a_check_that_does_not_hold_says_what_to_do() -> None:
+    values = iter((0, 2))
+    health = Health(ready=[Check("partitions", lambda: next(values), 0, lambda: "take them into use")])
+    assert health.ready() == (
+        True,
+        {"status": "ok", "checks": [{"name": "partitions", "ok": True, "value": 0, "limit": 0}]},
+    )
+    assert health.ready()[1]["checks"] == [
+        {"name": "partitions", "ok": False, "value": 2, "limit": 0, "message": "take them into use"}
+    ]
+
+
 def test_the_metrics_are_served_in_the_format_that_was_asked_for(server: HttpServer) -> None:
     status, headers, body = ask(server, "/metrics")
     assert (status, b"kinstream_test 1.0" in body) == (200, True)

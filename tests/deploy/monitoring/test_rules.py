@@ -65,6 +65,11 @@ def relearn(world: World, mistaken: float, since: int = EVENT, until: int = END,
 # ---- workers ----------------------------------------------------------------------------------------------------
 
 
+@case({0: [], 2: [critical("PartitionsAdded", topic="kinstream.constraints")], 40: []})
+def partitions_are_added_and_taken_into_use(world: World) -> None:
+    world.set("kinstream_topic_partitions_added", 6, until=EVENT + 30, topic="kinstream.constraints")
+
+
 @case({1: [], 3: [critical("Down")]})
 def every_worker_is_away(world: World) -> None:
     world.gone()

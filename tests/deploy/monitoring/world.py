@@ -235,6 +235,7 @@ def _worker(
     world.put("kinstream_worker_restarts_total", 0, **mine)
     world.put("kinstream_broker_silence_seconds", 0, **mine)
     world.put("kinstream_checkpoint_age_limit_seconds", 90, **mine)
+    world.put("kinstream_topic_partitions_added", 0, **mine, topic=topic)
     for partition in map(str, range(partitions)):
         where = {**mine, "topic": topic, "partition": partition}
         world.count("kinstream_log_end_offset", lambda minute: RECORDS * flows(minute), **where)
