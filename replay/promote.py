@@ -19,6 +19,7 @@ from streams.generation import Generation
 from streams.manifest import Manifest
 from streams.newest import newest_generation
 from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
+from streams.recreated import refuse_old_outputs
 from streams.settings import Settings
 from streams.state import State
 
@@ -157,6 +158,8 @@ def plan(
     for running in (before, number):
         if running is not None:
             refuse_members(spec, running, cluster)
+    if done is not None:
+        refuse_old_outputs(spec, settings, cluster, done, view)
     begun = promotion.unfinished(settings, spec, number, saved.digest)
     taken = None if begun is None or begun.promotion is None else begun.promotion.taken_over
     missing = _missing(old, saved, manifests, taken, allow_missing_spaces)

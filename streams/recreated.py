@@ -46,30 +46,36 @@ def refuse_left_behind(
             f"that one ended is no place in it. Begin at its start ({RECIPE}): {spec.command} --new-generation "
             "--from-start"
         )
-    for name, found in now.output_topics.items():
-        began = old.output_topics.get(name)
-        if began is None:
-            continue
-        other_output = _another(began, found)
-        if other_output and from_start:
-            refuse_outputs_in(name, spec, settings, cluster)
-        if other_input and not other_output and (space := _with_epoch(Generation(spec, settings, old))):
-            raise GenerationMismatch(
-                f"topic {old.input_topic} was re-created, and {name}, which {spec.application} writes, was not. In it "
-                f"space {space!r} has an epoch of the old log, so readers would take what comes for older and leave it "
-                f"out. Stop all workers, delete {name} and what is made of it, and begin everything at the start: the "
-                f"steps are in {RECIPE}"
-            )
+    if from_start:
+        refuse_old_outputs(spec, settings, cluster, old, now)
+    kept = [
+        name for name, found in now.output_topics.items() if not _another(old.output_topics.get(name), found)
+    ]
+    if other_input and kept and (space := _with_epoch(Generation(spec, settings, old))):
+        raise GenerationMismatch(
+            f"topic {old.input_topic} was re-created, and {kept[0]}, which {spec.application} writes, was not. In it "
+            f"space {space!r} has an epoch of the old log, so readers would take what comes for older and leave it "
+            f"out. Stop all workers, delete {kept[0]} and what is made of it, and begin everything at the start: the "
+            f"steps are in {RECIPE}"
+        )
 
 
-def refuse_outputs_in(name: str, spec: AgentSpec, settings: Settings, cluster: Cluster) -> None:
-    """Refuse where an output topic that was re-created holds outputs of this agent already.
+def refuse_old_outputs(
+    spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: ClusterView
+) -> None:
+    """Refuse where an output topic was re-created since the generation before, and holds outputs of the agent already.
 
     Raises
     ------
     GenerationMismatch : names one, and what to do.
     BrokerUnavailable : the brokers do not answer.
     """
+    for name, found in now.output_topics.items():
+        if _another(old.output_topics.get(name), found):
+            _refuse_outputs_in(name, spec, settings, cluster)
+
+
+def _refuse_outputs_in(name: str, spec: AgentSpec, settings: Settings, cluster: Cluster) -> None:
     try:
         found = next(
             (m for m in read_range(settings.kafka, name, ends(cluster, name)) if _is_of(spec, m)), None
@@ -91,8 +97,8 @@ def refuse_outputs_in(name: str, spec: AgentSpec, settings: Settings, cluster: C
         )
 
 
-def _another(began: TopicIdentity, now: TopicIdentity) -> bool:
-    return bool(began.topic_id and now.topic_id and began.topic_id != now.topic_id)
+def _another(began: TopicIdentity | None, now: TopicIdentity) -> bool:
+    return bool(began and began.topic_id and now.topic_id and began.topic_id != now.topic_id)
 
 
 def _is_of(spec: AgentSpec, message: Message) -> bool:

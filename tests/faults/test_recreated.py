@@ -229,6 +229,11 @@ def test_learners_go_on_with_what_they_know_where_outcomes_was_recreated(
     system: System, broker: KafkaBroker
 ) -> None:
     stopped(system, at_work(system, broker, "outcomes"), {LEARNER, METRICS})
+    early = str(system.folder / "early")
+    done(system, "replay", "--learner", "opml", "--until-checkpoint", "--save", early)
+    status, text = system.run("models", "promote", early, "--learner", "opml")
+    assert status == 3
+    assert "topic kinstream.outcomes was re-created while learner-opml ran, and holds outputs" in text
     agents = follow(system, "outcomes was re-created")
     birth = read_birth(str(system.root), LEARNER, 2)
     assert birth is not None
