@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping as Options
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learners import registry
 from learners.base import Learner
-from learners.export import linear_map
 from learners.single import SingleModal
 from search import frozen
-from search.frozen import Found, FrozenIndex, Mapped
+from search.exact import First, Found, Mapped, first_slots
+from search.frozen import FrozenIndex
 from search.index import Index, create
 from search.items import Modalities, Slots, features
 from search.lsh.warm_up import warm_up
+from search.mapping import CHUNK, Mapping, divided, linear
 from search.model import Model
-from search.stepped import Matrix, SteppedModel
+from search.stepped import Matrix
 from streams.errors import SettingsError
 from streams.records import Vectors
 from streams.settings import Settings
@@ -28,8 +29,6 @@ from streams.settings import Settings
 LINEAR: Final = "linear"
 #: Modes of `search.index` that follow a linear map in place. `static` follows none, and is for comparisons.
 ONLINE: Final = (LINEAR, "lazy", "naive")
-#: Rows that are mapped at a time.
-CHUNK: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +36,7 @@ class Plan:
     """Which index a space has, and what its constructor takes besides."""
 
     index: str = frozen.EXACT
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def exact(self) -> bool:
-        """Whether its answers are those of the exact scan."""
-        return self.index in (frozen.EXACT, frozen.FLAT, LINEAR)
+    options: Options[str, Any] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -61,8 +55,8 @@ class Engine(Protocol):
     def drop(self, slots: Slots) -> None:
         """Remove items."""
 
-    def search(self, rows: Vectors, k: int) -> Found:
-        """The k nearest of each raw query (q, D)."""
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+        """The k nearest of each raw query (q, D); of equally near ones at the cut those that come `first`."""
 
     def adopt(self, model: Model) -> bool:
         """Measure by another model from now on; False where only a new engine can."""
@@ -75,8 +69,8 @@ class Engine(Protocol):
 class MappedEngine:
     """An index of what the model makes of the items: any model, and a new engine for every new one."""
 
-    def __init__(self, index: FrozenIndex, model: Model, modalities: Modalities) -> None:
-        self._index, self._model, self._modalities = index, model, modalities
+    def __init__(self, index: FrozenIndex, model: Model, mapping: Mapping) -> None:
+        self._index, self._model, self.map = index, model, mapping
 
     @property
     def model(self) -> Model:
@@ -86,17 +80,14 @@ class MappedEngine:
     def nbytes(self) -> int:
         return self._index.nbytes
 
-    def map(self, rows: Vectors) -> Mapped:
-        return mapped(self._model, rows, self._modalities)
-
     def put(self, slots: Slots, Z: Mapped) -> None:
         self._index.put(slots, Z)
 
     def drop(self, slots: Slots) -> None:
         self._index.drop(slots)
 
-    def search(self, rows: Vectors, k: int) -> Found:
-        return self._index.search(self.map(rows), k)
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+        return self._index.search(self.map(rows), k, first)
 
     def adopt(self, model: Model) -> bool:
         return False
@@ -110,7 +101,7 @@ class OnlineEngine:
         self._dimension = sum(size for _, size in modalities)
         #: The index is for one thread at a time.
         self._turn = threading.Lock()
-        matrix, offset, self._unit = _linear(model, self._dimension)
+        matrix, offset, self._unit = linear(model, self._dimension)
         index.remap(matrix, offset)
         self._model = model
 
@@ -126,8 +117,7 @@ class OnlineEngine:
         """The vectors themselves; divided by their length where the scaler is that."""
         if not self._unit:
             return rows
-        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-        return (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+        return divided(rows.astype(np.float64)).astype(np.float32)
 
     def put(self, slots: Slots, Z: Mapped) -> None:
         if len(slots):
@@ -138,20 +128,23 @@ class OnlineEngine:
         with self._turn:
             self._index.drop([str(slot) for slot in slots.tolist()])
 
-    def search(self, rows: Vectors, k: int) -> Found:
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+        def names(ids: Sequence[str], m: int) -> list[str]:
+            return [str(slot) for slot in first(np.array(ids, np.int64), m).tolist()]
+
         with self._turn:
             k = min(k, len(self._index))
             if not k:
                 none = np.zeros(len(rows), np.int64)
                 return Found(np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0)), none)
-            found = self._index.search(self.map(rows), k)
+            found = self._index.search(self.map(rows), k, names)
         slots = np.full((len(rows), k), -1, np.int64)
         for row, ids in enumerate(found.ids):
             slots[row, : len(ids)] = [int(slot) for slot in ids]
         return Found(slots, found.distances, found.examined)
 
     def adopt(self, model: Model) -> bool:
-        matrix, offset, unit = _linear(model, self._dimension)
+        matrix, offset, unit = linear(model, self._dimension)
         if unit != self._unit:
             return False
         with self._turn:
@@ -165,21 +158,6 @@ class OnlineEngine:
             with self._turn:
                 self._index.step(U, V)
         self._model = model
-
-
-def _linear(model: Model, dimension: int) -> tuple[NDArray[Any], NDArray[Any], bool]:
-    """Matrix and offset of a model, and whether vectors have to be divided by their length before.
-
-    Raises
-    ------
-    SettingsError : the model is not a linear map.
-    """
-    if model.learner is None:
-        return np.eye(dimension), np.zeros(dimension), False
-    if isinstance(model, SteppedModel):
-        return *model.raw_map(), model.base.scaler == "unit"
-    matrix, offset, scaler = linear_map(model.learner)
-    return matrix, offset, scaler == "unit"
 
 
 def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
@@ -219,8 +197,12 @@ def _is_linear(learner: Learner) -> bool:
         return False
 
 
-def make(plan: Plan, model: Model, modalities: Modalities) -> Engine:
+def make(plan: Plan, model: Model, modalities: Modalities, centre: Vectors) -> Engine:
     """An engine without items.
+
+    Parameters
+    ----------
+    centre : (D,) raw features near the items, as `search.mapping.Mapping` takes them.
 
     Raises
     ------
@@ -230,9 +212,8 @@ def make(plan: Plan, model: Model, modalities: Modalities) -> Engine:
         options = {"dtype": "float32", **plan.options}
         warm_up(plan.index, options)
         return OnlineEngine(create(plan.index, **options), model, modalities)
-    dimension = sum(size for _, size in modalities)
-    width = mapped(model, np.zeros((1, dimension), np.float32), modalities).shape[1]
-    return MappedEngine(frozen.create(plan.index, width, **plan.options), model, modalities)
+    mapping = Mapping(model, modalities, centre)
+    return MappedEngine(frozen.create(plan.index, mapping.width, **plan.options), model, mapping)
 
 
 def fits(model: Model, modalities: Modalities) -> bool:

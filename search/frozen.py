@@ -5,41 +5,24 @@ They hold what a model makes of the items, so a new model needs a new index: it 
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from functools import cache
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search.exact import EPS, LONGEST, Exact, First, Found, Mapped, first_slots, lengths, nearest
 from search.items import Slots
+from search.scan_kernels import measure, products
 from streams.errors import PackageMissing, SettingsError
-
-Mapped = NDArray[np.float32]
 
 EXACT: Final = "exact"
 FLAT: Final = "faiss-flat"
 HNSW: Final = "faiss-hnsw"
 KINDS: Final = (EXACT, FLAT, HNSW)
 
-#: Distances that a scan holds at a time.
-_MOST_CELLS: Final = 8_000_000
-#: The scan subtracts large numbers in float32: so many more candidates are measured again.
+#: FAISS is asked for so many more: its distances are rounded.
 _MORE: Final = 16
-_LEAST_SLOTS: Final = 1024
-
-
-class Found(NamedTuple):
-    """The nearest of q queries.
-
-    Parameters
-    ----------
-    slots : (q, k) int64, nearest first; -1 where there are fewer.
-    distances : (q, k) float64 squared distances; infinity where there are fewer.
-    examined : (q,) int64, items whose distance was computed.
-    """
-
-    slots: Slots
-    distances: NDArray[np.float64]
-    examined: NDArray[np.int64]
 
 
 class FrozenIndex(Protocol):
@@ -51,8 +34,13 @@ class FrozenIndex(Protocol):
     def drop(self, slots: Slots) -> None:
         """Remove items; unknown ones are passed over."""
 
-    def search(self, Q: Mapped, k: int) -> Found:
-        """The k nearest of each query (q, k') float32."""
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+        """The k nearest of each query (q, k') float32.
+
+        Parameters
+        ----------
+        first : which of equally near items are found where not all of them are; the least slots by default.
+        """
 
     @property
     def nbytes(self) -> int:
@@ -71,6 +59,8 @@ def create(kind: str, dimension: int, *, neighbours: int = 32, depth: int = 64) 
     ------
     SettingsError : no such kind, or FAISS is not installed.
     """
+    if kind in KINDS:
+        _compiled()
     if kind == EXACT:
         return Exact(dimension)
     if kind in KINDS:
@@ -78,98 +68,11 @@ def create(kind: str, dimension: int, *, neighbours: int = 32, depth: int = 64) 
     raise SettingsError(f"index must be one of {', '.join(KINDS)}, not {kind!r}")
 
 
-class Exact:
-    """Every item is measured. The scan is one matrix product in float32; the best are measured again in float64."""
-
-    def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
-        self._rows: Mapped = np.zeros((0, dimension), np.float32)
-        #: Squared lengths; infinite in slots that hold nothing, so that they are never near.
-        self._lengths: NDArray[np.float32] = np.zeros(0, np.float32)
-        self._live = 0
-
-    def __len__(self) -> int:
-        return self._live
-
-    @property
-    def nbytes(self) -> int:
-        return self._rows.nbytes + self._lengths.nbytes
-
-    def put(self, slots: Slots, Z: Mapped) -> None:
-        if not len(slots):
-            return
-        self._reserve(int(slots.max()) + 1)
-        self._live -= int(np.isfinite(self._lengths[slots]).sum())
-        lengths = np.einsum("ij,ij->i", Z, Z)
-        # What is too long to be measured is as far away as what is not there.
-        measurable = np.isfinite(lengths)
-        self._rows[slots] = np.where(measurable[:, None], Z, 0.0)
-        self._lengths[slots] = np.where(measurable, lengths, np.inf)
-        self._live += int(measurable.sum())
-
-    def drop(self, slots: Slots) -> None:
-        slots = slots[slots < len(self._lengths)]
-        self._live -= int(np.isfinite(self._lengths[slots]).sum())
-        self._rows[slots] = 0.0
-        self._lengths[slots] = np.inf
-
-    def search(self, Q: Mapped, k: int) -> Found:
-        k = min(k, self._live)
-        slots = np.full((len(Q), k), -1, np.int64)
-        distances = np.full((len(Q), k), np.inf)
-        if k:
-            many = max(1, _MOST_CELLS // len(self._lengths))
-            for start in range(0, len(Q), many):
-                part = slice(start, start + many)
-                slots[part], distances[part] = self._nearest(Q[part], k)
-        return Found(slots, distances, np.full(len(Q), self._live, np.int64))
-
-    def _nearest(self, Q: Mapped, k: int) -> tuple[Slots, NDArray[np.float64]]:
-        near = Q @ self._rows.T
-        near *= -2.0
-        near += self._lengths
-        wanted = min(k + max(k, _MORE), self._live)
-        if wanted < near.shape[1]:
-            chosen = np.argpartition(near, wanted - 1, axis=1)[:, :wanted]
-        else:
-            chosen = np.broadcast_to(np.arange(near.shape[1]), near.shape).copy()
-        return measured(Q, self._rows, chosen, np.isfinite(self._lengths[chosen]), k)
-
-    def _reserve(self, wanted: int) -> None:
-        held = len(self._lengths)
-        if wanted > held:
-            size = max(wanted, held + held // 2, _LEAST_SLOTS)
-            rows = np.zeros((size, self._dimension), np.float32)
-            rows[:held] = self._rows
-            lengths = np.full(size, np.inf, np.float32)
-            lengths[:held] = self._lengths
-            self._rows, self._lengths = rows, lengths
-
-
-def measured(
-    Q: Mapped, rows: Mapped, chosen: NDArray[np.int64], usable: NDArray[np.bool_], k: int
-) -> tuple[Slots, NDArray[np.float64]]:
-    """The k nearest among the chosen of each query, measured in float64; equal distances by slot.
-
-    Parameters
-    ----------
-    Q : (q, d).
-    chosen : (q, c) rows; `usable` (q, c) is false where one is no item.
-    """
-    slots = np.full((len(Q), k), -1, np.int64)
-    distances = np.full((len(Q), k), np.inf)
-    for row, query in enumerate(Q.astype(np.float64)):
-        some = chosen[row][usable[row]]
-        apart = rows[some].astype(np.float64) - query
-        far = np.einsum("ij,ij->i", apart, apart)
-        order = np.lexsort((some, far))[:k]
-        slots[row, : len(order)], distances[row, : len(order)] = some[order], far[order]
-    return slots, distances
-
-
 class Faiss:
     """FAISS: the flat scan, or HNSW, which examines a small part of the items.
 
+    FAISS calculates in float32, about a centre that the first items give. Where the rounding could have cost the flat
+    scan one of the nearest, the query is answered by `Exact`; so it is where equally near items stand at the cut.
     HNSW cannot forget: a replaced or removed item stays in the graph, is passed over in the answers, and vanishes with
     the next build. The squared distances of the answers are exact ones of what was found.
     """
@@ -179,6 +82,9 @@ class Faiss:
         self._kind, self._depth = kind, depth
         self._exact = Exact(dimension)
         self._index: Any = None
+        self._centre: Mapped | None = None
+        #: At least the greatest length of an item about the centre.
+        self._longest = 0.0
         if kind == HNSW:
             self._index = faiss.IndexHNSWFlat(dimension, neighbours)
             self._index.hnsw.efSearch = depth
@@ -191,7 +97,7 @@ class Faiss:
 
     @property
     def nbytes(self) -> int:
-        graph = self._index.ntotal * (self._exact._dimension * 4 + 280) if self._kind == HNSW else 0
+        graph = self._index.ntotal * (self._exact.rows.shape[1] * 4 + 280) if self._kind == HNSW else 0
         return self._exact.nbytes + graph
 
     def put(self, slots: Slots, Z: Mapped) -> None:
@@ -199,11 +105,17 @@ class Faiss:
             return
         self._forget(slots)
         self._exact.put(slots, Z)
+        finite = np.isfinite(Z).all(axis=1)
+        slots = slots[finite]
+        if not len(slots):
+            return
+        moved = self._moved(Z[finite])
+        self._longest = max(self._longest, float(lengths(moved).max()))
         if self._kind == FLAT:
-            self._index.add_with_ids(np.ascontiguousarray(Z), slots)
+            self._index.add_with_ids(moved, np.ascontiguousarray(slots))
             return
         first = self._index.ntotal
-        self._index.add(np.ascontiguousarray(Z))
+        self._index.add(moved)
         self._slot_of = np.concatenate([self._slot_of, slots])
         self._live = np.concatenate([self._live, np.ones(len(slots), np.uint8)])
         self._number_of.update(zip(slots.tolist(), range(first, first + len(slots)), strict=True))
@@ -221,24 +133,73 @@ class Faiss:
             if number is not None:
                 self._live[number] = 0
 
-    def search(self, Q: Mapped, k: int) -> Found:
-        k = min(k, len(self._exact))
+    def _moved(self, Z: Mapped) -> Mapped:
+        if self._centre is None:
+            self._centre = self._exact.centre
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(Z - self._centre)
+
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+        count = len(self._exact)
+        k = min(k, count)
         if not k:
             return Found(np.empty((len(Q), 0), np.int64), np.empty((len(Q), 0)), np.zeros(len(Q), np.int64))
-        Q = np.ascontiguousarray(Q)
-        if self._kind == FLAT:
-            wanted = min(k + max(k, _MORE), len(self._exact))
-            _, chosen = self._index.search(Q, wanted)
-            examined = np.full(len(Q), len(self._exact), np.int64)
-        else:
-            keep = self._faiss.IDSelectorBitmap(np.packbits(self._live, bitorder="little"))
-            options = self._faiss.SearchParametersHNSW(sel=keep, efSearch=max(self._depth, 2 * k))
-            wanted = min(max(self._depth, k), len(self._exact))
-            _, numbers = self._index.search(Q, wanted, params=options)
-            chosen = np.where(numbers >= 0, self._slot_of[numbers], -1)
-            examined = (numbers >= 0).sum(axis=1)
-        slots, distances = measured(Q, self._exact._rows, chosen, chosen >= 0, k)
-        return Found(slots, distances, examined)
+        if self._kind == HNSW:
+            return self._searched(Q, k, first)
+        found = Found(
+            np.empty((len(Q), k), np.int64), np.empty((len(Q), k)), np.full(len(Q), count, np.int64)
+        )
+        moved = self._moved(Q)
+        wanted = min(k + max(k, _MORE), count)
+        least, chosen = self._index.search(moved, wanted)
+        unsure = []
+        for row, (query, length) in enumerate(zip(Q, lengths(moved).tolist(), strict=True)):
+            if chosen[row, -1] < 0 or not length + self._longest < LONGEST:
+                unsure.append(row)
+                continue
+            far = self._exact.measured(query, chosen[row])
+            found.slots[row], found.distances[row] = nearest(chosen[row], far, k, first)
+            if wanted < count and not self._beyond(
+                float(least[row, -1]), float(found.distances[row, -1]), length
+            ):
+                unsure.append(row)
+        if unsure:
+            found.slots[unsure], found.distances[unsure], _ = self._exact.search(Q[unsure], k, first)
+        return found
+
+    def _beyond(self, squared: float, edge: float, length: float) -> bool:
+        """Whether items that FAISS finds at least so far away are truly farther than the edge.
+
+        FAISS adds up differences, or lengths and products where there are many queries: both are off by less than
+        (d + 8) 2^-24 (l + P)^2, in the words of `search.exact`.
+        """
+        d = self._exact.rows.shape[1]
+        both = length + self._longest
+        off = (d + 8) * EPS / (1.0 - (d + 8) * EPS) * both * both + d * 2.0**-125 * (1.0 + both)
+        reach = np.sqrt(edge) * (1.0 + (d + 16) * 2.0**-52) + 2.0 * EPS * both
+        return bool(squared - off > reach * reach)
+
+    def _searched(self, Q: Mapped, k: int, first: First) -> Found:
+        """By the graph of HNSW."""
+        keep = self._faiss.IDSelectorBitmap(np.packbits(self._live, bitorder="little"))
+        options = self._faiss.SearchParametersHNSW(sel=keep, efSearch=max(self._depth, 2 * k))
+        wanted = min(max(self._depth, k), len(self._exact))
+        _, numbers = self._index.search(self._moved(Q), wanted, params=options)
+        slots = np.full((len(Q), k), -1, np.int64)
+        distances = np.full((len(Q), k), np.inf)
+        for row, query in enumerate(Q):
+            near = self._slot_of[numbers[row][numbers[row] >= 0]]
+            near, far = nearest(near, self._exact.measured(query, near), k, first)
+            slots[row, : len(near)], distances[row, : len(near)] = near, far
+        return Found(slots, distances, (numbers >= 0).sum(axis=1))
+
+
+@cache
+def _compiled() -> None:
+    """Let the kernels of a scan run once, so that no search waits for their compilation."""
+    one, place = np.ones((1, 1), np.float32), np.zeros(1, np.int64)
+    measure(one, place, np.ones(1), np.empty(1))
+    products(np.ones((1, 1)), np.ones((1, 1)), place, place, np.empty(1))
 
 
 def _faiss() -> Any:

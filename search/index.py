@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Protocol, get_args
 
@@ -13,6 +13,8 @@ from streams.errors import SettingsError
 
 Mode = Literal["linear", "naive", "lazy", "static"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
+#: Of some ids, so many that come first.
+First = Callable[[Sequence[str], int], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,14 @@ class Index(Protocol):
         """
         ...
 
-    def search(self, Q: NDArray[Any], k: int) -> Found:
+    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> Found:
         """The k nearest items of each query.
 
         Parameters
         ----------
         Q : (m, d) features.
+        first : which of equally near items are found where not all of them are: of ids and a number, so many of them.
+            Those that were put first by default.
 
         Raises
         ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,8 @@ class Items:
 
     def __init__(self) -> None:
         self.modalities: Modalities = ()
+        #: Raw features (D,) near the items.
+        self.centre: Vectors = np.empty(0, np.float32)
         self.names: list[str | None] = []
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
@@ -61,10 +64,16 @@ class Items:
         """A copy of the vectors in these slots, (n, D) float32."""
         return self._rows[slots]
 
-    def declare(self, modalities: Modalities) -> None:
-        """Say, once, what every item has."""
+    def first(self, slots: Slots, m: int) -> Slots:
+        """Of these slots those of the m items that come first by name."""
+        return least(slots, m, self.names)
+
+    def declare(self, modalities: Modalities, centre: Vectors | None = None) -> None:
+        """Set, once, what every item has, and a place near them: the origin by default."""
         if not self.modalities:
             self.modalities = modalities
+            width = sum(size for _, size in modalities)
+            self.centre = np.zeros(width, np.float32) if centre is None else centre
             self._rows = np.zeros((_LEAST_SLOTS, sum(size for _, size in self.modalities)), np.float32)
 
     def put(self, names: Sequence[str], rows: Vectors) -> tuple[Slots, NDArray[np.int64]]:
@@ -112,6 +121,11 @@ class Items:
             grown = np.zeros((max(wanted, int(len(self._rows) * _GROWTH)), self._rows.shape[1]), np.float32)
             grown[: len(self._rows)] = self._rows
             self._rows = grown
+
+
+def least(places: Slots, m: int, names: Sequence[str | None]) -> Slots:
+    """Of these places in a list of names those of the m that come first, in the order of code points."""
+    return np.array(nsmallest(m, places.tolist(), key=lambda place: names[place] or ""), np.int64)
 
 
 def sizes_of(tables: Sequence[Table]) -> Modalities:

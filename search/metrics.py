@@ -160,8 +160,6 @@ class _SearchCollector(Collector):
         )
         sampler = self._service.recall
         for served in self._service.spaces.values():
-            if served.searcher.plan.exact:
-                continue
             found = sampler.ratio(served.space)
             if found is not None:
                 ratio.add_metric([served.space], found)

@@ -1,4 +1,7 @@
-"""Recall of an approximate index, sampled against the exact scan beside the answers and never before them."""
+"""Recall of an index, sampled against the exact scan beside the answers and never before them.
+
+That of an exact index is 1: it is sampled, too, because an index that is not what its name says shows nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class RecallSampler:
 
     def offer(self, searcher: Searcher, rows: Vectors, answer: Answer) -> None:
         """Note the queries of an answer, and take every n-th of the space."""
-        if not self._every or searcher.plan.exact:
+        if not self._every:
             return
         with self._guard:
             before = self._queries[searcher.space]

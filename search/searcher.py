@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.catalogue import Begin, Change, Changed, Drop, Put
-from search.engines import CHUNK, Engine, OnlineEngine, Plan, fits, make, mapped
-from search.frozen import Mapped
-from search.items import Items, Modalities, Slots, side_by_side, sizes_of
+from search.engines import Engine, OnlineEngine, Plan, fits, make, mapped
+from search.exact import Mapped, measured, nearest
+from search.items import Items, Modalities, Slots, least, side_by_side, sizes_of
+from search.mapping import CHUNK, Mapping, middle
 from search.model import Model, Name
 from search.sharing import SharedLock
 from search.stepped import Matrix
@@ -225,7 +226,7 @@ class Searcher:
             return Answer(self._standing(), [[] for _ in rows], [[] for _ in rows], none, _RAW)
         if rows.shape[1] != self._items.dimension:
             raise WrongDimension(self._items.modalities)
-        found = self._engine.search(rows, k if without is None else k + 1)
+        found = self._engine.search(rows, k if without is None else k + 1, self._items.first)
         names, distances = [], []
         for row, (slots, apart) in enumerate(
             zip(found.slots.tolist(), found.distances.tolist(), strict=True)
@@ -264,25 +265,32 @@ class Searcher:
 
         It copies the catalogue in parts, so changes go on beside it. None where the model does not fit any more.
         """
-        modalities = self._items.modalities
-        if not fits(model, modalities) or rows.shape[1] != self._items.dimension:
+        items = self._items
+        modalities, centre = items.modalities, items.centre
+        if not fits(model, modalities) or rows.shape[1] != items.dimension:
             return None
-        queries = mapped(model, rows, modalities).astype(np.float64)
+        mapping = Mapping(model, modalities, centre)
+        queries = mapping(rows)
         near: list[list[tuple[float, str]]] = [[] for _ in rows]
         with self._lock.read():
-            slots = self._items.slots()
+            slots = items.slots()
         for at in range(0, len(slots), CHUNK):
             with self._lock.read():
-                if self._items.modalities != modalities:
+                if self._items is not items:
                     return None
                 here = self._there(slots[at : at + CHUNK])
-                names = [self._items.names[slot] or "" for slot in here.tolist()]
-                part = self._items.rows(here)
-            Z = mapped(model, part, modalities).astype(np.float64)
+                names = [items.names[slot] or "" for slot in here.tolist()]
+                part = items.rows(here)
+            Z = mapping(part)
+
+            def first(places: Slots, m: int, names: list[str] = names) -> Slots:
+                return least(places, m, names)
+
             for row, query in enumerate(queries):
-                far = np.einsum("ij,ij->i", Z - query, Z - query)
-                best = np.argsort(far, kind="stable")[:k].tolist()
-                near[row] = sorted([*near[row], *((float(far[i]), names[i]) for i in best)])[:k]
+                places = np.arange(len(Z))
+                best, far = nearest(places, measured(Z, places, query), k, first)
+                here_near = [(d, names[place]) for d, place in zip(far.tolist(), best.tolist(), strict=True)]
+                near[row] = sorted([*near[row], *here_near])[:k]
         return [[name for _, name in found] for found in near]
 
     # ---- changes of the catalogue -------------------------------------------------------------------------------
@@ -292,6 +300,7 @@ class Searcher:
         with self._changing:
             # What the model makes of new rows is computed before searches have to wait.
             engine, epoch, modalities = self._engine, self._epoch, self._items.modalities
+            centre = self._items.centre
             steps = []
             for change in (change for record in changed for change in record.changes):
                 step = _Step(change)
@@ -301,9 +310,12 @@ class Searcher:
                     # Where items came before an engine was wanted, only `refresh` makes one that has them.
                     first = not modalities
                     modalities = modalities or sizes_of(change.tables)
-                    if first and self._loaded:
-                        engine = step.engine = make(self.plan, self._wanted(modalities, epoch), modalities)
                     step.rows = side_by_side(change.tables, modalities)
+                    if first:
+                        centre = middle(step.rows)
+                        if self._loaded:
+                            model = self._wanted(modalities, epoch)
+                            engine = step.engine = make(self.plan, model, modalities, centre)
                     step.kept = None if engine is None else engine.map(step.rows)
                 steps.append(step)
             with self._lock.write():
@@ -317,7 +329,7 @@ class Searcher:
                 self._epoch, self._items, self._engine = epoch, Items(), None
             case Put(names=names):
                 assert step.rows is not None
-                self._items.declare(sizes_of(step.change.tables))
+                self._items.declare(sizes_of(step.change.tables), middle(step.rows))
                 self._engine = step.engine or self._engine
                 slots, counted = self._items.put(names, step.rows)
                 if self._engine is not None and step.kept is not None:
@@ -357,7 +369,7 @@ class Searcher:
             self._touched = {}
         began = time.monotonic()
         try:
-            done = self._build(make(self.plan, model, modalities), items, slots)
+            done = self._build(make(self.plan, model, modalities, items.centre), items, slots)
         finally:
             with self._changing:
                 self._touched = None

@@ -23,7 +23,20 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     No fastmath and no parallel reductions: both would let results depend on more than the input. What was kept on
     disk is used until the kernel's file changes, or one of this folder that it imports: kernels share pieces.
     """
-    dispatcher: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop that adds up numbers so that several are added at a time: twice to ten times as fast.
+
+    The compiler orders the sum, once for each kernel and type of its arguments. The same numbers give the same bits in
+    the same kernel on one kind of processor, not in another kernel: nothing that a checkpoint holds may come from one.
+    """
+    sums = {"reassoc", "contract"}
+    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=sums)(function))
+
+
+def _kept(function: Callable[P, R], dispatcher: Any) -> Callable[P, R]:
     kept = dispatcher._cache._cache_file
     # By itself numba looks at the function's own file only.
     kept._source_stamp = _stamp(Path(function.__code__.co_filename))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.index import Counters, Found
+from search.index import Counters, First, Found
 from search.lsh.items import Items, Slots, vectors
 from search.lsh.metric import HELD, Metric
 from search.lsh.ranking import nearest
@@ -71,7 +71,7 @@ class MetricIndex(ABC):
         self._stepped(U, V)
         self.stats.update_seconds += perf_counter() - begun
 
-    def search(self, Q: NDArray[Any], k: int) -> Found:
+    def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> Found:
         """See `search.index.Index.search`."""
         Q = vectors(Q, self._d, "Q")
         if k < 1:
@@ -82,7 +82,7 @@ class MetricIndex(ABC):
         if not m or not len(self):
             return found
         for row, (slots, squared, examined) in enumerate(self._searched(Q, k)):
-            slots, squared = nearest(slots, squared, self.items, k)
+            slots, squared = nearest(slots, squared, self.items, k, first)
             found.ids[row].extend(self.items.ids[slot] for slot in slots)
             found.distances[row, : len(slots)] = squared
             found.examined[row] = examined

@@ -10,7 +10,7 @@ from search.lsh.base import MetricIndex
 from search.lsh.items import Slots
 from search.lsh.keys import CHUNK
 from search.lsh.metric import HELD
-from search.lsh.ranking import distances
+from search.lsh.ranking import distances, underflow
 from search.lsh.squares import Squares, changes
 
 
@@ -45,19 +45,25 @@ class LinearIndex(MetricIndex):
         crossed = np.empty((len(taken), len(Q)), items.X.dtype)
         for first in range(0, len(taken), CHUNK):
             piece = taken[first : first + CHUNK]
-            with one_blas_thread():
+            with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
                 product = items.rows(piece) @ right
             if held:
                 squares.values[piece] += changes(product[:, :held], C)
             crossed[first : first + CHUNK] = product[:, held:]
         squares.settled(C)
         own, norms = squares.values[taken], items.norms[taken]
+        tiny = underflow(metric.d, items.X.dtype)
         answers = []
         for row, q in enumerate(Q):
-            rough = own - 2.0 * crossed[:, row]
-            doubt = norms * (squares.error * norms + 2.0 * squares.rounding * np.linalg.norm(AQ[row]))
+            with np.errstate(over="ignore", invalid="ignore"):
+                rough = own - 2.0 * crossed[:, row]
+            length = float(np.linalg.norm(AQ[row]))
+            doubt = norms * (squares.error * norms + 2.0 * squares.rounding * length)
+            doubt += 2.0 * tiny * (1.0 + norms + length)
             last = min(k, len(taken)) - 1
-            # Written so that what has overflowed stays in.
-            near = taken[~(rough - doubt > np.partition(rough + doubt, last)[last])]
+            # What has overflowed is measured.
+            known = np.isfinite(rough) & np.isfinite(doubt)
+            edge = np.partition(np.where(known, rough + doubt, np.inf), last)[last]
+            near = taken[~known | (rough - doubt <= edge)]
             answers.append((near, distances(q, near, items, metric), len(taken)))
         return answers

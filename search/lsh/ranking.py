@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learners.kernels.threads import one_blas_thread
+from search.index import First
 from search.lsh import kernels
 from search.lsh.items import Items, Slots
 from search.lsh.metric import Metric
@@ -15,15 +16,23 @@ from search.lsh.metric import Metric
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
 #: rows it has, and equal vectors are to have equal distances.
 _ROWS: Final = 16
-#: Errors of a sum of d products grow with the root of d; this is eight times what they come to.
+#: Errors of a sum of d products grow with the root of d as a rule; this is eight times what they come to.
 _SPREAD: Final = 8.0
 #: Items for each neighbour that are left after a ranking by one hyperplane, and half of that after one by two.
 _SHORT: Final = 1_600
 
 
 def rounding(d: int, dtype: Any) -> float:
-    """A sum of d products in that type is off by at most this times the lengths of the two factors."""
-    return float(_SPREAD * np.sqrt(d) * np.finfo(dtype).eps)
+    """A sum of d products in that type, in any order, is off by at most this times the lengths of the two factors.
+
+    What underflows comes on top: see `underflow`.
+    """
+    return float(max(_SPREAD * np.sqrt(d), d / 2.0 + _SPREAD) * np.finfo(dtype).eps)
+
+
+def underflow(d: int, dtype: Any) -> float:
+    """So much a sum of d products in that type is off by at most because products are too small for it."""
+    return float(2.0 * d * np.finfo(dtype).tiny)
 
 
 def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric) -> NDArray[np.float64]:
@@ -79,12 +88,24 @@ def lengths(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def nearest(
-    slots: Slots, squared: NDArray[np.float64], items: Items, k: int
+    slots: Slots, squared: NDArray[np.float64], items: Items, k: int, first: First | None = None
 ) -> tuple[Slots, NDArray[np.float64]]:
-    """The k nearest, nearest first; of equal distances the item that was put first."""
+    """The k nearest, nearest first; of equal distances the item that was put first.
+
+    Parameters
+    ----------
+    first : chooses among those at the cut; see `search.index.Index.search`.
+    """
     if len(slots) > k:
+        edge = np.partition(squared, k - 1)[k - 1]
         # All that are as near as the k-th, so that order decides among them.
-        kept = squared <= np.partition(squared, k - 1)[k - 1]
+        kept = squared <= edge
         slots, squared = slots[kept], squared[kept]
+        if first is not None and len(slots) > k:
+            tied = slots[squared == edge]
+            by_id = {items.ids[slot]: slot for slot in tied.tolist()}
+            chosen = [by_id[name] for name in first(list(by_id), k - len(slots) + len(tied))]
+            kept = (squared < edge) | np.isin(slots, chosen)
+            slots, squared = slots[kept], squared[kept]
     order = np.lexsort((items.order[slots], squared))[:k]
     return slots[order], squared[order]

@@ -55,9 +55,10 @@ def test_a_scan_far_from_the_origin_ranks_right() -> None:
     assert np.array_equal(found.slots[:, 0], np.argmin(true, axis=1))
 
 
-def test_an_item_too_long_to_be_measured_is_not_found() -> None:
-    index = create("exact", 1)
-    index.put(np.array([0, 1]), np.array([[1e30], [1.0]], np.float32))
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_item_that_is_no_number_is_not_found(kind: str) -> None:
+    index = create(kind, 1)
+    index.put(np.array([0, 1]), np.array([[np.inf], [1.0]], np.float32))
     assert index.search(np.zeros((1, 1), np.float32), 5).slots.tolist() == [[1]]
 
 

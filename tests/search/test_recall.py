@@ -73,9 +73,14 @@ def test_what_it_cannot_keep_up_with_is_dropped_and_a_space_begun_anew_is_left_o
         sampler.stop()
 
 
-def test_exact_indexes_are_not_sampled() -> None:
+def test_an_exact_index_that_answers_wrongly_is_seen() -> None:
     with running(spaces={"shop": {"learner": "opml"}}) as agent:
         searcher, X = catalogue(agent)
         sampler = RecallSampler(1)
-        sampler.offer(searcher, X[:1], searcher.search(X[:1], 3))
-        assert not sampler.fates and sampler._waiting.empty()
+        sampler.start()
+        answer = searcher.search(X[:1], 4)
+        sampler.offer(searcher, X[:1], answer)
+        sampler.offer(searcher, X[:1], spoilt(answer))
+        until(lambda: sampler.fates["shop", "measured"] == 2)
+        assert sampler.ratio("shop") == 0.75
+        sampler.stop()
