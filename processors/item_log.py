@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -68,7 +67,7 @@ class ItemLog:
             return self._tail[row]
         if self.table.gone(np.array([number], np.int64))[0]:
             return None
-        return _names(*self._sealed[segment])[row]
+        return _name(*self._sealed[segment], row)
 
     def remove(self, keys: Hashes) -> Numbers:
         """Erase items. Returns the numbers of those that were there."""
@@ -80,10 +79,8 @@ class ItemLog:
                 for row in rows:
                     self._tail[row] = None
                 continue
-            names: list[str | None] = list(_names(*self._sealed[segment]))
-            for row in rows:
-                names[row] = None
-            self._sealed[segment] = _sealed(names)
+            text, ends = self._sealed[segment]
+            self._sealed[segment] = _without(text, ends, rows)
             self._versions[segment] += 1
         return found
 
@@ -146,6 +143,22 @@ def _sealed(names: Sequence[str | None]) -> tuple[bytes, NDArray[np.uint32]]:
     return b"".join(encoded), np.cumsum([len(name) for name in encoded]).astype(np.uint32)
 
 
-def _names(text: bytes, ends: NDArray[np.uint32]) -> list[str]:
-    edges = [0, *ends.tolist()]
-    return [text[low:high].decode() for low, high in pairwise(edges)]
+def _edges(ends: NDArray[np.uint32], row: int) -> tuple[int, int]:
+    """Where a name begins and ends."""
+    return int(ends[row - 1]) if row else 0, int(ends[row])
+
+
+def _name(text: bytes, ends: NDArray[np.uint32], row: int) -> str:
+    low, high = _edges(ends, row)
+    return text[low:high].decode()
+
+
+def _without(text: bytes, ends: NDArray[np.uint32], rows: list[int]) -> tuple[bytes, NDArray[np.uint32]]:
+    """The names of a segment, those of some rows made empty."""
+    lengths = np.diff(ends, prepend=np.uint32(0))
+    lengths[rows] = 0
+    kept, at = [], 0
+    for low, high in sorted(_edges(ends, row) for row in rows):
+        kept.append(text[at:low])
+        at = high
+    return b"".join([*kept, text[at:]]), np.cumsum(lengths).astype(np.uint32)

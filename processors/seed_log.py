@@ -62,7 +62,9 @@ class SeedLog:
         self._sealed: list[tuple[Columns, list[str]]] = []
         self._tail: Columns = {name: np.zeros(SEGMENT, dtype) for name, dtype in _DTYPES.items()}
         self._used = 0
+        # Of the tail: the place of each source, and the source at each place.
         self._sources: dict[str, int] = {}
+        self._source_names: list[str] = []
 
     def __len__(self) -> int:
         return len(self._sealed) * SEGMENT + self._used
@@ -92,17 +94,20 @@ class SeedLog:
             self._used += some
             at += some
             if self._used == SEGMENT:
-                self._sealed.append((_narrow(self._tail), list(self._sources)))
-                self._used, self._sources = 0, {}
+                self._sealed.append((_narrow(self._tail), self._source_names))
+                self._used, self._sources, self._source_names = 0, {}, []
 
     def _own(self, source: str) -> int:
-        return self._sources.setdefault(source, len(self._sources))
+        place = self._sources.setdefault(source, len(self._sources))
+        if place == len(self._source_names):
+            self._source_names.append(source)
+        return place
 
     def seed(self, number: int) -> Seed:
         """An entry by its number."""
         segment, row = divmod(number, SEGMENT)
         here = segment == len(self._sealed)
-        columns, sources = (self._tail, list(self._sources)) if here else self._sealed[segment]
+        columns, sources = (self._tail, self._source_names) if here else self._sealed[segment]
         of = {name: _one(columns, name, row) for name in _DTYPES}
         return Seed(
             of["left"],
@@ -143,14 +148,15 @@ class SeedLog:
     def state(self) -> State:
         """The open tail, and how many segments there are."""
         state: State = {name: column[: self._used].copy() for name, column in self._tail.items()}
-        return state | {"sources": json.dumps(list(self._sources)), "segments": len(self._sealed)}
+        return state | {"sources": json.dumps(self._source_names), "segments": len(self._sealed)}
 
     def restore(self, state: State) -> None:
         """The inverse of `state`; `restore_segments` brings the rest."""
         self._used = len(np.asarray(state["left"]))
         for name, column in self._tail.items():
             column[: self._used] = state[name]
-        self._sources = {source: n for n, source in enumerate(json.loads(str(state["sources"])))}
+        self._source_names = json.loads(str(state["sources"]))
+        self._sources = {source: n for n, source in enumerate(self._source_names)}
         self._sealed = [({}, [])] * int(state["segments"])
 
     def segments(self) -> tuple[str, ...]:
