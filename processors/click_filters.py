@@ -186,6 +186,7 @@ class Votes:
         lists: Lists,
         keys: Keys,
         preferences: Preferences,
+        mark: NDArray[np.int8],
         presence: NDArray[np.int8],
         draws: NDArray[np.float64],
         gone_ms: Callable[[int], int],
@@ -194,6 +195,7 @@ class Votes:
 
         Parameters
         ----------
+        mark : (m,) as in `click_rules.Reading`.
         presence : (m,) EMITTED for an item that can be used, else HELD_BACK or ITEM_GONE.
         draws : (m,) in [0, 1) where `wants_draws`; one for all preferences of a click.
         gone_ms : how old is what no answer depends on, by window.
@@ -212,6 +214,7 @@ class Votes:
             block.item,
             block.position,
             lists.keys,
+            mark,
             presence,
             lists.time_ms,
             keys.queries,

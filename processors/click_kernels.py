@@ -92,19 +92,26 @@ def _count(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int, mo
 
 
 @compiled
-def _within(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> bool:
-    """Whether the key was met less than a window before or after a time."""
-    entry = _entry(memory, a, b)
-    return entry >= 0 and abs(time - memory[1][entry]) < window
+def _near(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> bool:
+    """Whether the key was noted less than a window before or after a time."""
+    span = time // window
+    for other in range(span - 1, span + 2):
+        c, d = _joined(a, b, np.uint64(other), np.uint64(2))
+        entry = _entry(memory, c, d)
+        if entry >= 0 and abs(time - memory[1][entry]) < window:
+            return True
+    return False
 
 
 @compiled
-def _meet(memory: Parts, a: np.uint64, b: np.uint64, time: int) -> None:
-    """Note the key at a time, unless it was met later."""
-    entry = _entry(memory, a, b)
-    if entry < 0:
-        entry = _append(memory, entry, a, b)
-    memory[1][entry] = max(memory[1][entry], time)
+def _note(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> None:
+    """Note the key at a time that is near none at which it was noted.
+
+    Times of a key lie at least a window apart, so that each span of that length holds one at most, under a key of its
+    own: what comes out of order finds the times before and after it.
+    """
+    c, d = _joined(a, b, np.uint64(time // window), np.uint64(2))
+    memory[1][_append(memory, _entry(memory, c, d), c, d)] = time
 
 
 # ---- lists ------------------------------------------------------------------------------------------------------
@@ -150,10 +157,12 @@ def admit(
         time = time_ms[i]
         if has_id[i]:
             a, b = list_keys[i, 0], list_keys[i, 1]
-            if first_time and _within(seen, a, b, time, window):
+            near = _near(seen, a, b, time, window)
+            if near and first_time:
                 fate[i] = 1
                 continue
-            _meet(seen, a, b, time)
+            if not near:
+                _note(seen, a, b, time, window)
         if max_clicks > 0 and has_voter[i]:
             hour = time // 3_600_000
             a, b = _joined(voters[i, 0], voters[i, 1], np.uint64(hour), np.uint64(1))
@@ -197,6 +206,7 @@ def judge(
     item: Numbers,
     position: Numbers,
     keys: Hashes,
+    mark: NDArray[np.int8],
     presence: NDArray[np.int8],
     time_ms: Times,
     queries: Hashes,
@@ -220,6 +230,7 @@ def judge(
     Parameters
     ----------
     clicked, other : (p,) impressions.
+    mark : (m,) 0 for an impression that was not clicked.
     presence : (m,) 0 for an item that can be used, else HELD_BACK or ITEM_GONE.
     queries, voters, sessions : (n, 2) keys of each list's.
     limits : vote window, cap of a session, session window, support, support window, first rank of fair pairs.
@@ -245,7 +256,8 @@ def judge(
             fate[p] = 3
             continue
         if bias == 3 and (
-            position[winner] != position[loser] + 1
+            mark[loser] != 0
+            or position[winner] != position[loser] + 1
             or position[loser] < first_rank
             or (position[loser] - first_rank) % 2 != 0
         ):
@@ -256,7 +268,7 @@ def judge(
         a, b = _joined(qa, qb, a, b)
         va, vb = _joined(voters[i, 0], voters[i, 1], a, b)
         voting = vote_window > 0 and has_voter[i]
-        if voting and _within(votes, va, vb, time, vote_window):
+        if voting and _near(votes, va, vb, time, vote_window):
             fate[p] = 5
             continue
         if session_cap > 0 and has_session[i]:
@@ -266,7 +278,7 @@ def judge(
                 continue
             _count(capped, sa, sb, time, session_window, 1)
         if voting:
-            _meet(votes, va, vb, time)
+            _note(votes, va, vb, time, vote_window)
         if support > 1 and _count(supported, a, b, time, support_window, 1) < support:
             fate[p] = 7
             continue
@@ -372,10 +384,10 @@ def pair_up(
                         x, y = _joined(a, b, c, d)
                     if vote_window > 0 and has_voter[i]:
                         u, v = _joined(voters[i, 0], voters[i, 1], x, y)
-                        if _within(votes, u, v, time, vote_window):
+                        if _near(votes, u, v, time, vote_window):
                             tally[1] += 1
                             continue
-                        _meet(votes, u, v, time)
+                        _note(votes, u, v, time, vote_window)
                     found = _count(supported, x, y, time, support_window, 1)
                     if found != support:
                         tally[2 if found < support else 3] += 1

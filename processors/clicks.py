@@ -76,8 +76,9 @@ class Clicks:
         - "click-earlier-click": a clicked item over those clicked before it.
         - "co-click": items clicked for the same query in one session are similar.
     min_dwell_ms : a click that is known to be shorter is neither click nor skip; 0 takes all.
-    vote_window_ms : one vote for each user (session, where no user is known) and preference in it, and one list of an
-        id where the producer has no load. 0 turns both off.
+    vote_window_ms : one vote for each user (session, where no user is known; without both each list votes for itself)
+        and preference in it, and one list of an id where the producer has no load, in whatever order they come. 0 turns
+        both off.
     support : a preference is emitted from its support-th vote on.
     co_click_support : a pair is emitted when it reaches so many votes.
     support_window_ms : support that gets no vote for so long is forgotten.
@@ -138,7 +139,8 @@ class Clicks:
     [0, 1, 2]
     """
 
-    #: Version 2 says which constraints come from one list. It draws as version 1 does.
+    #: Version 2 says which constraints come from one list, and counts votes once in their window in whatever order they
+    #: come. It draws as version 1 does.
     algorithm: ClassVar[str] = "clicks/2"
 
     def __init__(
@@ -263,7 +265,9 @@ class Clicks:
             if self._votes.wants_draws
             else np.empty(0, np.float64)
         )
-        verdict, weights = self._votes.judge(lists, keys, stated, presence, draws, self._gate.gone_ms)
+        verdict, weights = self._votes.judge(
+            lists, keys, stated, reading.mark, presence, draws, self._gate.gone_ms
+        )
         pairs = self._pair(lists, keys, reading, taken, presence, arriving)
         pair_references = self._catalogue.find(pairs.keys.reshape(-1, 2)).reshape(-1, 2)
         held = (pair_references >= 0).all(axis=1)

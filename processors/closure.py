@@ -187,7 +187,8 @@ class Closure:
     [1, 2]
     """
 
-    #: Version 2 says which constraints come from one relation, sample or list. It draws as version 1 does.
+    #: Version 2 says which constraints come from one relation, sample or list, and counts co-clicks once in their
+    #: window in whatever order they come. It draws as version 1 does.
     algorithm: ClassVar[str] = "closure/2"
 
     def __init__(

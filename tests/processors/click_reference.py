@@ -79,9 +79,9 @@ class Reference:
         } | settings
         self.known: set[str] = set()
         self.watermark = -1
-        self.lists: dict[Hashable, int] = {}
+        self.lists: dict[Hashable, list[int]] = {}
         self.hours: Counter[Hashable] = Counter()
-        self.votes: dict[Hashable, int] = {}
+        self.votes: dict[Hashable, list[int]] = {}
         self.counted: dict[Hashable, tuple[int, int]] = {}
         self.clicked: dict[Hashable, tuple[list[str], int]] = {}
         self.weights: list[float] = []
@@ -153,10 +153,11 @@ class Reference:
         named = click.user is not None or click.session is not None
         if click.list_id and not load and s["vote_window_ms"]:
             key = (click.list_id, voter, click.session)
-            seen = self.lists.get(key)
-            if not again and seen is not None and abs(time - seen) < s["vote_window_ms"]:
+            near = self._near(self.lists, key, time)
+            if near and not again:
                 return whole("duplicate-list", "left-out")
-            self.lists[key] = max(time, -1 if seen is None else seen)
+            if not near:
+                self.lists.setdefault(key, []).append(time)
         if s["max_clicks_per_hour"] and named:
             hour = time // HOUR
             if not again:
@@ -264,13 +265,17 @@ class Reference:
         if query in (click.items[a], click.items[b]):
             return "query-in-list", 1.0
         rank, above = click.positions[a], click.positions[b]
+        clicked = {one.item for one in click.clicks}
         if s["bias"] == "fair-pairs" and (
-            rank != above + 1 or above < s["first_rank"] or (above - s["first_rank"]) % 2
+            click.items[b] in clicked
+            or rank != above + 1
+            or above < s["first_rank"]
+            or (above - s["first_rank"]) % 2
         ):
             return "not-fair-pair", 1.0
         what = (query, click.items[a], click.items[b])
         vote = ("vote", voter, what)
-        if s["vote_window_ms"] and named and self._near(vote, time):
+        if s["vote_window_ms"] and named and self._near(self.votes, vote, time):
             return "repeated-vote", 1.0
         session_window = s["vote_window_ms"] or 24 * HOUR
         if s["max_per_session"] and click.session is not None:
@@ -279,7 +284,7 @@ class Reference:
                 return "session-cap", 1.0
             self._add(session, time, session_window, 1)
         if s["vote_window_ms"] and named:
-            self.votes[vote] = max(time, self.votes.get(vote, -1))
+            self.votes.setdefault(vote, []).append(time)
         if s["support"] > 1 and self._add(("support", what), time, s["support_window_ms"], 1) < s["support"]:
             return "below-support", 1.0
         if s["bias"] == "weights":
@@ -288,9 +293,8 @@ class Reference:
             return "preferences-emitted", round(self.weights[-1] / mean, 5)
         return "preferences-emitted", 1.0
 
-    def _near(self, key: Hashable, time: int) -> bool:
-        seen = self.votes.get(key)
-        return seen is not None and abs(time - seen) < int(self.s["vote_window_ms"])
+    def _near(self, memory: dict[Hashable, list[int]], key: Hashable, time: int) -> bool:
+        return any(abs(time - seen) < self.s["vote_window_ms"] for seen in memory.get(key, []))
 
     def _add(self, key: Hashable, time: int, window: int, more: int) -> int:
         count, last = self.counted.get(key, (0, -1))
@@ -332,10 +336,10 @@ class Reference:
                 pair = frozenset((name, other))
                 vote = ("co-click", voter, pair)
                 if s["vote_window_ms"] and named:
-                    if self._near(vote, time):
+                    if self._near(self.votes, vote, time):
                         count["co-click-repeated"] += 1
                         continue
-                    self.votes[vote] = max(time, self.votes.get(vote, -1))
+                    self.votes.setdefault(vote, []).append(time)
                 votes = self._add(("co-click", pair), time, s["support_window_ms"], 1)
                 if votes < s["co_click_support"]:
                     count["co-click-below-support"] += 1
