@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from learners.kernels import opml
 from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.spans import spans
+from learners.kernels.spans import PIECE, last_event
 from learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
@@ -98,7 +98,8 @@ def _step(
         S[:] = 0
         count = opml.recursion(G, K, usable, gamma, guard, WORST[T.dtype], S, report)
         if count >= 0 and judged[0][rows].any():
-            _judge(T, X, all_index, all_usable, all_scale, judged, rows, Z, V, G, S)
+            _judge(usable, judged, rows, G, K, S, count)
+            _beyond(T, X, all_index, all_usable, all_scale, judged, rows, Z, V, S)
         if count <= 0:
             return count == 0
         if 2 * count < (found or len(Z)):
@@ -119,7 +120,25 @@ def _step(
     return True
 
 
-def _judge(
+def _judge(usable: Flags, judged: Judged, rows: slice, G: Matrix, K: Matrix, S: Matrix, count: int) -> None:
+    """Measure the rows of a step that share an event with an earlier one, each under the map as it was then.
+
+    Of a difference z that is |L_t z|^2 = u' K u, u = e + S' G e with what comes before row t alone (`opml.recursion`).
+    """
+    ends, before, _ = judged
+    squared = np.diagonal(K).astype(np.float64)
+    began = np.maximum.accumulate(np.where(ends[rows] > 0, np.arange(len(usable)), 0))
+    if count:
+        known = np.arange(len(G)) < 2 * np.repeat(began, 2)[:, None]
+        C = np.where(known, G, G.dtype.type(0)) @ S
+        squared += np.einsum("ij,ij->i", C, 2 * K + C @ K)
+    inside = np.arange(len(usable)) + rows.start
+    several = (ends[began + rows.start] > inside) & (inside > began + rows.start)
+    found = np.where(usable, squared[1::2] - squared[::2], np.nan)
+    before[inside[several]] = found[several]
+
+
+def _beyond(
     T: Matrix,
     X: Matrix,
     index: NDArray[np.int32],
@@ -129,30 +148,31 @@ def _judge(
     rows: slice,
     Z: Matrix,
     V: Matrix,
-    G: Matrix,
     S: Matrix,
 ) -> None:
-    """Measure the events that begin in a step, each under the map as it was then.
-
-    Of a difference z that is L_t z = V' u, u = e + S' G e with what comes before row t alone (`opml.recursion`). An
-    event may go on behind the step.
-    """
+    """Measure the triplets behind a step whose event began in it, under the map as it was at the event's start."""
     ends, before, _ = judged
     stop = rows.start + len(Z) // 2
-    for places, began, several in spans(ends, rows, stop):
-        some = slice(int(places[0]), int(places[-1]) + 1)
-        if some.start < stop:
-            inside = slice(2 * (some.start - rows.start), 2 * (some.stop - rows.start))
-            grams, mapped = G[inside], V[inside]
-        else:
-            z = np.empty((2 * len(places), len(T)), T.dtype)
-            opml.gather(X, index[some], usable[some], scale[some], z, np.empty(len(places), np.bool_))
-            grams, mapped = z @ Z.T, z @ T
-        known = np.arange(len(Z)) < 2 * (np.repeat(began, 2) - rows.start)[:, None]
-        mapped = mapped + (np.where(known, grams, T.dtype.type(0)) @ S) @ V
-        squared = np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)
-        found = np.where(usable[some], squared[1::2] - squared[::2], np.nan)
-        before[places[several]] = found[several]
+    began = last_event(ends, rows.start, stop)
+    end, known = int(ends[began]), 2 * (began - rows.start)
+    for start in range(stop, end, PIECE):
+        some = slice(start, min(start + PIECE, end))
+        count = some.stop - some.start
+        z = np.empty((2 * count, len(T)), T.dtype)
+        opml.gather(X, index[some], usable[some], scale[some], z, np.empty(count, np.bool_))
+        pairs = index[some, :2]
+        shared = bool(
+            usable[some].all() and (pairs == pairs[0]).all() and scale[some.start] == scale[some.stop - 1]
+        )
+        if shared:
+            # In a list all triplets have the difference of the query and the clicked item.
+            z = np.concatenate([z[:1], z[1::2]])
+        mapped = z @ T
+        if known:
+            mapped += ((z @ Z[:known].T) @ S[:known, :known]) @ V[:known]
+        squared = np.einsum("ij,ij->i", mapped, mapped).astype(np.float64)
+        found = squared[1:] - squared[0] if shared else squared[1::2] - squared[::2]
+        before[some] = np.where(usable[some], found, np.nan)
 
 
 def _points(

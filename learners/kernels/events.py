@@ -72,13 +72,17 @@ def inner(x: Matrix, y: Matrix) -> float:
 
 
 @compiled
-def _difference(u: Matrix, v: Matrix, factor: float, z: Matrix) -> None:
-    """z = factor (u - v); zeros where that is no difference."""
+def _difference(u: Matrix, v: Matrix, uu: float, factor: float, z: Matrix) -> None:
+    """z = factor (u - v), zeros where that is no difference; uu is |u|^2."""
     one = z.dtype.type(factor)
     for i in range(len(z)):
         z[i] = (u[i] - v[i]) * one
-    none = max(NO_DIFFERENCE * factor * factor * max(inner(u, u), inner(v, v)), TINY)
-    if np.isfinite(none) and inner(z, z) <= none:
+    zz, none = inner(z, z), NO_DIFFERENCE * factor * factor
+    # |v|^2 <= 2 (|u|^2 + |u - v|^2): v has to be measured only where z is next to nothing.
+    if zz > 4.0 * NO_DIFFERENCE * (factor * factor * uu + zz) and zz > TINY:
+        return
+    none = max(none * max(uu, inner(v, v)), TINY)
+    if np.isfinite(none) and zz <= none:
         z[:] = 0
 
 
@@ -150,12 +154,16 @@ def measure(
     count = differences(index, usable, scale, first, last, places, sources)
     squared = np.empty(count)
     Z, W = np.empty((min(WIDTH, count), d), M.dtype), np.empty((min(WIDTH, count), M.shape[1]), M.dtype)
+    anchor, uu = -1, 0.0
     for start in range(0, count, WIDTH):
         number = min(WIDTH, count - start)
         for n in range(number):
             t, c = sources[start + n] // columns, sources[start + n] % columns
             factor = scale[t] if len(scale) > 0 else 1.0
-            _difference(X[index[t, 0]], X[index[t, c + 1]], factor, Z[n])
+            if index[t, 0] != anchor:
+                anchor = index[t, 0]
+                uu = inner(X[anchor], X[anchor])
+            _difference(X[anchor], X[index[t, c + 1]], uu, factor, Z[n])
         map_many(M, Z, 0, number, W)
         for n in range(number):
             squared[start + n] = inner(Z[n], W[n]) if quadratic else inner(W[n], W[n])

@@ -28,7 +28,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, u
 
 from learners.kernels import lego, threads
 from learners.kernels.compiled import compiled
-from learners.kernels.events import WIDTH, Judged, inner, map_many, spread
+from learners.kernels.events import WIDTH, Judged, map_many, spread
 from learners.kernels.events import differences as numbered
 from learners.kernels.lego import difference, judge, square, step_size, verdict
 from learners.kernels.opml import TINY, Flags, Matrix, Report, largest
@@ -274,29 +274,30 @@ def _beyond(
         earlier += 1
     places, sources = np.empty((last - first, 1), np.int64), np.empty(last - first, np.int64)
     found = numbered(index, usable, before[:0], first, last, places, sources)
-    squared, p, q = np.empty(found), np.empty(earlier), np.empty(earlier)
-    width = min(WIDTH, found)
+    squared, q = np.empty(found), np.empty(earlier)
+    width, v = min(WIDTH, found), V[:earlier]
     Z, W = np.empty((width, len(T)), T.dtype), np.empty((width, len(T)), T.dtype)
     for batch in range(0, found, WIDTH):
         number = min(WIDTH, found - batch)
         for n in range(number):
             difference(X, index[sources[batch + n]], Z[n])
         map_many(T, Z, 0, number, W)
+        w = W[:number]
+        if earlier > 0:
+            shares = np.dot(w, v.T)
+            for n in range(number):
+                for a in range(earlier):
+                    q[a] = 0.0
+                    for b in range(a + 1):
+                        q[a] += Y[a, rows[b]] * shares[n, b]
+                for b in range(earlier):
+                    share = 0.0
+                    for a in range(b, earlier):
+                        share += C[a, rows[b]] * q[a]
+                    shares[n, b] = share
+            w += np.dot(shares, v)
         for n in range(number):
-            w = W[n]
-            for a in range(earlier):
-                p[a] = inner(V[a], w)
-                q[a] = 0.0
-                for b in range(a + 1):
-                    q[a] += Y[a, rows[b]] * p[b]
-            for b in range(earlier):
-                share = 0.0
-                for a in range(b, earlier):
-                    share += C[a, rows[b]] * q[a]
-                x, v = T.dtype.type(share), V[b]
-                for i in range(len(w)):
-                    w[i] += x * v[i]
-            squared[batch + n] = square(w)
+            squared[batch + n] = square(w[n])
     spread(places, squared, first, before)
 
 

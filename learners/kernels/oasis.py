@@ -267,6 +267,32 @@ def gather(
 
 
 @compiled
+def _catch_up(
+    U: Matrix,
+    V: Matrix,
+    G: Matrix,
+    K: Matrix,
+    local: NDArray[np.int32],
+    tau: NDArray[np.float64],
+    active: NDArray[np.int64],
+    count: int,
+    t: int,
+    partial: NDArray[np.float64],
+    known: NDArray[np.int64],
+    work: NDArray[np.float64],
+) -> None:
+    """Add to the margin of triplet t what the first `count` active triplets have changed; see `recursion`."""
+    a = local[t]
+    if known[t] < 0:
+        partial[t], known[t] = total(U[a], V[t], work), 0
+    margin = partial[t]
+    for c in range(known[t], count):
+        i = active[c]
+        margin += tau[i] * (float(G[a, local[i]]) * float(K[t, i]))
+    partial[t], known[t] = margin, count
+
+
+@compiled
 def recursion(
     U: Matrix,
     V: Matrix,
@@ -280,6 +306,8 @@ def recursion(
     bound: float,
     tau: NDArray[np.float64],
     report: Report,
+    judged: Judged,
+    start: int,
 ) -> float:
     """The scalars of a whole block, from products alone.
 
@@ -292,6 +320,7 @@ def recursion(
     G, K : (k, k) and (m, m) inner products of the anchors and of the directions.
     tau : (m,) becomes the steps, 0 where there is none.
     report : outcome arrays; `degenerate` is read, the others are written.
+    judged, start : see `learners.kernels.events`, and which row of a block is the first here.
 
     Returns
     -------
@@ -300,11 +329,20 @@ def recursion(
         a step is no more than rounding.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
+    ends, before, _ = judged
     n = len(usable)
+    # Margins as far as they are known, and of how many active triplets; -1 for none at all.
+    partial, known = np.empty(n), np.full(n, -1)
     active, work = np.empty(n, np.int64), np.empty(V.shape[1])
     count = 0
     least = ROUNDING * np.finfo(V.dtype).eps * V.shape[1]
     for t in range(n):
+        if len(ends) > 0 and ends[start + t] > 0:
+            for s in range(t + 1, min(ends[start + t] - start, n)):
+                before[start + s] = np.nan
+                if usable[s] and not degenerate[s]:
+                    _catch_up(U, V, G, K, local, tau, active, count, s, partial, known, work)
+                    before[start + s] = partial[s]
         mistake[t], loss[t], margins[t], tau[t] = -1, 0.0, np.nan, 0.0
         utilised[t], clipped[t], rejected[t] = False, False, not usable[t]
         if not usable[t]:
@@ -312,11 +350,8 @@ def recursion(
         if degenerate[t]:
             mistake[t], loss[t], margins[t] = 1, 1.0, 0.0
             continue
-        a = local[t]
-        margin = total(U[a], V[t], work)
-        for c in range(count):
-            i = active[c]
-            margin += tau[i] * (float(G[a, local[i]]) * float(K[t, i]))
+        _catch_up(U, V, G, K, local, tau, active, count, t, partial, known, work)
+        margin = partial[t]
         hinge, margins[t] = 1.0 - margin, margin
         if not np.isfinite(hinge):
             return -1.0

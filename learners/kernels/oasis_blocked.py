@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from learners.kernels import oasis
 from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.spans import spans
+from learners.kernels.spans import PIECE, last_event
 from learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
@@ -94,10 +94,23 @@ def _step(
                 # The bound of the last time only grows; a refusal may be due to that.
                 top = known if known >= 0.0 else float(max(W.max(), -W.min()))
                 raised = oasis.recursion(
-                    U, V, G, K, local, squares, usable, aggressiveness, limit, top, tau, report
+                    U,
+                    V,
+                    G,
+                    K,
+                    local,
+                    squares,
+                    usable,
+                    aggressiveness,
+                    limit,
+                    top,
+                    tau,
+                    report,
+                    judged,
+                    chosen.start,
                 )
-        if raised >= 0.0 and judged[0][chosen].any():
-            _judge(W, X, all_index, all_usable, judged, chosen, A, U, V, K, local, tau)
+        if raised >= 0.0 and len(judged[0]):
+            _beyond(W, X, all_index, all_usable, judged, chosen, A, U, V, local, tau)
         if raised < 0.0 or not report[1].any():
             return raised
         oasis.collect(V, local, tau, U)
@@ -109,7 +122,7 @@ def _step(
     return raised
 
 
-def _judge(
+def _beyond(
     W: Matrix,
     X: Matrix,
     index: NDArray[np.int32],
@@ -119,34 +132,32 @@ def _judge(
     A: Matrix,
     U: Matrix,
     V: Matrix,
-    K: Matrix,
     local: NDArray[np.int32],
     tau: NDArray[np.float64],
 ) -> None:
-    """Measure the events that begin in a step, each under the similarity as it was then.
+    """Measure the triplets behind a step whose event began in it, under the similarity as it was at the event's start.
 
-    That is x^T W_t v = x^T W_0 v + sum tau_i (x_i . x) (v_i . v) over what comes before row t alone. An event may go on
-    behind the step.
+    That is x^T W_t v = x^T W_0 v + sum tau_i (x_i . x) (v_i . v) over what comes before the event alone.
     """
     ends, before, _ = judged
-    stop, zero = rows.start + len(V), W.dtype.type(0)
-    for places, began, several in spans(ends, rows, stop):
-        if places[0] < stop:
-            at = places - rows.start
-            x, products, v, own = A[local[at]], U[local[at]], V[at], K[at]
+    stop = rows.start + len(V)
+    began = last_event(ends, rows.start, stop)
+    end = int(ends[began])
+    known = began - rows.start
+    for start in range(stop, end, PIECE):
+        places = np.arange(start, min(start + PIECE, end))
+        places = places[usable[places]]
+        chosen = index[places]
+        v = X[chosen[:, 1]] - X[chosen[:, 2]]
+        if usable[began] and (chosen[:, 0] == index[began, 0]).all():
+            x, products = A[local[known]], U[local[known]]
+            grams = (A @ x)[local[:known]]
         else:
-            chosen, good = index[places], usable[places, None]
-            x, v = (
-                np.where(good, X[chosen[:, 0]], zero),
-                np.where(good, X[chosen[:, 1]] - X[chosen[:, 2]], zero),
-            )
             different, at = np.unique(chosen[:, 0], return_inverse=True)
-            products, own = (X[different] @ W)[at], v @ V.T
-        known = rows.start + np.arange(len(V)) < began[:, None]
-        weights = np.where(known, (x @ A.T)[:, local] * own, zero).astype(np.float64)
-        margins = np.einsum("ij,ij->i", products, v, dtype=np.float64) + weights @ tau
-        margins[~usable[places]] = np.nan
-        before[places[several]] = margins[several]
+            x, products = X[different][at], (X[different] @ W)[at]
+            grams = (x @ A.T)[:, local[:known]]
+        steps = (grams * (v @ V[:known].T)) @ tau[:known]
+        before[places] = np.sum(products * v, axis=-1, dtype=np.float64) + steps
 
 
 _kept = threading.local()

@@ -36,3 +36,11 @@ def spans(
         places = np.arange(begin, end)
         newest = np.searchsorted(starts, places, side="right") - 1
         yield places, starts[newest], (places > starts[newest]) & (places < stops[newest])
+
+
+def last_event(ends: NDArray[np.int32], start: int, stop: int) -> int:
+    """The row in start .. stop where the last event of several rows begins that does so there; `start` for none."""
+    began = stop - 1
+    while began > start and ends[began] == 0:
+        began -= 1
+    return began
