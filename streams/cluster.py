@@ -13,7 +13,7 @@ from streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, Sett
 from streams.login import denied, diagnose, refused_login
 from streams.settings import KafkaSettings, Settings
 from streams.topics import CATALOGUE, Topic
-from streams.unanswered import broker_error
+from streams.unanswered import broker_error, unanswered
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -29,6 +29,9 @@ _MOVING_SECONDS: Final = 0.2
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
+#: What librdkafka says of a partition that is gone, and of every partition while no broker tells it of any.
+_NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+_SHORTLY_SECONDS: Final = 2.0
 _COORDINATOR_LATER: Final = frozenset(
     {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 )
@@ -113,7 +116,19 @@ class Cluster:
         if cause.name().endswith("_AUTHORIZATION_FAILED"):
             return denied(self._kafka, operation, resource or place)
         refusal = self._refusal() if cause.code() < 0 else None
+        if refusal is None and cause.name() in _NOT_KNOWN and not self._answers():
+            return unanswered(self._kafka, place)
         return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
+
+    def _answers(self) -> bool:
+        """Whether a broker answers at all, asked once and shortly."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.admin.list_topics(timeout=_SHORTLY_SECONDS)
+        except KafkaException:
+            return False
+        return True
 
     def _refusal(self) -> LoginRefused | None:
         """Why the connection fails, where it is refused."""
