@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from streams.agent import AgentSpec
 from streams.birth import Birth, read_birth, settings_digest
-from streams.cluster import Cluster, ClusterView
+from streams.cluster import Cluster
+from streams.cluster_view import ClusterView
 from streams.errors import SettingsError
 from streams.generation import Generation
 from streams.inheritance import inherit

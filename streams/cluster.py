@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streams.clients import confluent
+from streams.cluster_view import ClusterView, TopicView
 from streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
 from streams.login import denied, diagnose, refused_login
 from streams.settings import KafkaSettings, Settings
 from streams.topics import CATALOGUE, Topic
-from streams.unanswered import broker_error, unanswered
+from streams.unanswered import NOT_KNOWN, answers, broker_error, unanswered
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -29,30 +29,9 @@ _MOVING_SECONDS: Final = 0.2
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
-#: What librdkafka says of a partition that is gone, and of every partition while no broker tells it of any.
-_NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
-_SHORTLY_SECONDS: Final = 2.0
 _COORDINATOR_LATER: Final = frozenset(
     {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """A topic as the cluster has it. `topic_id` is None where the brokers do not say (the embedded broker)."""
-
-    name: str
-    topic_id: str | None
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """A cluster and some of its topics. `cluster_id` is None where the brokers do not say."""
-
-    cluster_id: str | None
-    brokers: int
-    topics: dict[str, TopicView]
 
 
 class Cluster:
@@ -116,19 +95,9 @@ class Cluster:
         if cause.name().endswith("_AUTHORIZATION_FAILED"):
             return denied(self._kafka, operation, resource or place)
         refusal = self._refusal() if cause.code() < 0 else None
-        if refusal is None and cause.name() in _NOT_KNOWN and not self._answers():
+        if refusal is None and cause.name() in NOT_KNOWN and not answers(self.admin):
             return unanswered(self._kafka, place)
         return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
-
-    def _answers(self) -> bool:
-        """Whether a broker answers at all, asked once and shortly."""
-        from confluent_kafka import KafkaException
-
-        try:
-            self.admin.list_topics(timeout=_SHORTLY_SECONDS)
-        except KafkaException:
-            return False
-        return True
 
     def _refusal(self) -> LoginRefused | None:
         """Why the connection fails, where it is refused."""

@@ -23,7 +23,8 @@ from streams.birth import (
     write_birth,
 )
 from streams.checkpoint_files import file_name
-from streams.cluster import Cluster, TopicView
+from streams.cluster import Cluster
+from streams.cluster_view import TopicView
 from streams.ending import final_offsets
 from streams.errors import CheckpointError, GenerationMismatch
 from streams.generation import Generation

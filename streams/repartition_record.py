@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streams.checkpoint_files import file_name, open_files, seal, unseal
-from streams.cluster import TopicView
+from streams.cluster_view import TopicView
 from streams.errors import CheckpointError
 from streams.files import Damaged
 

@@ -17,6 +17,20 @@ _SILENT: Final = frozenset(
         "_RESOLVE",
     }
 )
+#: What it says of a partition that is gone, and of every partition while no broker tells it of any.
+NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+_SHORTLY_SECONDS: Final = 2.0
+
+
+def answers(admin: Any) -> bool:
+    """Whether a broker answers at all, asked once and shortly."""
+    from confluent_kafka import KafkaException
+
+    try:
+        admin.list_topics(timeout=_SHORTLY_SECONDS)
+    except KafkaException:
+        return False
+    return True
 
 
 def unanswered(kafka: KafkaSettings, about: str = "") -> BrokerUnavailable:

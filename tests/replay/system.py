@@ -13,7 +13,8 @@ from replay.claims import Origin
 from replay.run import Replay, Request, Result
 from streams.agent import AgentSpec
 from streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from streams.cluster import Cluster, ClusterView, TopicView
+from streams.cluster import Cluster
+from streams.cluster_view import ClusterView, TopicView
 from streams.log import Message
 from streams.settings import KafkaSettings
 from tests.support.memory_log import MemoryLog

@@ -16,7 +16,8 @@ from monitoring.agent import metrics_spec
 from monitoring.tallies import Tallies
 from processors.agent import builder_spec
 from streams.agent import AgentSpec
-from streams.cluster import Cluster, ClusterView, TopicView
+from streams.cluster import Cluster
+from streams.cluster_view import ClusterView, TopicView
 from streams.codec import encode
 from streams.dead_letters import Choice, Standing, choose, redrives
 from streams.dead_letters import plan as plan_redrive
