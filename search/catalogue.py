@@ -7,18 +7,21 @@ the builders' duty.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from processors.agent import BuilderMachine
 from processors.base import Made, Origin, State
-from streams.errors import BadRecord, Reason
+from streams.errors import BadRecord, KinstreamError, Reason
 from streams.log import Message
-from streams.machine import Place
+from streams.machine import Place, RecordsMissed
 from streams.records import Declaration, Event, ItemBlock, Kind, SampleBlock, Table
 from streams.space import Status
 from streams.validate import MAX_STRING_LENGTH
+
+log = logging.getLogger("kinstream.search")
 
 ITEMS: Final = "items"
 SAMPLES: Final = "samples"
@@ -140,6 +143,7 @@ class CatalogueReader:
         self._cores: dict[str, object] = {}
         self._epochs: dict[str, int] = {}
         self.passed_over = 0
+        self.failed = 0
         place = Place(redrives_of or NOBODY, 1, topic, partition, partitions, topic, partitions, topic)
 
         def make(space: str, declaration: Declaration | None) -> _Collector:
@@ -170,6 +174,8 @@ class CatalogueReader:
     def step(self, message: Message) -> Changed | None:
         """Apply one record; None where it changed no catalogue.
 
+        A record on which the machine fails is left out, counted in `failed`, and logged.
+
         Raises
         ------
         streams.machine.RecordsMissed : the client dropped records before this one.
@@ -182,7 +188,17 @@ class CatalogueReader:
             self.passed_over += 1
             return None
         self._found.clear()
-        self._machine.step(message)
+        try:
+            self._machine.step(message)
+        except (KinstreamError, RecordsMissed, MemoryError):
+            raise
+        # What is wrong with a record is refused above. No other one may keep the agent from all spaces for good.
+        except Exception:
+            self.failed += 1
+            log.exception(
+                "%s partition %d offset %d: left out", message.topic, message.partition, message.offset
+            )
+            self._machine.next_offset = message.offset + 1
         changes = [*self._began(space), *self._found]
         return Changed(space, message.offset, tuple(changes)) if changes else None
 

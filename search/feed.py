@@ -9,22 +9,18 @@ from collections.abc import Callable
 from threading import Condition, Event, Thread
 from typing import Final, Self
 
-from search.loading import Loader, Unloadable
-from search.model import Model
-from search.newest import Choice
+from search.attempts import Attempts, Limits, Loads
+from search.loading import Loader
+from search.newest import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
 from search.sources import CheckpointSource, Source
 from search.staleness import Failure, Staleness
 from search.subscription import FollowerStopped, Subscription
 from search.topic import TopicSource
 from streams.errors import SettingsError
-from streams.records import ModelVersion
 from streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
 
-#: Pauses before a file that could not be loaded is tried again, in seconds: the first one, and the longest.
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 30.0
 _POLL_SECONDS: Final = 0.5
 #: Until the end of the topic is reached, models are loaded that seldom: most of them are superseded at once.
 _EAGER_SECONDS: Final = 1.0
@@ -42,7 +38,7 @@ class ModelFeed:
     ----------
     settings : brokers, and where checkpoints lie.
     source : where announcements come from; the models topic by default.
-    loader : how they become models.
+    loader, limits : how they become models, and in what time.
     clock, wall : seconds, monotonic and since the epoch.
 
     Raises
@@ -55,17 +51,18 @@ class ModelFeed:
         settings: Settings,
         *,
         source: Source | None = None,
-        loader: Loader | None = None,
+        loader: Loads | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         #: Why the thread has ended before `close`; None while all is well.
         self.fault: BaseException | None = None
         self._source = source or TopicSource(settings, clock=clock)
-        self._loader = loader or Loader(settings)
         self._clock = clock
         self._wall = wall
         self._changed = Condition()
+        self._attempts = Attempts(loader or Loader(settings), self._changed, clock, limits or Limits())
         self._stop = Event()
         self._thread: Thread | None = None
         #: Announcements of spaces that nobody has subscribed to yet.
@@ -127,6 +124,7 @@ class ModelFeed:
             if key not in self._subscriptions:
                 made = Subscription(self, space, learner, self._changed)
                 made.choice = self._choices.setdefault(key, made.choice)
+                made.choice.kept = KEPT
                 self._subscriptions[key] = made
             return self._subscriptions[key]
 
@@ -136,7 +134,7 @@ class ModelFeed:
             model = subscription._model
             version, contact, source = model.version, self._source.contact, self._source
             failures = {reason: subscription.failures[reason] for reason in Failure}
-            trouble = source.trouble or subscription.trouble
+            trouble = source.trouble or subscription.choice.trouble
             if self.fault is not None:
                 trouble = f"the follower has stopped: {self.fault!r}"
             return Staleness(
@@ -174,11 +172,11 @@ class ModelFeed:
         now = self._clock()
         # Before the end of the topic is reached, loading has its own times.
         starts = now if self._source.caught_up else self._eager_at
-        due = [max(one.retry_at, starts) - now for one in followed if one.choice.wanted()]
-        versions = self._source.poll(max(0.0, min([_POLL_SECONDS, *due])), learners, self._stop)
+        due = [max(at, starts) - now for one in followed if (at := self._attempts.due(one)) is not None]
+        announced = self._source.poll(max(0.0, min([_POLL_SECONDS, *due])), learners, self._stop)
         with self._changed:
-            for version in versions:
-                self._take(version)
+            for found in announced:
+                self._take(found)
             # Who waits may ask for what only the source knows, such as its trouble.
             self._changed.notify_all()
             followed = list(self._subscriptions.values())
@@ -186,44 +184,15 @@ class ModelFeed:
         if caught_up or self._clock() >= self._eager_at:
             self._eager_at = self._clock() + _EAGER_SECONDS
             for one in followed:
-                if one.choice.wanted() and self._clock() >= one.retry_at and not self._stop.is_set():
-                    self._load(one)
+                if one.choice.candidates() and not self._stop.is_set():
+                    self._attempts.advance(one)
             # Of a source that is asked by learner, one that was subscribed meanwhile has its first answer to come.
-            self._tried([one for one in followed if caught_up and one.learner in learners])
+            self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
 
-    def _take(self, version: ModelVersion) -> None:
+    def _take(self, announced: Announcement) -> None:
+        version, where = announced
         key = (version.space, version.learner)
-        if self._choices.setdefault(key, Choice()).take(version) and key in self._subscriptions:
-            one = self._subscriptions[key]
-            one.retry_at, one.pause = 0.0, 0.0
-
-    def _load(self, one: Subscription) -> None:
-        """Let the best announced model serve that can be loaded."""
-        best = one.choice.wanted()[0]
-        failed = None
-        for version in one.choice.wanted():
-            try:
-                model = self._loader.load(version, one._model)
-            except Unloadable as error:
-                log.warning("%s/%s: %s", one.space, one.learner, error)
-                with self._changed:
-                    one.failures[error.failure] += 1
-                failed = failed or str(error)
-                continue
-            self._swap(one, model)
-            break
-        with self._changed:
-            one.trouble = failed
-            if failed is not None:
-                one.pause = min(LONGEST_PAUSE, 2.0 * one.pause or FIRST_PAUSE)
-                one.retry_at = self._clock() + one.pause
-        if failed is None:
-            log.info("%s/%s: %s serves", one.space, one.learner, best)
-
-    def _swap(self, one: Subscription, model: Model) -> None:
-        with self._changed:
-            one.swap(model)
-            self._changed.notify_all()
+        self._choices.setdefault(key, Choice(KEPT_UNFOLLOWED)).take(version, where)
 
     def _tried(self, followed: list[Subscription]) -> None:
         fresh = [one for one in followed if not one.tried]

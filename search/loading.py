@@ -17,6 +17,7 @@ from streams.records import ModelVersion
 from streams.secrets import hide
 from streams.settings import Settings
 from streams.state import from_bytes
+from streams.validate import MAX_DIMENSION
 
 #: Where a model was learned, which says nothing about what it is; by the hyper-parameters that may say so.
 _ELSEWHERE = {"device": "cpu", "path": "compiled"}
@@ -52,8 +53,18 @@ class Loader:
 
         Raises
         ------
-        Unloadable : the file is gone, damaged or out of reach, or does not fit.
+        Unloadable : the file is gone, damaged or out of reach, or does not fit; or whatever else went wrong.
         """
+        try:
+            return self._load(version, present)
+        except Unloadable:
+            raise
+        # Records and files come from elsewhere: none of them may end what follows all spaces.
+        except Exception as error:
+            text = f"{version.location!r}: loading it failed: {error!r}"
+            raise Unloadable(Failure.FAULT, hide(text)) from error
+
+    def _load(self, version: ModelVersion, present: Model) -> Model:
         if version.deleted:
             return Model(version)
         old = present.version
@@ -138,11 +149,24 @@ def settle(learner: Learner) -> None:
 
     Raises
     ------
-    Exception : whatever the learner raises where its state makes no metric.
+    ValueError : what it makes of a vector is none, or is not finite.
+    Exception : whatever else the learner raises where its state makes no metric.
     """
     modalities: tuple[tuple[str, int], ...] = getattr(learner, "modalities", ())
     dimension: int | None = getattr(learner, "dimension", None)
     if modalities:
-        learner.transform({name: np.zeros((1, size)) for name, size in modalities})  # type: ignore[arg-type]
+        sizes = [size for _, size in modalities]
     elif dimension is not None:
-        learner.transform(np.zeros((1, dimension)))
+        sizes = [dimension]
+    else:
+        return
+    if min(sizes) < 1 or sum(sizes) > MAX_DIMENSION:
+        raise ValueError(f"a map of {sizes} features")
+    one: Any = np.ones((1, sizes[0]))
+    if modalities:
+        one = {name: np.ones((1, size)) for name, size in modalities}
+    image = np.asarray(learner.transform(one))
+    if image.ndim != 2 or len(image) != 1 or image.dtype.kind != "f" or not np.isfinite(image).all():
+        raise ValueError(
+            f"1 of each feature becomes {image.dtype} of shape {image.shape}, not all of it finite"
+        )

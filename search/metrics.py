@@ -173,7 +173,7 @@ class _SearchCollector(Collector):
         failures = CounterMetricFamily(
             "kinstream_search_model_failures",
             "Models that were left out, attempts counted each: unreadable announcements, and files that are missing, "
-            "damaged, unreachable or refused.",
+            "damaged, unreachable or refused, or that failed with a fault.",
             labels=("space", "learner", "reason"),
         )
         for served in self._service.spaces.values():
@@ -182,11 +182,13 @@ class _SearchCollector(Collector):
                 failures.add_metric([served.space, served.learner, reason.value], found.get(reason, 0))
         updates = CounterMetricFamily(
             "kinstream_search_update_records",
-            "Records of kinstream.updates, of spaces with updates: read, and unreadable ones, which are left out.",
+            "Records of kinstream.updates, of spaces with updates: read; unreadable; left_out: read, and of no use.",
             labels=("fate",),
         )
         updates.add_metric(["read"], self._service.updates.read)
         updates.add_metric(["unreadable"], self._service.updates.unreadable)
+        stepping = [one.stepping for one in self._service.spaces.values() if one.stepping is not None]
+        updates.add_metric(["left_out"], sum(one.left_out for one in stepping))
         trouble = GaugeMetricFamily(
             "kinstream_search_updates_trouble",
             "1 while kinstream.updates cannot be read, and announced models are what spaces with updates follow.",
@@ -197,7 +199,8 @@ class _SearchCollector(Collector):
     def _records(self) -> Iterator[Metric]:
         records = CounterMetricFamily(
             "kinstream_search_records",
-            "Records of kinstream.events that were read, by fate; passed_over: of spaces that are not served.",
+            "Records of kinstream.events that were read, by fate; passed_over: of spaces that are not served; failed: "
+            "left out because of a fault, which the log names.",
             labels=("partition", "fate"),
         )
         refused = CounterMetricFamily(
@@ -218,7 +221,8 @@ class _SearchCollector(Collector):
         feed = self._service.events
         for number, progress in sorted(feed.progress.items()):
             reader, partition = feed.readers[number], str(number)
-            for fate, count in {**reader.counts(), "passed_over": reader.passed_over}.items():
+            more = {"passed_over": reader.passed_over, "failed": reader.failed}
+            for fate, count in (reader.counts() | more).items():
                 records.add_metric([partition, fate], count)
             found = reader.refused()
             for reason in Reason:

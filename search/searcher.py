@@ -101,12 +101,16 @@ class Image:
 
 @dataclass(slots=True)
 class _Step:
-    """A change that is ready to be taken over: new rows, and what the engine keeps of them."""
+    """A change that is ready to be taken over: new rows, and what the engine keeps of them.
+
+    `lost` says that the engine could not take the rows: it serves no more.
+    """
 
     change: Change
     rows: Vectors | None = None
     kept: Mapped | None = None
     engine: Engine | None = None
+    lost: bool = False
 
 
 class Searcher:
@@ -313,10 +317,16 @@ class Searcher:
                     step.rows = side_by_side(change.tables, modalities)
                     if first:
                         centre = middle(step.rows)
-                        if self._loaded:
+                    try:
+                        if first and self._loaded:
                             model = self._wanted(modalities, epoch)
                             engine = step.engine = make(self.plan, model, modalities, centre)
-                    step.kept = None if engine is None else engine.map(step.rows)
+                        step.kept = None if engine is None else engine.map(step.rows)
+                    # A model is no fault of the catalogue: `refresh` makes another engine, or says why there is none.
+                    except Exception:
+                        log.exception("space %r: the model cannot map its items", self.space)
+                        self.counts["failed"] += 1
+                        engine, step.engine, step.lost = None, None, True
                 steps.append(step)
             with self._lock.write():
                 for step in steps:
@@ -330,7 +340,7 @@ class Searcher:
             case Put(names=names):
                 assert step.rows is not None
                 self._items.declare(sizes_of(step.change.tables), middle(step.rows))
-                self._engine = step.engine or self._engine
+                self._engine = None if step.lost else step.engine or self._engine
                 slots, counted = self._items.put(names, step.rows)
                 if self._engine is not None and step.kept is not None:
                     self._engine.put(slots, step.kept[counted])

@@ -171,28 +171,31 @@ class SearchService:
         while not self._stopping.wait(_LOOK_SECONDS):
             if not self._read_up():
                 continue
-            served.searcher.loaded()
-            if served.stepping is not None:
-                served.stepping.advance(served.newest.announced(), served.searcher)
-            if not served.searcher.behind:
-                served.behind_since = served.trouble = None
-                continue
-            served.behind_since = served.behind_since or time.monotonic()
-            if time.monotonic() < served.next_build and served.searcher.ready:
-                continue
-            began = time.monotonic()
             try:
-                served.searcher.refresh()
-                # What came meanwhile is newer than the model that serves now, and is not known for longer than this.
-                served.behind_since = began
-                # At most half of the time goes into building.
-                pause = max(self.limits.rebuild_seconds, served.searcher.build_seconds)
+                self._follow(served)
             except Exception as error:
                 served.trouble = f"{type(error).__name__}: {error}"
                 served.searcher.counts["failed"] += 1
                 log.exception("space %r: the newest model could not be taken over", served.space)
-                pause = _AGAIN_SECONDS
-            served.next_build = time.monotonic() + pause
+                served.next_build = time.monotonic() + _AGAIN_SECONDS
+
+    def _follow(self, served: Served) -> None:
+        served.searcher.loaded()
+        if served.stepping is not None:
+            served.stepping.advance(served.newest.announced(), served.searcher)
+        if not served.searcher.behind:
+            served.behind_since = served.trouble = None
+            return
+        served.behind_since = served.behind_since or time.monotonic()
+        if time.monotonic() < served.next_build and served.searcher.ready:
+            return
+        began = time.monotonic()
+        served.searcher.refresh()
+        # What came meanwhile is newer than the model that serves now, and is not known for longer than this.
+        served.behind_since = began
+        # At most half of the time goes into building.
+        pause = max(self.limits.rebuild_seconds, served.searcher.build_seconds)
+        served.next_build = time.monotonic() + pause
 
     def _read_up(self) -> bool:
         """Whether catalogues and models have once been read up to the ends that the topics had at the start."""

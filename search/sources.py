@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Protocol
 
+from search.newest import Announcement
 from streams.checkpoint_view import Agent
 from streams.errors import CheckpointError
 from streams.models_view import checkpointed
-from streams.records import ModelVersion
 from streams.secrets import hide
 from streams.settings import Settings
+
+log = logging.getLogger("kinstream.follower")
 
 
 class Source(Protocol):
@@ -34,7 +37,7 @@ class Source(Protocol):
     def open(self) -> None:
         """Begin. Raises SettingsError where the settings name no source."""
 
-    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[ModelVersion]:
+    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
         """What was announced since the last call; waits up to `seconds` for something, or until `stop` is set.
 
         `learners` are those that are asked for. Outages are `trouble`, and never an error.
@@ -70,7 +73,7 @@ class CheckpointSource:
     def open(self) -> None:
         """Nothing is to be opened."""
 
-    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[ModelVersion]:
+    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
         asked = frozenset(learners)
         if asked <= self._asked:
             # Whoever asks for another learner does not wait for the next look.
@@ -80,15 +83,23 @@ class CheckpointSource:
             if stop.is_set() or self._clock() < self._due:
                 return []
         self._asked, self._due = asked, self._clock() + self._interval
-        found: list[ModelVersion] = []
+        found: list[Announcement] = []
         troubles = []
         for learner in sorted(asked):
             section = self._settings.learners.get(learner)
             pinned = None if section is None else section.generation
             try:
-                found += checkpointed(self._settings, Agent("learner", learner, pinned))
+                for version in checkpointed(self._settings, Agent("learner", learner, pinned)):
+                    found.append(Announcement(version, f"checkpoint {version.location}"))
             except (CheckpointError, OSError) as error:
                 troubles.append(hide(str(error)))
+            # Manifests and birth records come from elsewhere, as records do.
+            except Exception as error:
+                self.unreadable += 1
+                text = hide(f"checkpoints of learner {learner!r}: {error!r}")
+                if text not in (self.trouble or ""):
+                    log.exception("the checkpoints of learner %r cannot be read", learner)
+                troubles.append(text)
         self.trouble = "; ".join(troubles) or None
         if not troubles:
             self.contact, self.caught_up = self._clock(), True

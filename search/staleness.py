@@ -15,8 +15,9 @@ class Failure(StrEnum):
     UNREADABLE = "unreadable"  #: a record of the topic that is no model announcement; of any space
     MISSING = "missing"  #: the data file is not there
     DAMAGED = "damaged"  #: the data file is not what was announced
-    UNREACHABLE = "unreachable"  #: the checkpoint store fails
+    UNREACHABLE = "unreachable"  #: the checkpoint store fails, or does not answer in time
     REFUSED = "refused"  #: the file does not fit the learner, or lies where none is read
+    FAULT = "fault"  #: loading it raised what nobody expects; the log has the traceback
 
 
 @dataclass(frozen=True, slots=True)

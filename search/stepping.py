@@ -11,7 +11,7 @@ from learners.single import SingleModal
 from search.model import Model, Name
 from search.searcher import Searcher
 from search.stepped import SteppedModel
-from search.updates import At, Changed, MapReplica, Remapped
+from search.updates import MAX_WAITING_BYTES, At, Changed, MapReplica, Remapped, size_of
 from streams.records import ModelUpdate
 
 
@@ -21,10 +21,18 @@ class Stepping:
     def __init__(self, space: str, learner: str) -> None:
         self._replica = MapReplica(space, learner)
         self._waiting: deque[ModelUpdate] = deque()
+        self._size = 0
         self._guard = threading.Lock()
+        #: Updates that came faster than they could be taken over; the next announced model covers them.
+        self.dropped = 0
         self._announced: Model | None = None
         self._base: Model | None = None
         self.model: SteppedModel | None = None
+
+    @property
+    def left_out(self) -> int:
+        """Updates that were readable, and of no use."""
+        return self._replica.unusable + self.dropped
 
     @property
     def behind(self) -> bool:
@@ -35,6 +43,10 @@ class Stepping:
         """Take an update record."""
         with self._guard:
             self._waiting.append(update)
+            self._size += size_of(update)
+            while self._size > MAX_WAITING_BYTES:
+                self._size -= size_of(self._waiting.popleft())
+                self.dropped += 1
 
     def advance(self, announced: Model, searcher: Searcher) -> None:
         """Move the searcher's index by what has come, in place; what cannot be done so is left to its `refresh`."""
@@ -43,6 +55,7 @@ class Stepping:
         with self._guard:
             updates = list(self._waiting)
             self._waiting.clear()
+            self._size = 0
         for update in updates:
             done += self._replica.take(update)
         if not done or self._base is None:

@@ -8,11 +8,12 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 from search.model import Features, Model, Name, Rows
-from search.newest import Choice
+from search.newest import Choice, Rank
 from search.staleness import Staleness
 from streams.errors import KinstreamError
 
 if TYPE_CHECKING:
+    from search.attempts import Load
     from search.feed import ModelFeed
 
 #: What to wait for: a name that has to be reached, or a condition that the model has to meet.
@@ -43,10 +44,9 @@ class Subscription:
         # Below is the feed's; it holds `_changed` while it writes.
         self.choice = Choice()
         self.failures: Counter[str] = Counter()
-        self.trouble: str | None = None
         self.tried = False
-        self.pause = 0.0
-        self.retry_at = 0.0
+        #: What is being loaded, or hangs.
+        self.loads: dict[Rank, Load] = {}
 
     @property
     def model(self) -> Model:
@@ -66,6 +66,16 @@ class Subscription:
     def distance(self, X: Features, Y: Features) -> Rows:
         """`Model.distance` of the model that serves."""
         return self.model.distance(X, Y)
+
+    @property
+    def retry_at(self) -> float:
+        """When the next attempt at a version that could not be loaded is due, on the feed's clock."""
+        return min((one.retry_at for one in self.choice.candidates()), default=0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was announced above what serves was tried."""
+        return all(one.failure is not None for one in self.choice.candidates())
 
     @property
     def caught_up(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from search.newest import Announcement
 from streams.clients import confluent
 from streams.cluster import Cluster
 from streams.codec import decode
@@ -89,7 +90,7 @@ class TopicSource:
             return Consumer(config)
         return self._make(config)
 
-    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[ModelVersion]:
+    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
         from confluent_kafka import KafkaException
 
         assert self._consumer is not None
@@ -111,9 +112,9 @@ class TopicSource:
         for record in records:
             if self._consumer is not reader:
                 break  # what is left of the batch is read again
-            version = self._read(record)
-            if version is not None:
-                found.append(version)
+            announced = self._read(record)
+            if announced is not None:
+                found.append(announced)
         return found
 
     def close(self) -> None:
@@ -126,7 +127,7 @@ class TopicSource:
 
     # ---- records ------------------------------------------------------------------------------------------------
 
-    def _read(self, record: Any) -> ModelVersion | None:
+    def _read(self, record: Any) -> Announcement | None:
         from confluent_kafka import KafkaError
 
         error = record.error()
@@ -147,13 +148,15 @@ class TopicSource:
         value = record.value()
         if value is None:
             return None  # a tombstone says nothing new
+        place = f"{self.topic} partition {record.partition()} offset {record.offset()}"
         try:
-            return cast(ModelVersion, decode(value, ModelVersion))
+            return Announcement(cast(ModelVersion, decode(value, ModelVersion)), place)
         except BadRecord as bad:
-            self.unreadable += 1
-            place = f"{self.topic} partition {record.partition()} offset {record.offset()}"
             log.warning("%s: left out: %s", place, hide(str(bad)))
-            return None
+        except Exception:
+            log.exception("%s: left out", place)
+        self.unreadable += 1
+        return None
 
     def _answered(self) -> None:
         self.contact, self.trouble = self._clock(), None

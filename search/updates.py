@@ -21,6 +21,11 @@ MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 _RECORD_BYTES: Final = 1_024
 
 
+def size_of(update: ModelUpdate) -> int:
+    """About the bytes that a record takes in memory."""
+    return update.U.nbytes + update.V.nbytes + _RECORD_BYTES
+
+
 class At(NamedTuple):
     """Which map of a space: generation and epoch of its learner, and the constraints that it had accepted."""
 
@@ -95,7 +100,8 @@ class MapReplica:
 
     Attributes
     ----------
-    foreign, unusable : records left out: of another space or learner; that fit no map here.
+    foreign, unusable : records left out: of another space or learner; that fit no map here, or make one that is not
+        finite.
 
     Examples
     --------
@@ -194,7 +200,7 @@ class MapReplica:
         if update.part in held.parts:
             return
         held.parts[update.part] = update
-        size = update.U.nbytes + update.V.nbytes + _RECORD_BYTES
+        size = size_of(update)
         held.size += size
         self._size += size
         while self._size > self._limit:
@@ -227,7 +233,11 @@ class MapReplica:
                 self.unusable += 1
                 continue
             U, V = factors
-            changed = map + U @ V if key.rank else map
+            with np.errstate(over="ignore", invalid="ignore"):
+                changed = map + U @ V if key.rank else map
+            if not np.isfinite(changed).all():
+                self.unusable += 1
+                continue
             changed.flags.writeable = False
             self._current = key.end, changed
             return Changed(key.end, U, V)

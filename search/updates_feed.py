@@ -118,14 +118,15 @@ class UpdatesFeed:
             return
         if record.key() not in self._spaces:
             return
+        place = f"{self._topic} partition {record.partition()} offset {record.offset()}"
         try:
-            update = decode(record.value(), ModelUpdate)
+            self._give(cast(ModelUpdate, decode(record.value(), ModelUpdate)))
         except BadRecord as bad:
-            self.unreadable += 1
-            log.warning(
-                "%s partition %d offset %d: %s", self._topic, record.partition(), record.offset(), bad
-            )
+            log.warning("%s: left out: %s", place, hide(str(bad)))
+        # A record that failed here would be read again after every new beginning.
+        except Exception:
+            log.exception("%s: left out", place)
+        else:
+            self.read += 1
             return
-        assert isinstance(update, ModelUpdate)
-        self.read += 1
-        self._give(update)
+        self.unreadable += 1

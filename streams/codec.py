@@ -386,6 +386,9 @@ def _model_in(b: dict[str, Any]) -> ModelVersion:
     check_space(b["space"])
     for name in ("learner", "algorithm", "topic", "location", "sha256"):
         text(b[name], name)
+    # A space that only a refused block has named has epoch -1.
+    if b["generation"] < 1 or b["epoch"] < -1 or min(b["step"], b["partition"], b["offset"]) < 0:
+        raise BadRecord(Reason.BAD_SHAPE, "a model with a negative number")
     return ModelVersion(**b)
 
 

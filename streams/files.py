@@ -44,22 +44,15 @@ class Files(ABC):
     def __init__(self, url: str) -> None:
         self.url = without_secret(url)
 
+    @abstractmethod
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         """All bytes of a file.
 
         Raises
         ------
         FileNotFoundError : there is none.
-        Damaged : it has more than `limit` bytes, of which no more are read.
+        Damaged : it is no regular file, or has more than `limit` bytes, of which no more are read.
         """
-        found = self._start_of(name, limit + 1)
-        if len(found) > limit:
-            raise Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")
-        return found
-
-    @abstractmethod
-    def _start_of(self, name: str, size: int) -> bytes:
-        """The first bytes of a file, at most `size` of them. Raises FileNotFoundError."""
 
     @abstractmethod
     def digest(self, name: str, size: int) -> tuple[str, int]:
@@ -88,6 +81,9 @@ class Files(ABC):
     @abstractmethod
     def sweep(self, folder: str, before: float) -> None:
         """Delete what a killed writer left half-written in `folder` before that time."""
+
+    def _too_large(self, name: str, limit: int) -> Damaged:
+        return Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")
 
     @contextmanager
     def _reported(self, action: str, name: str, failures: type[Exception]) -> Iterator[None]:

@@ -10,12 +10,14 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from typing import Final
 
 from streams.errors import CheckpointError
-from streams.files import Files, nothing
+from streams.files import MAX_FILE_BYTES, Damaged, Files, nothing
 
 _TEMPORARY: Final = ".tmp-"
 #: From this many files on, one sync of the whole file system is quicker than one fsync for each.
@@ -29,12 +31,16 @@ class LocalFiles(Files):
         super().__init__(folder)
         self._folder = folder
 
-    def _start_of(self, name: str, size: int) -> bytes:
-        with self._reported("read", name, OSError), open(self._path(name), "rb") as file:
-            return file.read(min(size, os.fstat(file.fileno()).st_size + 1))
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        with self._reported("read", name, OSError), _regular(self._path(name)) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > limit else file.read(size + 1)
+        if max(size, len(data)) > limit:
+            raise self._too_large(name, limit)
+        return data
 
     def digest(self, name: str, size: int) -> tuple[str, int]:
-        with self._reported("read", name, OSError), open(self._path(name), "rb", buffering=0) as file:
+        with self._reported("read", name, OSError), _regular(self._path(name)) as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -129,6 +135,26 @@ class LocalFiles(Files):
                 os.unlink(path)
             raise
         return path
+
+
+def _regular(path: str) -> BufferedReader:
+    """Open a file for reading. Anything else that has a name could wait for ever, or do something when it is opened.
+
+    Raises
+    ------
+    Damaged : a folder, a pipe, a socket or a device, or a name that no file can have.
+    """
+    try:
+        # Asked twice: it may be another one by the time that it is open, and then opening it at least does not wait.
+        if stat.S_ISREG(os.stat(path).st_mode):
+            number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            file = os.fdopen(number, "rb")
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                return file
+            file.close()
+    except ValueError as error:
+        raise Damaged(f"checkpoint store: {path!r}: {error}") from error
+    raise Damaged(f"checkpoint store: {path}: is no regular file")
 
 
 def _make_folder(path: str) -> None:

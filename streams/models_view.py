@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fsspec import open as open_url  # type: ignore[import-untyped, unused-ignore]
+from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
 from streams.birth import Birth, read_birth
 from streams.checkpoint_files import file_name
@@ -16,6 +19,7 @@ from streams.checkpoint_view import Agent, Seen, agents, birth_of, checkpoints, 
 from streams.codec import decode
 from streams.errors import BadRecord, CheckpointError, SettingsError
 from streams.files import MAX_STATE_BYTES, Damaged, Missing
+from streams.local_files import LocalFiles
 from streams.log import Message
 from streams.records import ModelVersion
 from streams.secrets import hide
@@ -26,11 +30,15 @@ from streams.settings import Settings
 STORES: Final = frozenset(
     {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci"}
 )
+#: Longest URL of a data file.
+_MAX_LOCATION: Final = 4_096
+#: Control characters and halves of surrogate pairs.
+_UNNAMEABLE: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
 Models = dict[tuple[str, str], ModelVersion]
 
 
 class Refused(CheckpointError):
-    """A model record names a place that nothing is read from."""
+    """A model record names a place that nothing is read from, or no place at all."""
 
 
 @dataclass(slots=True)
@@ -150,9 +158,10 @@ def data_of(version: ModelVersion, settings: Settings) -> bytes:
     ------
     Missing : the file is not there.
     Damaged : it is not what was announced.
-    Refused : the record names a kind of place that nothing is read from.
+    Refused : the record names a kind of place that nothing is read from, or no place at all.
     CheckpointError : the store fails.
     """
+    _check(version)
     own = folder_of(
         settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
     )
@@ -177,6 +186,7 @@ def birth_behind(version: ModelVersion, settings: Settings) -> Birth | None:
     ------
     Refused, CheckpointError : as `data_of`.
     """
+    _check(version)
     application = f"learner-{version.learner}"
     birth = read_birth(settings.checkpoints.url, application, version.generation)
     root = _root_of(version)
@@ -197,8 +207,16 @@ def _root_of(version: ModelVersion) -> str | None:
 def _fetched(location: str, own: str) -> bytes:
     _refuse(location, own)
     try:
-        with open_url(location, "rb") as file:
+        system, path = url_to_fs(location)
+        if isinstance(system, LocalFileSystem):
+            folder, name = os.path.split(path)
+            return LocalFiles(folder).read(name, MAX_STATE_BYTES)
+        if (system.size(path) or 0) > MAX_STATE_BYTES:
+            raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+        with system.open(path, "rb") as file:
             data = bytes(file.read(MAX_STATE_BYTES + 1))
+    except CheckpointError:
+        raise
     except FileNotFoundError as error:
         raise Missing(
             f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
@@ -209,6 +227,13 @@ def _fetched(location: str, own: str) -> bytes:
     if len(data) > MAX_STATE_BYTES:
         raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
     return data
+
+
+def _check(version: ModelVersion) -> None:
+    """Refuse a record that names no file. What it names is shown as a literal: it may hold what a terminal obeys."""
+    place = version.location
+    if not 0 < len(place) <= _MAX_LOCATION or _UNNAMEABLE.search(place):
+        raise Refused(f"a model record names no place of a file: {place[:200]!r}")
 
 
 def _refuse(location: str, own: str) -> None:

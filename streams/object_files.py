@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streams.errors import CheckpointError
-from streams.files import Files, nothing
+from streams.files import MAX_FILE_BYTES, Files, nothing
 
 #: Objects above this size are digested as a stream.
 _STREAM_ABOVE: Final = 64 * 2**20
@@ -25,9 +25,12 @@ class ObjectFiles(Files):
         self._system = system
         self._folder = folder
 
-    def _start_of(self, name: str, size: int) -> bytes:
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with self._reported("read", name, Exception):
-            return bytes(self._system.cat_file(self._path(name), start=0, end=size))
+            data = bytes(self._system.cat_file(self._path(name), start=0, end=limit + 1))
+        if len(data) > limit:
+            raise self._too_large(name, limit)
+        return data
 
     def digest(self, name: str, size: int) -> tuple[str, int]:
         if size <= _STREAM_ABOVE:

@@ -22,6 +22,8 @@ State = dict[str, NDArray[Any] | int | float | str | bool]
 FORMAT: Final = 1
 _METADATA: Final = "kinstream"
 _RESERVED: Final = "__metadata__"
+#: As safetensors itself refuses a longer one.
+_MAX_HEADER: Final = 100_000_000
 #: Longer strings become tensors, for safetensors refuses a header above 100 MB.
 _LONG_STRING: Final = 1024
 #: Python converts no longer integer to decimal digits.
@@ -128,6 +130,8 @@ def _value(kind: str, text: str | bool) -> int | float | str | bool:
 def _metadata(data: bytes) -> dict[str, str]:
     """The metadata of safetensors bytes; its own reader gives it for files only."""
     size = int.from_bytes(data[:8], "little")
+    if size > _MAX_HEADER:
+        raise ValueError(f"a header of {size} bytes")
     header = json.loads(data[8 : 8 + size])
     metadata = header[_RESERVED]
     if not isinstance(metadata, dict):

@@ -19,6 +19,7 @@ from search.catalogue import CatalogueReader
 from search.events_feed import Progress
 from search.feed import ModelFeed
 from search.model import Model
+from search.newest import Announcement
 from search.service import SearchService
 from search.sources import Source
 from streams.codec import encode
@@ -105,13 +106,13 @@ class Announced:
 
     def open(self) -> None: ...
 
-    def poll(self, seconds: float, learners: Any, stop: Any) -> list[ModelVersion]:
+    def poll(self, seconds: float, learners: Any, stop: Any) -> list[Announcement]:
         # The feed has dealt with what it was given before it asks for more.
         self._handled = self._given
         found = []
         with contextlib.suppress(queue.Empty):
             while True:
-                found.append(self._waiting.get_nowait())
+                found.append(Announcement(self._waiting.get_nowait(), "a test"))
         self._given += len(found)
         if not found:
             stop.wait(0.005)
@@ -174,7 +175,7 @@ class Agent:
             return made[0]
 
         source: Source = self.announced
-        models = ModelFeed(self.settings, source=source, loader=self.announced)  # type: ignore[arg-type]
+        models = ModelFeed(self.settings, source=source, loader=self.announced)
         self.service = SearchService(self.settings, models=models, events=events, updates=Updates)  # type: ignore[arg-type]
         self.events = made[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Condition, Event
 
+from search.newest import Announcement
 from streams.records import ModelVersion
 
 
@@ -29,14 +30,17 @@ class ListSource:
         self.opened = self.closed = False
         self.error: BaseException | None = None
         self._changed = Condition()
-        self._waiting: list[ModelVersion] = []
+        self._waiting: list[Announcement] = []
+        self._offset = 0
 
     def open(self) -> None:
         self.opened = True
 
     def announce(self, *versions: ModelVersion) -> None:
         with self._changed:
-            self._waiting += versions
+            for version in versions:
+                self._waiting.append(Announcement(version, f"models partition 0 offset {self._offset}"))
+                self._offset += 1
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -44,7 +48,7 @@ class ListSource:
             self.error = error
             self._changed.notify_all()
 
-    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[ModelVersion]:
+    def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.error or stop.is_set(), min(seconds, 0.02))
             if self.error is not None:

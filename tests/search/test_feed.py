@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from search.feed import FIRST_PAUSE, LONGEST_PAUSE, ModelFeed
+from search.attempts import FIRST_PAUSE, LONGEST_PAUSE
+from search.feed import ModelFeed
 from search.loading import Loader
 from search.model import UNLEARNED, Model, Name, name_of
 from search.staleness import Failure

@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from search.model import UNLEARNED, Model, Name, name_of
-from search.newest import KEPT, Choice, rank_of
+from search.newest import KEPT, KEPT_UNFOLLOWED, Choice, rank_of
+from search.staleness import Failure
 from streams.records import ModelVersion
 
 VERSION = ModelVersion("a", "opml", "opml/1", 1, 0, 0, "t", 0, 0, "place", "digest", 1_000)
 SMALL = st.integers(0, 3)
 VERSIONS = st.builds(
     lambda generation, epoch, step, offset: replace(
-        VERSION, generation=generation + 1, epoch=epoch, step=step, offset=offset
+        VERSION,
+        generation=generation + 1,
+        epoch=epoch,
+        step=step,
+        offset=offset,
+        location=f"{generation}.{epoch}.{step}.{offset}",
     ),
     SMALL,
     st.integers(-1, 2),
@@ -92,3 +99,32 @@ def test_an_older_epoch_never_comes_back_and_a_refused_block_names_nothing() -> 
     # A replay of the same log in a new generation begins with lower numbers.
     assert choice.take(replace(VERSION, generation=2, epoch=0, step=1))
     assert [name_of(version) for version in choice.wanted()] == [Name(2, 0, 1), Name(1, 8, 1)]
+
+
+def failed(choice: Choice) -> None:
+    """Every version that waits was tried in vain."""
+    for candidate in choice.candidates():
+        candidate.failure = Failure.MISSING
+
+
+def test_one_file_that_is_announced_again_and_again_takes_one_place() -> None:
+    choice = Choice()
+    good = replace(VERSION, step=1, location="good")
+    assert choice.take(good)
+    for offset in range(2 * KEPT):
+        assert choice.take(replace(VERSION, step=2, offset=offset, location="bad"))
+        failed(choice)
+    assert choice.wanted() == (replace(VERSION, step=2, offset=2 * KEPT - 1, location="bad"), good)
+    assert not choice.take(replace(VERSION, step=2, offset=3, location="bad"))
+
+
+@pytest.mark.parametrize("kept", [KEPT, KEPT_UNFOLLOWED])
+def test_what_was_tried_in_vain_makes_room_for_what_was_not(kept: int) -> None:
+    choice = Choice(kept)
+    for step in range(100, 100 + 2 * kept):
+        choice.take(replace(VERSION, step=step, location=str(step)))
+        failed(choice)
+    good = replace(VERSION, step=7, location="good")
+    assert choice.take(good), "an older announcement comes later than all those that cannot be loaded"
+    assert len(choice.wanted()) == kept and choice.wanted()[-1] == good
+    assert choice.announced == Name(1, 0, 99 + 2 * kept)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from search.attempts import Limits
 from search.feed import ModelFeed
 from streams.codec import decode
 from streams.records import ModelVersion
@@ -53,6 +54,8 @@ class World:
         return next(s for s in found if s is not None).core
 
     def feed(self, **options: Any) -> ModelFeed:
+        """A feed that waits for every load, however slow the machine is."""
+        options = {"limits": Limits(wait_seconds=60.0, slow_seconds=60.0)} | options
         return ModelFeed(self.settings, source=self.source, **options)
 
     # ---- the checkpoint store -----------------------------------------------------------------------------------
