@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks import (
     clicks,
     closure,
+    closure_hubs,
     drain,
     evaluation,
     kernels,
@@ -43,6 +44,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "online-search": online_search.figures,
     "query-agent": query_agent.figures,
     "closure": closure.run,
+    "closure-hubs": closure_hubs.figures,
     "clicks": clicks.figures,
     "drain": drain.run,
     "latency": latency.run,

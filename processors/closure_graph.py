@@ -15,6 +15,8 @@ from processors.components import Graph, Options, Outbox, Rows, Votes
 _OUTBOX: Final = 1024
 _LARGE_OUTBOX: Final = 2**20
 _LEAST: Final = 64
+#: Hubs whose sums are kept.
+_HUBS: Final = 8
 #: What of `Graph.numbers` is no function of the seeds.
 _COUNTED: Final = (
     kernels.SEEDS,
@@ -41,6 +43,7 @@ def empty_graph() -> Graph:
         keys=np.zeros(_LEAST, np.int64),
         where=np.full(_LEAST, -1, np.int32),
         numbers=kernels.new_numbers(),
+        **_hubs(kernels.HUB >> kernels.BLOCK_BITS),
     )
 
 
@@ -168,6 +171,9 @@ class ClosureGraph:
                 keys, where = _map(2 * len(parts.keys))
                 kernels.fill_map(keys, where, parts.keys, parts.where)
                 self.parts = parts._replace(keys=keys, where=where)
+            case kernels.NO_HUBS:
+                parts.numbers[kernels.HUBS] = 0
+                self.parts = parts._replace(**_hubs(2 * room))
             case kernels.NO_PAIRS:
                 more = max(room, 2 * len(self.out.pairs)) - len(self.out.pairs)
                 self.out = self.out._replace(
@@ -264,6 +270,15 @@ def _longer(array: Array, more: int, fill: int) -> Array:
 
 def _map(places: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     return np.zeros(places, np.int64), np.full(places, -1, np.int32)
+
+
+def _hubs(blocks: int) -> dict[str, Array]:
+    """An empty cache of sums of hubs with so many blocks of edges."""
+    return {
+        "hubs": np.full((_HUBS, 2), -1, np.int64),
+        "hub_sums": np.zeros((_HUBS, blocks, 2), np.int64),
+        "hub_stale": np.ones((_HUBS, blocks), np.bool_),
+    }
 
 
 def _outbox(pairs: int, triplets: int) -> Outbox:

@@ -46,6 +46,9 @@ class Graph(NamedTuple):
     free : (32,) the first free region of each size; each names the next.
     keys, where : a map from (component, other component) to the place of the other in the edges of the first.
     numbers : see `TOP` and those after it.
+    hubs : (h, 2) components of many edges whose sums are kept, -1 for none, and when each was asked for last.
+    hub_sums : (h, b, 2) of each block of a hub's edges: members of the other components, and ordered pairs of members.
+    hub_stale : (h, b) bool, blocks whose sums are to be made anew. All three are a cache: what they hold never shows.
     """
 
     parent: Ints
@@ -58,6 +61,9 @@ class Graph(NamedTuple):
     keys: NDArray[np.int64]
     where: Ints
     numbers: NDArray[np.int64]
+    hubs: NDArray[np.int64]
+    hub_sums: NDArray[np.int64]
+    hub_stale: NDArray[np.bool_]
 
 
 class Votes(NamedTuple):
@@ -93,6 +99,31 @@ class Outbox(NamedTuple):
     triplet_rows: Ints
 
 
+class Around(NamedTuple):
+    """What lies next to two components: first what is next to p only, then to q only, then to both.
+
+    Parameters
+    ----------
+    ends : (3,) members before the end of each part.
+    inner : (3,) the same of ordered pairs of members of one component.
+    p_counts, q_counts : (b + 1,) members before each block of the edges of p and q, without those next to both.
+    p_pairs, q_pairs : the same of ordered pairs of members.
+    p_shared, q_shared : places of what is next to both in the edges of each, ascending.
+    both, both_counts : components next to both in the order of p's edges, and the members before each.
+    """
+
+    ends: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    p_counts: NDArray[np.int64]
+    q_counts: NDArray[np.int64]
+    p_pairs: NDArray[np.int64]
+    q_pairs: NDArray[np.int64]
+    p_shared: Ints
+    q_shared: Ints
+    both: Ints
+    both_counts: NDArray[np.int64]
+
+
 class Options(NamedTuple):
     """What is made of a relation; 0 is no limit, a budget below 0 is none, and support 0 is no voting."""
 
@@ -118,7 +149,8 @@ class Rows(NamedTuple):
 
 #: Fields of a component. `MEMBERS` and `EDGES` are places in the pool, -1 for none.
 ROOT, LIVE, TOTAL, MEMBERS, MEMBERS_SIZE, EDGES, EDGES_SIZE, DEGREE = range(8)
-#: Fields of `Graph.numbers`. `ROOM` is what `take` would need where it stopped.
+#: Fields of `Graph.numbers`. `ROOM` is what `take` would need where it stopped; `HUBS` is how many places for hubs have
+#: been used, `ASKED` the number of times that a hub was asked for, `READ` that of edges that were read for it all.
 (
     TOP,
     COMPONENTS,
@@ -134,15 +166,22 @@ ROOT, LIVE, TOTAL, MEMBERS, MEMBERS_SIZE, EDGES, EDGES_SIZE, DEGREE = range(8)
     OVER_CAP,
     SEEDS_WITHHELD,
     ROOM,
-) = range(14)
+    HUBS,
+    ASKED,
+    READ,
+) = range(17)
 #: Fields of `Votes.counts`.
 PAIRS_VOTED, VOTES = range(2)
 #: What came of a row.
 NOTHING, ACCEPTED, KNOWN, CONTRADICTION, VOTED, SUPPORTED = range(6)
 #: Why `take` stopped.
-DONE, NO_POOL, NO_KEYS, NO_COMPONENTS, NO_PAIRS, NO_TRIPLETS, WITHDRAW = range(7)
+DONE, NO_POOL, NO_KEYS, NO_COMPONENTS, NO_PAIRS, NO_TRIPLETS, WITHDRAW, NO_HUBS = range(8)
 #: Rules, as numbers.
 SEED, SIMILAR, DISSIMILAR = range(3)
+
+#: Edges of a block, as a power of two, and from how many edges on the sums of blocks are kept.
+BLOCK_BITS: Final = 6
+HUB: Final = 512
 
 _EMPTY: Final = -1
 #: Triplets of a relation are not numbered beyond this; counts saturate there.
@@ -303,6 +342,28 @@ def edge_seed(g, a, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _edge_changed(g, c, place):  # type: ignore[no-untyped-def]
+    """Another component, or none, stands at a place of the edges of c."""
+    for hub in range(g.numbers[HUBS]):
+        if g.hubs[hub, 0] == c:
+            block = place >> BLOCK_BITS
+            if block < g.hub_stale.shape[1]:
+                g.hub_stale[hub, block] = True
+            else:
+                g.hubs[hub, 0] = -1
+
+
+@compiled
+def _members_changed(g, c):  # type: ignore[no-untyped-def]
+    """A component has another number of members."""
+    for hub in range(g.numbers[HUBS]):
+        if g.hubs[hub, 0] >= 0:
+            place = g.where[_place(g.keys, g.where, _key(g.hubs[hub, 0], c))]
+            if place >= 0:
+                g.hub_stale[hub, place >> BLOCK_BITS] = True
+
+
+@compiled
 def _add_edge(g, a, b, seed):  # type: ignore[no-untyped-def]
     """Append b to the edges of a."""
     degree = g.components[a, DEGREE]
@@ -314,6 +375,7 @@ def _add_edge(g, a, b, seed):  # type: ignore[no-untyped-def]
     at = g.components[a, EDGES] + 2 * degree
     g.pool[at], g.pool[at + 1] = b, seed
     g.components[a, DEGREE] = degree + 1
+    _edge_changed(g, a, degree)
     _put(g.keys, g.where, _key(a, b), degree)
 
 
@@ -337,6 +399,7 @@ def _repoint(g, c, old, new):  # type: ignore[no-untyped-def]
     place = g.where[_place(g.keys, g.where, _key(c, old))]
     seed = g.pool[edges + 2 * place + 1]
     _drop(g.keys, g.where, _key(c, old))
+    _edge_changed(g, c, place)
     other = g.where[_place(g.keys, g.where, _key(c, new))]
     if other < 0:
         g.pool[edges + 2 * place] = new
@@ -349,6 +412,7 @@ def _repoint(g, c, old, new):  # type: ignore[no-untyped-def]
         g.pool[edges + 2 * place + 1] = g.pool[edges + 2 * last + 1]
         _put(g.keys, g.where, _key(c, g.pool[edges + 2 * place]), place)
     g.components[c, DEGREE] = last
+    _edge_changed(g, c, last)
     g.numbers[KEYS] -= 1
     return True
 
@@ -417,6 +481,10 @@ def _unite(g, p, q, i, j, seed, limit):  # type: ignore[no-untyped-def]
         _release(g, edges, g.components[b, EDGES_SIZE])
     g.components[b, ROOT] = g.numbers[FREE_COMPONENT]
     g.numbers[FREE_COMPONENT] = b
+    for hub in range(g.numbers[HUBS]):
+        if g.hubs[hub, 0] == b:
+            g.hubs[hub, 0] = -1
+    _members_changed(g, a)
 
 
 @compiled
@@ -465,6 +533,7 @@ def erase(g, items):  # type: ignore[no-untyped-def]
             while g.pool[place] != item:
                 place += 1
             g.pool[place] = g.pool[at + last]
+        _members_changed(g, c)
 
 
 @compiled
@@ -615,40 +684,115 @@ def _count(g, c):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _neighbours(g, p, q):  # type: ignore[no-untyped-def]
-    """The components next to p only, then next to q only, then next to both.
+def _hub(g, c):  # type: ignore[no-untyped-def]
+    """Where the sums of a component's blocks are kept; -1 where it has few edges."""
+    if g.components[c, DEGREE] < HUB:
+        return -1
+    g.numbers[ASKED] += 1
+    used = g.numbers[HUBS]
+    found = -1
+    for hub in range(used):
+        if g.hubs[hub, 0] == c:
+            found = hub
+    if found < 0 and used < len(g.hubs):
+        found = used
+        g.numbers[HUBS] += 1
+        g.hubs[found, 0] = -1
+    if found < 0:
+        # The one that was not asked for the longest.
+        found = 0
+        for hub in range(used):
+            if g.hubs[hub, 1] < g.hubs[found, 1]:
+                found = hub
+    if g.hubs[found, 0] != c:
+        g.hubs[found, 0] = c
+        g.hub_stale[found] = True
+    g.hubs[found, 1] = g.numbers[ASKED]
+    return found
 
-    Returns
-    -------
-    Their numbers (m,), the sums of members before each and after the last (m + 1,), and where the second and the
-    third part begin.
-    """
+
+@compiled
+def _blocks(g, c):  # type: ignore[no-untyped-def]
+    return (g.components[c, DEGREE] + (1 << BLOCK_BITS) - 1) >> BLOCK_BITS
+
+
+@compiled
+def _running(g, c, shared):  # type: ignore[no-untyped-def]
+    """Members, and ordered pairs of members, before each block of edges and after the last, without shared places."""
+    blocks = _blocks(g, c)
+    counts, pairs = np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
+    hub = _hub(g, c)
+    for block in range(blocks):
+        if hub >= 0 and not g.hub_stale[hub, block]:
+            counts[block + 1], pairs[block + 1] = g.hub_sums[hub, block, 0], g.hub_sums[hub, block, 1]
+            continue
+        first = block << BLOCK_BITS
+        last = min(first + (1 << BLOCK_BITS), g.components[c, DEGREE])
+        g.numbers[READ] += last - first
+        for place in range(first, last):
+            members = _count(g, g.pool[g.components[c, EDGES] + 2 * place])
+            counts[block + 1] += members
+            pairs[block + 1] += members * (members - 1)
+        if hub >= 0:
+            g.hub_sums[hub, block, 0], g.hub_sums[hub, block, 1] = counts[block + 1], pairs[block + 1]
+            g.hub_stale[hub, block] = False
+    for place in shared:
+        members = _count(g, g.pool[g.components[c, EDGES] + 2 * place])
+        counts[(place >> BLOCK_BITS) + 1] -= members
+        pairs[(place >> BLOCK_BITS) + 1] -= members * (members - 1)
+    for block in range(blocks):
+        counts[block + 1] += counts[block]
+        pairs[block + 1] += pairs[block]
+    return counts, pairs
+
+
+@compiled
+def _shared(g, p, q):  # type: ignore[no-untyped-def]
+    """Places in the edges of p of what is next to q, too, ascending; only the fewer edges of the two are read."""
     a, b = g.components[p, DEGREE], g.components[q, DEGREE]
-    found = np.empty(a + b, np.int32)
-    both = np.empty(min(a, b), np.int32)
-    m = shared = 0
-    for place in range(a):
-        c = g.pool[g.components[p, EDGES] + 2 * place]
-        if edge_seed(g, q, c) >= 0:
-            both[shared] = c
-            shared += 1
-        else:
-            found[m] = c
+    fewer, other = (p, q) if a <= b else (q, p)
+    found = np.empty(min(a, b), np.int32)
+    m = 0
+    g.numbers[READ] += min(a, b)
+    for place in range(min(a, b)):
+        c = g.pool[g.components[fewer, EDGES] + 2 * place]
+        there = g.where[_place(g.keys, g.where, _key(other, c))]
+        if there >= 0:
+            found[m] = place if fewer == p else there
             m += 1
-    second = m
-    for place in range(b):
-        c = g.pool[g.components[q, EDGES] + 2 * place]
-        if shared == 0 or edge_seed(g, p, c) < 0:
-            found[m] = c
-            m += 1
-    third = m
-    for place in range(shared):
-        found[m] = both[place]
-        m += 1
-    sums = np.zeros(m + 1, np.int64)
-    for n in range(m):
-        sums[n + 1] = sums[n] + _count(g, found[n])
-    return found[:m], sums, second, third
+    return np.sort(found[:m])
+
+
+@compiled
+def _around(g, p, q):  # type: ignore[no-untyped-def]
+    """What lies next to two components."""
+    p_shared = _shared(g, p, q)
+    q_shared = np.empty(len(p_shared), np.int32)
+    both = np.empty(len(p_shared), np.int32)
+    both_counts = np.zeros(len(p_shared) + 1, np.int64)
+    both_pairs = np.int64(0)
+    for n in range(len(p_shared)):
+        c = g.pool[g.components[p, EDGES] + 2 * p_shared[n]]
+        both[n] = c
+        q_shared[n] = g.where[_place(g.keys, g.where, _key(q, c))]
+        members = _count(g, c)
+        both_counts[n + 1] = both_counts[n] + members
+        both_pairs += members * (members - 1)
+    q_shared = np.sort(q_shared)
+    p_counts, p_pairs = _running(g, p, p_shared)
+    q_counts, q_pairs = _running(g, q, q_shared)
+    ends, inner = np.empty(3, np.int64), np.empty(3, np.int64)
+    ends[0], inner[0] = p_counts[-1], p_pairs[-1]
+    ends[1], inner[1] = ends[0] + q_counts[-1], inner[0] + q_pairs[-1]
+    ends[2], inner[2] = ends[1] + both_counts[-1], inner[1] + both_pairs
+    return Around(ends, inner, p_counts, q_counts, p_pairs, q_pairs, p_shared, q_shared, both, both_counts)
+
+
+@compiled
+def _nothing_around():  # type: ignore[no-untyped-def]
+    none, places = np.zeros(1, np.int64), np.empty(0, np.int32)
+    zeros = np.zeros(3, np.int64)
+    return Around(zeros, zeros, none, none, none, none, places, places, places, none)
 
 
 @compiled
@@ -678,21 +822,59 @@ def _two(g, c, number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _neighbour_member(g, around, sums, number):  # type: ignore[no-untyped-def]
-    n = _last_not_above(sums, number)
-    return _member(g, around[n], number - sums[n])
+def _edge_at(g, c, running, shared, inner, number):  # type: ignore[no-untyped-def]
+    """The component next to c in whose part of the running sum a number lies, and the number within that part.
+
+    Parameters
+    ----------
+    running, shared : of c in `Around`.
+    inner : whether ordered pairs of members are numbered, else members.
+    """
+    block = _last_not_above(running, number)
+    number -= running[block]
+    first = block << BLOCK_BITS
+    out = np.searchsorted(shared, first)
+    place = first
+    while True:
+        g.numbers[READ] += 1
+        if out < len(shared) and shared[out] == place:
+            out += 1
+        else:
+            c_there = g.pool[g.components[c, EDGES] + 2 * place]
+            members = _count(g, c_there)
+            size = members * (members - 1) if inner else members
+            if number < size:
+                return c_there, number
+            number -= size
+        place += 1
 
 
 @compiled
-def _pair(g, p, q, similar, around, sums, parts, number):  # type: ignore[no-untyped-def]
+def _neighbour_member(g, p, q, around, number):  # type: ignore[no-untyped-def]
+    """A member of what lies around, by its number."""
+    if number < around.ends[0]:
+        c, place = _edge_at(g, p, around.p_counts, around.p_shared, False, number)
+        return _member(g, c, place)
+    if number < around.ends[1]:
+        number -= around.ends[0]
+        c, place = _edge_at(g, q, around.q_counts, around.q_shared, False, number)
+        return _member(g, c, place)
+    number -= around.ends[1]
+    n = _last_not_above(around.both_counts, number)
+    return _member(g, around.both[n], number - around.both_counts[n])
+
+
+@compiled
+def _pair(g, p, q, similar, around, number):  # type: ignore[no-untyped-def]
     """A pair by its number: q with what is next to p only, p with what is next to q only, then p with q."""
     m, n = _count(g, p), _count(g, q)
-    if number < n * sums[parts[0]]:
-        return _member(g, q, number % n), _neighbour_member(g, around, sums, number // n), DISSIMILAR
-    number -= n * sums[parts[0]]
-    there = m * (sums[parts[1]] - sums[parts[0]])
+    ends = around.ends
+    if number < n * ends[0]:
+        return _member(g, q, number % n), _neighbour_member(g, p, q, around, number // n), DISSIMILAR
+    number -= n * ends[0]
+    there = m * (ends[1] - ends[0])
     if number < there:
-        other = _neighbour_member(g, around, sums, sums[parts[0]] + number // m)
+        other = _neighbour_member(g, p, q, around, ends[0] + number // m)
         return _member(g, p, number % m), other, DISSIMILAR
     number -= there
     rule = SIMILAR if similar else DISSIMILAR
@@ -700,32 +882,27 @@ def _pair(g, p, q, similar, around, sums, parts, number):  # type: ignore[no-unt
 
 
 @compiled
-def _triplet_sums(g, p, q, similar, around, sums, parts):  # type: ignore[no-untyped-def]
-    """Triplets by kind, as running sums: (5,), and those whose anchor is in each neighbour (m + 1,).
+def _triplet_ends(g, p, q, similar, around):  # type: ignore[no-untyped-def]
+    """Triplets by kind, as running sums: (4,).
 
     Of a dissimilar edge: two of p and one of q, two of q and one of p. Of a union: one of each and a neighbour; two
     of p and one next to q only; two of q and one next to p only; two of a neighbour and one of q or p.
     """
     m, n = _count(g, p), _count(g, q)
     ends = np.zeros(4, np.int64)
-    inner = np.zeros(len(around) + 1, np.int64)
     if not similar:
         ends[0] = m * (m - 1) * n
         ends[1:] = ends[0] + n * (n - 1) * m
-        return ends, inner
-    for at in range(len(around)):
-        other = _count(g, around[at])
-        times = n if at < parts[0] else m if at < parts[1] else 0
-        inner[at + 1] = inner[at] + other * (other - 1) * times
-    ends[0] = 2 * m * n * sums[-1]
-    ends[1] = ends[0] + m * (m - 1) * (sums[parts[1]] - sums[parts[0]])
-    ends[2] = ends[1] + n * (n - 1) * sums[parts[0]]
-    ends[3] = ends[2] + inner[-1]
-    return ends, inner
+        return ends
+    ends[0] = 2 * m * n * around.ends[2]
+    ends[1] = ends[0] + m * (m - 1) * (around.ends[1] - around.ends[0])
+    ends[2] = ends[1] + n * (n - 1) * around.ends[0]
+    ends[3] = ends[2] + n * around.inner[0] + m * (around.inner[1] - around.inner[0])
+    return ends
 
 
 @compiled
-def _triplet(g, p, q, similar, around, sums, parts, ends, inner, number):  # type: ignore[no-untyped-def]
+def _triplet(g, p, q, similar, around, ends, number):  # type: ignore[no-untyped-def]
     """A triplet (anchor, positive, negative) by its number."""
     m, n = _count(g, p), _count(g, q)
     if not similar:
@@ -736,24 +913,28 @@ def _triplet(g, p, q, similar, around, sums, parts, ends, inner, number):  # typ
         anchor, positive = _two(g, q, number // m)
         return anchor, positive, _member(g, p, number % m)
     if number < ends[0]:
-        negative = _neighbour_member(g, around, sums, number // (2 * m * n))
+        negative = _neighbour_member(g, p, q, around, number // (2 * m * n))
         number %= 2 * m * n
         one, other = _member(g, p, (number >> 1) // n), _member(g, q, (number >> 1) % n)
         return (one, other, negative) if number & 1 == 0 else (other, one, negative)
     if number < ends[1]:
         number -= ends[0]
         anchor, positive = _two(g, p, number % (m * (m - 1)))
-        return anchor, positive, _neighbour_member(g, around, sums, sums[parts[0]] + number // (m * (m - 1)))
+        place = around.ends[0] + number // (m * (m - 1))
+        return anchor, positive, _neighbour_member(g, p, q, around, place)
     if number < ends[2]:
         number -= ends[1]
         anchor, positive = _two(g, q, number % (n * (n - 1)))
-        return anchor, positive, _neighbour_member(g, around, sums, number // (n * (n - 1)))
+        return anchor, positive, _neighbour_member(g, p, q, around, number // (n * (n - 1)))
     number -= ends[2]
-    at = _last_not_above(inner, number)
-    number -= inner[at]
-    side, times = (q, n) if at < parts[0] else (p, m)
-    anchor, positive = _two(g, around[at], number // times)
-    return anchor, positive, _member(g, side, number % times)
+    if number < n * around.inner[0]:
+        c, two = _edge_at(g, p, around.p_pairs, around.p_shared, True, number // n)
+        anchor, positive = _two(g, c, two)
+        return anchor, positive, _member(g, q, number % n)
+    number -= n * around.inner[0]
+    c, two = _edge_at(g, q, around.q_pairs, around.q_shared, True, number // m)
+    anchor, positive = _two(g, c, two)
+    return anchor, positive, _member(g, p, number % m)
 
 
 @compiled
@@ -765,27 +946,28 @@ def _derive(g, out, options, key0, key1, row, part, i, j, similar, p, q):  # typ
     limit = options.max_component
     over = g.components[p, MEMBERS] < 0 or g.components[q, MEMBERS] < 0
     over = over or (similar and limit > 0 and m + n > limit)
-    around, sums = np.empty(0, np.int32), np.zeros(1, np.int64)
-    parts = (0, 0)
+    around = _nothing_around()
     pairs = triplets = np.int64(0)
-    ends, inner = np.zeros(4, np.int64), np.zeros(1, np.int64)
+    ends = np.zeros(4, np.int64)
     if not over:
         if similar:
-            around, sums, second, third = _neighbours(g, p, q)
-            parts = (second, third)
+            most_blocks = max(_blocks(g, p), _blocks(g, q))
+            if most_blocks > g.hub_stale.shape[1]:
+                numbers[ROOM] = most_blocks
+                return NO_HUBS
+            around = _around(g, p, q)
         if options.pairs:
-            pairs = n * sums[parts[0]] + m * (sums[parts[1]] - sums[parts[0]]) + m * n
+            pairs = n * around.ends[0] + m * (around.ends[1] - around.ends[0]) + m * n
             # The seed is one of them; its number is never drawn, because the last takes its place.
             if seed_live:
                 pairs -= 1
         if options.triplets:
             # Without a limit to components the number of triplets can leave 64 bits.
             size = np.float64(m + n)
-            most = size * size * np.float64(sums[-1] + m + n)
-            for at in range(len(around)):
-                most += np.float64(_count(g, around[at])) ** 2 * size
+            most = size * size * np.float64(around.ends[2] + m + n)
+            most += np.float64(around.inner[2] + around.ends[2]) * size
             if most < _MOST:
-                ends, inner = _triplet_sums(g, p, q, similar, around, sums, parts)
+                ends = _triplet_ends(g, p, q, similar, around)
                 triplets = ends[3]
             else:
                 over = True
@@ -819,16 +1001,16 @@ def _derive(g, out, options, key0, key1, row, part, i, j, similar, p, q):  # typ
     elif options.pairs:
         numbers[SEEDS_WITHHELD] += 1
     for number in sample(pairs, k, key0, key1, row, part, 0):
-        a, b, rule = _pair(g, p, q, similar, around, sums, parts, number)
+        a, b, rule = _pair(g, p, q, similar, around, number)
         if a == i and b == j:
-            a, b, rule = _pair(g, p, q, similar, around, sums, parts, pairs)
+            a, b, rule = _pair(g, p, q, similar, around, pairs)
         out.pairs[at, 0], out.pairs[at, 1] = a, b
         out.signs[at], out.rules[at], out.pair_rows[at] = 1 if rule == SIMILAR else -1, rule, row
         at += 1
     numbers[PAIRS] = at
     at = numbers[TRIPLETS]
     for number in sample(triplets, t, key0, key1, row, part, 1):
-        a, b, c = _triplet(g, p, q, similar, around, sums, parts, ends, inner, number)
+        a, b, c = _triplet(g, p, q, similar, around, ends, number)
         out.triplets[at, 0], out.triplets[at, 1], out.triplets[at, 2] = a, b, c
         out.triplet_rows[at] = row
         at += 1
@@ -929,6 +1111,6 @@ def first_with(g, item, others):  # type: ignore[no-untyped-def]
 
 def new_numbers() -> NDArray[np.int64]:
     """`Graph.numbers` of an empty graph."""
-    numbers: NDArray[Any] = np.zeros(ROOM + 1, np.int64)
+    numbers: NDArray[Any] = np.zeros(READ + 1, np.int64)
     numbers[FREE_COMPONENT] = -1
     return numbers
