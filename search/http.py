@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from search.answers import Answering
+from search.connections import Connections
 from search.metrics import SearchMetrics
 from search.page import page
 from search.refusals import Refused, Why
@@ -42,6 +43,8 @@ log = logging.getLogger("kinstream.search")
 _JSON: Final = "application/json"
 _RETRY_SECONDS: Final = 1
 _FAULT: Final = "see the log of the server"
+#: Answered whatever the number of requests.
+PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _REASONS: Final = {
     400: "The body is not JSON.",
@@ -72,6 +75,8 @@ class Desk:
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(threads_of(self._limits), "kinstream-search")
         self._busy = 0
+        #: Bytes of bodies that were received and are not answered yet.
+        self._held = 0
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
@@ -84,17 +89,18 @@ class Desk:
         ------
         Refused : no place is free, the body is too large or too slow, or the answer is.
         """
-        if self._busy >= self._limits.max_concurrent:
-            detail = f"{self._busy} requests are being worked on; the limit is search.max_concurrent"
-            raise Refused(503, Why.BUSY, detail, retry_seconds=_RETRY_SECONDS)
-        self._count(+1)
         began = time.monotonic()
+        self._check_places()
+        # A body that is slow to come takes no place from those that are there.
+        body = b"" if request is None else await self._body(request)
         try:
-            body = b"" if request is None else await self._body(request)
+            self._check_places()
             future = asyncio.get_running_loop().run_in_executor(self._pool, job, body)
         except BaseException:
-            self._count(-1)
+            self._held -= len(body)
             raise
+        self._count(+1)
+        future.add_done_callback(lambda _: self._release(len(body)))
         # A place is free again when the work is done, even if nobody waits for it any more.
         future.add_done_callback(self._done)
         left = self._limits.request_seconds - (time.monotonic() - began)
@@ -116,6 +122,25 @@ class Desk:
         if not future.cancelled():
             future.exception()  # it was told, or nobody waits for it
 
+    def _check_places(self) -> None:
+        if self._busy >= self._limits.max_concurrent:
+            raise self._too_busy(
+                f"{self._busy} requests are being worked on; the limit is search.max_concurrent"
+            )
+
+    def _too_busy(self, detail: str) -> Refused:
+        return Refused(503, Why.BUSY, detail, retry_seconds=_RETRY_SECONDS)
+
+    def _hold(self, size: int) -> None:
+        """Make room for a part of a body."""
+        most = self._limits.max_concurrent * self._limits.max_body_bytes
+        if self._held + size > most:
+            raise self._too_busy(f"requests of {self._held} bytes are on their way; the limit is {most}")
+        self._held += size
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+
     def _count(self, step: int) -> None:
         self._busy += step
         self._metrics.busy.set(self._busy)
@@ -126,22 +151,24 @@ class Desk:
             raise Refused(415, Why.MEDIA_TYPE, f"the body must be {_JSON}")
         most = self._limits.max_body_bytes
         declared = request.headers.get("content-length", "0")
+        # What is left of a body that is refused is read and thrown away, so that the client comes to read the answer.
         if declared.isdigit() and int(declared) > most:
-            raise Refused(
-                413, Why.TOO_LARGE, f"{declared} bytes; at most {most}", headers={"Connection": "close"}
-            )
+            raise Refused(413, Why.TOO_LARGE, f"{declared} bytes; at most {most}")
         parts, size = [], 0
         try:
             async with asyncio.timeout(self._limits.request_seconds):
                 async for part in request.stream():
+                    if size + len(part) > most:
+                        raise Refused(413, Why.TOO_LARGE, f"more than {most} bytes")
+                    self._hold(len(part))
                     size += len(part)
-                    if size > most:
-                        detail = f"more than {most} bytes"
-                        raise Refused(413, Why.TOO_LARGE, detail, headers={"Connection": "close"})
                     parts.append(part)
-        except TimeoutError:
+        except BaseException as error:
+            self._release(size)
+            if not isinstance(error, TimeoutError):
+                raise
             detail = f"no body within {self._limits.request_seconds:g} s"
-            raise Refused(408, Why.TOO_SLOW, detail, headers={"Connection": "close"}) from None
+            raise Refused(408, Why.TOO_SLOW, detail) from None
         return b"".join(parts)
 
 
@@ -163,6 +190,8 @@ def make_app(service: SearchService) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.desk = desk
+    app.state.connections = Connections(service.limits, metrics)
+    app.add_middleware(_Admitted, most=service.limits.max_connections)
     app.add_middleware(_Timed, metrics=metrics)
     _handle_errors(app)
 
@@ -290,6 +319,28 @@ def _handle_errors(app: FastAPI) -> None:
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Admitted:
+    """Lets so many requests in at a time, and the probes besides."""
+
+    def __init__(self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], most: int) -> None:
+        self._app, self._most = app, most
+        self._inside = 0
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+        elif self._inside >= self._most:
+            detail = f"{self._inside} requests at once; the limit is search.max_connections"
+            refused = Refused(503, Why.BUSY, detail, retry_seconds=_RETRY_SECONDS)
+            await _json(503, refused.body(), refused.headers | {"Connection": "close"})(scope, receive, send)
+        else:
+            self._inside += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._inside -= 1
 
 
 class _Timed:

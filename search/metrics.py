@@ -19,6 +19,8 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 _EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)
 #: What became of an index: filled, let serve, left because the space began anew, failed, moved to a model in place.
 _INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted", "stepped")
+#: Why the agent closes a connection that the client would have kept.
+CLOSED: Final = ("evicted", "slow", "stalled", "invalid")
 _SAMPLE_FATES: Final = ("measured", "outdated", "dropped")
 
 
@@ -54,6 +56,18 @@ class SearchMetrics:
             "Requests that hold one of search.max_concurrent places.",
             registry=self.registry,
         )
+        self.connections = Gauge(
+            "kinstream_search_connections", "Connections that are open.", registry=self.registry
+        )
+        self.closed = Counter(
+            "kinstream_search_connections_closed",
+            "Connections that the agent has closed, by reason: evicted, to make room for a newer one; slow: no whole "
+            "request in time; stalled: its answer was not read; invalid: what came is no HTTP.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in CLOSED:
+            self.closed.labels(reason)
         for space in service.spaces:
             self.queries.labels(space)
             self.examined.labels(space)

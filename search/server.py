@@ -19,15 +19,15 @@ from streams.settings import Settings
 from streams.supervisor import RESTART, hold_on_to_supervisor
 
 if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
     from search.service import SearchService
 
 log = logging.getLogger("kinstream.search")
 
 _BACKLOG: Final = 128
 _LOOK_SECONDS: Final = 0.2
-#: Connections beyond those that are worked on: they wait, and probes get through.
-_SPARE_CONNECTIONS: Final = 64
-_KEEP_ALIVE_SECONDS: Final = 15
 
 
 def require_packages() -> None:
@@ -84,7 +84,6 @@ class Server:
 
     def run(self) -> int:
         """Serve; returns the exit status."""
-        import uvicorn
         from threadpoolctl import threadpool_limits
 
         from search.http import make_app
@@ -93,18 +92,7 @@ class Server:
         threadpool_limits(limits=1)
         app = make_app(self.service)
         seconds = self._settings.worker.shutdown_seconds
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=max(1, int(seconds) - 5),
-                limit_concurrency=self._settings.search.max_concurrent + _SPARE_CONNECTIONS,
-            )
-        )
+        server = web_server(app, max(1, int(seconds) - 5))
         assert self._socket is not None
         self.service.start()
         log.info("query agent: %s, spaces %s", self.url, ", ".join(self.service.spaces))
@@ -136,6 +124,34 @@ class Server:
         time.sleep(seconds)
         log.error("not ended within %.0f s; ending hard", seconds)
         os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
+
+
+def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
+    """What serves the application of `search.http.make_app`, within the limits of its connections.
+
+    Parameters
+    ----------
+    stop_seconds : that requests have to end in, once the server is told to stop.
+    """
+    import uvicorn
+
+    from search.connections import MAX_HEADER_BYTES, protocol
+
+    connections = app.state.connections
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=protocol(connections),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_keep_alive=connections.limits.idle_seconds,
+            timeout_graceful_shutdown=stop_seconds,
+        )
+    )
 
 
 def listening(host: str, port: int) -> socket.socket:

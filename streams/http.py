@@ -5,6 +5,7 @@ It is meant for probes and Prometheus inside a trusted network, and listens on l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -27,15 +28,20 @@ from streams.listening import bound, cannot_listen
 
 log = logging.getLogger("kinstream.http")
 
-#: Connections answered at the same time; more are closed at once.
-MAX_CONNECTIONS: Final = 32
+#: Connections at the same time. For one more the one goes that has waited longest for its request.
+MAX_CONNECTIONS: Final = 64
 #: Longest wait for a client to send or take something, and longest life of a connection.
 IDLE_SECONDS: Final = 5.0
 CONNECTION_SECONDS: Final = 30.0
 #: Bytes of a request line, and of all headers together.
 MAX_LINE_BYTES: Final = 4_096
 MAX_HEADER_BYTES: Final = 16_384
+#: What a client may still send after an answer that did not wait for it, so that it comes to read the answer.
+_LINGER_SECONDS: Final = 1.0
+_LINGER_BYTES: Final = 16 * 2**20
 _SWEEP_SECONDS: Final = 0.2
+#: Answers to requests of which a part may not be read.
+_UNREAD: Final = frozenset({400, 405, 413, 414, 431, 505})
 _JSON: Final = "application/json; charset=utf-8"
 
 Value = bool | int | float | None
@@ -205,12 +211,15 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = MAX_CONNECTIONS
+    #: A connection that finds no place here is tried again by its client after a second or more.
+    request_queue_size = 512
 
     def __init__(self, listener: socket.socket, health: Health, registry: CollectorRegistry) -> None:
         self.health = health
         self.registry = registry
+        #: When each connection was opened, the oldest first; and those whose request has not come yet.
         self._open: dict[socket.socket, float] = {}
+        self._waiting: dict[socket.socket, None] = {}
         self._guard = threading.Lock()
         self.address_family = listener.family
         address = listener.getsockname()
@@ -225,13 +234,35 @@ class _Server(ThreadingHTTPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._guard:
             if len(self._open) >= MAX_CONNECTIONS:
-                return False
+                oldest = next(iter(self._waiting), None)
+                if oldest is None:
+                    return False
+                # Its thread closes it, once it sees the end.
+                self._forget(oldest)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
             self._open[request] = time.monotonic()
+            self._waiting[request] = None
         return True
+
+    def answers(self, request: socket.socket) -> None:
+        """The request of a connection has come."""
+        with self._guard:
+            self._waiting.pop(request, None)
+
+    def lingers(self, request: socket.socket) -> None:
+        """A connection is answered, and waits for its client's end."""
+        with self._guard:
+            if request in self._open:
+                self._waiting[request] = None
+
+    def _forget(self, request: socket.socket) -> None:
+        self._open.pop(request, None)
+        self._waiting.pop(request, None)
 
     def shutdown_request(self, request: Any) -> None:
         with self._guard:
-            self._open.pop(request, None)
+            self._forget(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
@@ -289,6 +320,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
     protocol_version = "HTTP/1.0"
 
+    def parse_request(self) -> bool:
+        whole = super().parse_request()
+        cast(_Server, self.server).answers(self.connection)
+        return whole
+
     def setup(self) -> None:
         super().setup()
         self.rfile = cast(Any, _Limited(self.rfile))
@@ -341,6 +377,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        if status in _UNREAD:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Throw away what still comes: a socket that is closed with something unread takes the answer with it."""
+        cast(_Server, self.server).lingers(self.connection)
+        until, left = time.monotonic() + _LINGER_SECONDS, _LINGER_BYTES
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (seconds := until - time.monotonic()) > 0:
+                self.connection.settimeout(seconds)
+                part = len(self.connection.recv(65_536))
+                left = left - part if part else 0
 
 
 def _message(text: str) -> bytes:

@@ -154,10 +154,13 @@ class SearchSettings(_Section):
     redrives_of: Name | None = None
     threads: int = Field(default=0, ge=0, le=1_024)
     max_concurrent: int = Field(default=64, ge=1)
+    max_connections: int = Field(default=512, ge=1)
     max_body_bytes: int = Field(default=8_000_000, ge=1_024)
     max_rows: int = Field(default=256, ge=1)
     max_k: int = Field(default=1_000, ge=1)
     request_seconds: float = Field(default=10.0, gt=0)
+    header_seconds: float = Field(default=10.0, gt=0)
+    idle_seconds: int = Field(default=15, ge=1)
     rebuild_seconds: float = Field(default=1.0, ge=0)
     recall_every: int = Field(default=1_000, ge=0)
 

@@ -231,14 +231,12 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 @contextmanager
 def served(agent: Agent) -> Iterator[str]:
     """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
-    import uvicorn
-
     from search.http import make_app
-    from search.server import listening
+    from search.server import listening, web_server
 
     listener = listening("127.0.0.1", 0)
     app = make_app(agent.service)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2))
+    server = web_server(app, 2)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -225,19 +226,28 @@ def test_it_answers_while_the_event_loop_is_stuck(server: HttpServer) -> None:
     asyncio.run(stuck())
 
 
-def test_silent_clients_are_bounded_and_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = (server.host, server.port)
-    silent = [socket.create_connection(address, timeout=10) for _ in range(server_module.MAX_CONNECTIONS)]
-    try:
-        eventually(lambda: refused(server))
+@pytest.mark.parametrize("sent", [b"", b"GET /he", b"GET /healthz HTTP/1.1\r\nX: "])
+def test_it_answers_beside_clients_that_send_nothing(server: HttpServer, sent: bytes) -> None:
+    """The one that has waited longest makes room, and there are no more threads than places."""
+    before = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            client = stack.enter_context(socket.create_connection((server.host, server.port), timeout=10))
+            with contextlib.suppress(ConnectionError):
+                client.sendall(sent)
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert ask(server, path)[0] == 200
+        eventually(lambda: threading.active_count() <= before + server_module.MAX_CONNECTIONS)
+    eventually(lambda: threading.active_count() <= before)
+
+
+def test_silent_clients_are_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        address = (server.host, server.port)
+        silent = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(20)]
         monkeypatch.setattr(server_module, "CONNECTION_SECONDS", 0.0)
         for connection in silent:
             assert connection.recv(1) == b""
-    finally:
-        monkeypatch.undo()
-        for connection in silent:
-            connection.close()
-    eventually(lambda: not refused(server))
 
 
 def refused(server: HttpServer) -> bool:
@@ -245,6 +255,40 @@ def refused(server: HttpServer) -> bool:
         return ask(server, "/healthz")[0] != 200
     except (OSError, http.client.HTTPException):
         return True
+
+
+def test_where_every_connection_is_being_answered_one_more_is_closed(
+    server: HttpServer, values: dict[str, Any]
+) -> None:
+    go = threading.Event()
+    values["slow"] = go
+    server._server.health = Health(live=[Check("slow", lambda: go.wait(10))])
+    request = b"GET /healthz HTTP/1.0\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        address = (server.host, server.port)
+        for _ in range(server_module.MAX_CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(address, timeout=10))
+            client.sendall(request)
+        eventually(lambda: not server._server._waiting)
+        assert refused(server)
+        go.set()
+        assert client.recv(100).startswith(b"HTTP/1.0 200")
+    eventually(lambda: not refused(server))
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n", b"405"),
+        (b"GET /metrics HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n", b"413"),
+        (b"GET /", b"414"),
+        (b"GET /metrics HTTP/1.1\r\nX: ", b"431"),
+    ],
+)
+def test_who_sends_all_before_reading_gets_the_answer(
+    server: HttpServer, start: bytes, status: bytes
+) -> None:
+    assert raw(server, start + b"x" * 5_000_000).split()[1] == status
 
 
 def test_a_slow_client_is_cut_off_and_leaves_no_thread(
