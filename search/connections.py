@@ -231,7 +231,9 @@ class Connection(H11Protocol):
         self.shared.waits(self)
         lingers = linger or self.conn.their_state is h11.SEND_BODY
         limits = self.shared.limits
-        self._stall_timer = self._later(limits.header_seconds if lingers else limits.idle_seconds, self._stalled)
+        self._stall_timer = self._later(
+            limits.header_seconds if lingers else limits.idle_seconds, self._stalled
+        )
         if not lingers:
             self._real.close()
             return

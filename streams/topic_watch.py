@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from streams.agent import AgentSpec
 from streams.birth import RECIPE, Birth
-from streams.cluster import Cluster, TopicView
+from streams.cluster import Cluster
+from streams.cluster_view import TopicView
 from streams.emitter import Sink
 from streams.errors import BrokerUnavailable, GenerationMismatch
 from streams.identity import Headers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learners.agent import learner_spec
-from streams.cluster import TopicView
+from streams.cluster_view import TopicView
 from streams.errors import BrokerUnavailable, GenerationMismatch
 from streams.settings import Settings
 from streams.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
