@@ -74,7 +74,7 @@ def _print(
     title: str | None, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None
 ) -> None:
     if not for_a_person():
-        lines = [title or "", *columns([heading.upper() for heading in headings], rows), caption or ""]
+        lines = [title or "", *columns(headings, rows), caption or ""]
         click.echo("\n".join(lines).rstrip("\n"))
         return
     table = plain_table(*headings)

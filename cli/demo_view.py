@@ -65,10 +65,10 @@ class View:
     def lines(self) -> list[str]:
         """The newest look as plain columns, for whatever is no terminal."""
         numbers = self.numbers or Numbers()
-        found = [self._demo.title, *columns([h.upper() for h in _HEADINGS], self._rows(numbers))]
+        found = [self._demo.title, *columns(_HEADINGS, self._rows(numbers))]
         if self._demo.evidence:
             rows = evidence_rows(numbers.evidence)
-            found += ["", *columns([h.upper() for h in _EVIDENCE], rows)]
+            found += ["", *columns(_EVIDENCE, rows)]
         return found
 
     def _rows(self, numbers: Numbers) -> Iterator[tuple[str, ...]]:

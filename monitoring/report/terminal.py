@@ -68,7 +68,7 @@ def _print_plain(console: Console, results: Results, what: Measure) -> None:
     """One table in columns, whatever its width: what reads it is no terminal."""
     rows = [[str(cell) for cell in row] for row in _rows(results, what, results.data_names, beside=True)]
     lines = [f"{capital(what.title)} ({what.better})"]
-    lines += columns(("METRIC", "BETTER/SAME/WORSE", *results.data_names), rows)
+    lines += columns(("metric", "better/same/worse", *results.data_names), rows)
     for line in (*lines, ""):
         console.print(Text(line), highlight=False, soft_wrap=True)
 

@@ -121,7 +121,7 @@ def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
     _print("the title", ("metric", "5-NN error"), [(long, "0.1000"), ("opml", "")], "the caption")
     title, header, first, second, caption = capsys.readouterr().out.splitlines()
     assert (title, caption) == ("the title", "the caption")
-    assert header.split("  ")[0] == "METRIC" and first.split() == [long, "0.1000"]
+    assert header.split("  ")[0] == "metric" and first.split() == [long, "0.1000"]
     assert second.split() == ["opml", "-"]
 
 

@@ -23,8 +23,8 @@ def test_what_is_piped_has_columns_without_lines_and_cuts_and_wraps_nothing() ->
     long = "a-data-set-with-a-name-that-no-terminal-has-room-for"
     print_summary(made({long: WINE, "iris": IRIS}), Console(file=file, width=40))
     lines = file.getvalue().splitlines()
-    header = next(line for line in lines if line.startswith("METRIC"))
-    assert header.split() == ["METRIC", "BETTER/SAME/WORSE", long, "iris"]
+    header = next(line for line in lines if line.startswith("metric"))
+    assert header.split() == ["metric", "better/same/worse", long, "iris"]
     row = next(line for line in lines if line.startswith("opml"))
     assert re.split(r" {2,}", row) == ["opml", "1/1/0", "0.110 ± 0.010 ▲", "0.040 ± 0.014"]
     assert "Run opml: it is better than doing nothing on 1 of 2 data sets." in lines
