@@ -138,6 +138,7 @@ def measure(
     first: int,
     last: int,
     found: Vector,
+    sums: Vector,
 ) -> None:
     """Fill in found[first:last]: squared distances of pairs, or margins of triplets.
 
@@ -147,6 +148,7 @@ def measure(
     X : (n, d) vectors, of M's type.
     index, usable : see `learners.single.Batch`.
     scale : see `differences`.
+    sums : becomes, of each triplet, the sum of the two squared distances behind its margin; without entries for none.
     """
     columns, d = index.shape[1] - 1, X.shape[1]
     rows = max(last - first, 0)
@@ -168,6 +170,9 @@ def measure(
         for n in range(number):
             squared[start + n] = inner(Z[n], W[n]) if quadratic else inner(W[n], W[n])
     spread(places, squared, first, found)
+    for n in range(rows if len(sums) > 0 else 0):
+        if places[n, 0] >= 0:
+            sums[first + n] = squared[places[n, 0]] + squared[places[n, columns - 1]]
 
 
 @compiled

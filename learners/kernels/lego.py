@@ -244,7 +244,7 @@ def pairs(
         bound = largest(T)
     for t in range(start, stop):
         if len(ends) > 0 and ends[t] > 0:
-            measure(T, False, X, index, usable, thresholds[:0], t + group, ends[t], before)
+            measure(T, False, X, index, usable, thresholds[:0], t + group, ends[t], before, before[:0])
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

@@ -19,6 +19,8 @@ from learners.kernels.opml import Flags, Matrix, Report, largest
 
 #: A step this many times the rounding of the largest entry changes that entry for certain.
 ROUNDING: Final = 4.0
+#: Triplets behind a blocked step that are measured at once.
+BEYOND: Final = 64
 
 
 @compiled
@@ -367,6 +369,58 @@ def recursion(
         mistake[t] = 1 if margin <= 0.0 else 0
         loss[t] = max(hinge, 0.0)
     return bound
+
+
+@compiled
+def beyond(
+    W: Matrix,
+    X: Matrix,
+    index: NDArray[np.int32],
+    usable: Flags,
+    judged: Judged,
+    start: int,
+    stop: int,
+    A: Matrix,
+    U: Matrix,
+    V: Matrix,
+    local: NDArray[np.int32],
+    tau: NDArray[np.float64],
+) -> None:
+    """Measure the triplets behind a step whose event began in it, under the similarity as it was at the event's start.
+
+    Parameters
+    ----------
+    W : before the step.
+    index, usable, judged : of all triplets; the step's are start .. stop.
+    A, U, V, local, tau : the step's anchors, and see `recursion`.
+    """
+    ends, before, _ = judged
+    began, d = stop - 1, len(W)
+    while began > start and ends[began] == 0:
+        began -= 1
+    known, work = began - start, np.empty(d)
+    for first in range(stop, ends[began], BEYOND):
+        number = min(BEYOND, ends[began] - first)
+        v, own = np.zeros((number, d), W.dtype), np.zeros((number, known), W.dtype)
+        for n in range(number):
+            if usable[first + n]:
+                direction(X, index[first + n], v[n], work)
+        if known > 0:
+            np.dot(v, V[:known].T, own)
+        anchor, p, grams = -1, U[0], A[:, 0].copy()
+        for n in range(number):
+            t, margin = first + n, np.nan
+            if usable[t]:
+                if index[t, 0] != anchor:
+                    anchor = index[t, 0]
+                    p, grams = U[local[known]], np.dot(A, X[anchor])
+                    if not usable[began] or index[began, 0] != anchor:
+                        p = np.dot(X[anchor], W)
+                margin = total(p, v[n], work)
+                for i in range(known):
+                    if tau[i] > 0.0:
+                        margin += tau[i] * (float(grams[local[i]]) * float(own[n, i]))
+            before[t] = margin
 
 
 @compiled

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+# The first for its side effect: `one_blas_thread` knows the library of compiled products from then on.
+from learners.kernels import lego_blocked as _  # noqa: F401
 from learners.kernels import oasis
 from learners.kernels.events import Judged
 from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.spans import PIECE, last_event
 from learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
@@ -110,7 +111,8 @@ def _step(
                     chosen.start,
                 )
         if raised >= 0.0 and len(judged[0]):
-            _beyond(W, X, all_index, all_usable, judged, chosen, A, U, V, local, tau)
+            stop = chosen.start + len(index)
+            oasis.beyond(W, X, all_index, all_usable, judged, chosen.start, stop, A, U, V, local, tau)
         if raised < 0.0 or not report[1].any():
             return raised
         oasis.collect(V, local, tau, U)
@@ -120,44 +122,6 @@ def _step(
         np.matmul(A.T, U, out=change)
         W += change
     return raised
-
-
-def _beyond(
-    W: Matrix,
-    X: Matrix,
-    index: NDArray[np.int32],
-    usable: Flags,
-    judged: Judged,
-    rows: slice,
-    A: Matrix,
-    U: Matrix,
-    V: Matrix,
-    local: NDArray[np.int32],
-    tau: NDArray[np.float64],
-) -> None:
-    """Measure the triplets behind a step whose event began in it, under the similarity as it was at the event's start.
-
-    That is x^T W_t v = x^T W_0 v + sum tau_i (x_i . x) (v_i . v) over what comes before the event alone.
-    """
-    ends, before, _ = judged
-    stop = rows.start + len(V)
-    began = last_event(ends, rows.start, stop)
-    end = int(ends[began])
-    known = began - rows.start
-    for start in range(stop, end, PIECE):
-        places = np.arange(start, min(start + PIECE, end))
-        places = places[usable[places]]
-        chosen = index[places]
-        v = X[chosen[:, 1]] - X[chosen[:, 2]]
-        if usable[began] and (chosen[:, 0] == index[began, 0]).all():
-            x, products = A[local[known]], U[local[known]]
-            grams = (A @ x)[local[:known]]
-        else:
-            different, at = np.unique(chosen[:, 0], return_inverse=True)
-            x, products = X[different][at], (X[different] @ W)[at]
-            grams = (x @ A.T)[:, local[:known]]
-        steps = (grams * (v @ V[:known].T)) @ tau[:known]
-        before[places] = np.sum(products * v, axis=-1, dtype=np.float64) + steps
 
 
 _kept = threading.local()

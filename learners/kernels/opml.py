@@ -29,6 +29,8 @@ CLIP: Final = 1
 SAFE: Final = 0.9
 #: Largest entry of a map that the guard lets stand: a larger map is scaled down to it as a whole.
 CEILING: Final = 1e9
+#: A margin that is beyond 1 by this share of what it is the difference of is so whatever the rounding.
+CLEAR: Final = 1e-3
 #: Determinant below which the closed form counts as undefined.
 SINGULAR: Final = 1e-12
 
@@ -187,7 +189,9 @@ def triplets(
         The bound to pass next time.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
-    ends, before, _ = judged
+    ends, before, sums = judged
+    # Up to which row the map is that of the event's start.
+    same = 0
     d = T.shape[0]
     ceiling = CEILING if guard == CLIP else np.inf
     a, b, p = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
@@ -196,7 +200,8 @@ def triplets(
         bound = largest(T)
     for t in range(start, stop):
         if len(ends) > 0 and ends[t] > 0:
-            measure(T, False, X, index, usable, scale, t + 1, ends[t], before)
+            measure(T, False, X, index, usable, scale, t + 1, ends[t], before, sums)
+            same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
@@ -204,6 +209,11 @@ def triplets(
         aa, bb, ab, flat = _differences(X, index[t], scale[t], a, b)
         if flat:
             mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
+            continue
+        if t < same and ends[t] == 0 and before[t] - 1.0 > CLEAR * sums[t]:
+            # The map is still that of the event's start, and the hinge is closed whatever the rounding: there is
+            # nothing to learn, and what was measured is what is reported.
+            rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         _map_two(T, a, b, p, q)
         near, far = 0.0, 0.0
@@ -230,7 +240,7 @@ def triplets(
             if raised < 0.0:
                 continue
             bound = raised
-            utilised[t], clipped[t] = True, cut or capped
+            utilised[t], clipped[t], same = True, cut or capped, 0
         rejected[t] = False
         mistake[t] = 1 if near >= far else 0
         loss[t] = max(hinge, 0.0)
@@ -268,7 +278,7 @@ def pairs(
         bound = largest(T)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
-            measure(T, False, X, index, usable, scale, t + 1, ends[t], before)
+            measure(T, False, X, index, usable, scale, t + 1, ends[t], before, before[:0])
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:

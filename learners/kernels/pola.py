@@ -52,7 +52,7 @@ def pairs(
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
-            measure(A, True, X, index, usable, before[:0], t + group, ends[t], before)
+            measure(A, True, X, index, usable, before[:0], t + group, ends[t], before, before[:0])
             levels[t : ends[t]] = b
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True

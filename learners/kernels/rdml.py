@@ -119,7 +119,7 @@ def _begin(
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     if len(ends) > 0 and ends[t] > 0:
-        measure(A, True, X, index, usable, before[:0], t + group, ends[t], before)
+        measure(A, True, X, index, usable, before[:0], t + group, ends[t], before, before[:0])
     mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
     utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
     if not usable[t]:
