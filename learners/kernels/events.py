@@ -29,6 +29,8 @@ Judged = tuple[NDArray[np.int32], Vector, Vector]
 
 #: Differences that are mapped in one pass.
 WIDTH: Final = 16
+#: Columns of what they are mapped to that are filled in at once.
+COLUMNS: Final = 256
 
 
 @compiled
@@ -40,19 +42,22 @@ def map_many(M: Matrix, Z: Matrix, lo: int, count: int, W: Matrix) -> None:
         w = W[n]
         for i in range(r):
             w[i] = 0
-    for j in range(0, whole, 4):
-        t0, t1, t2, t3 = M[j], M[j + 1], M[j + 2], M[j + 3]
-        for n in range(count):
-            w, z = W[n], Z[n]
-            z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
-            for i in range(r):
-                w[i] += (z0 * t0[i] + z1 * t1[i]) + (z2 * t2[i] + z3 * t3[i])
-    for j in range(whole, d):
-        t = M[j]
-        for n in range(count):
-            w, x = W[n], Z[n, lo + j]
-            for i in range(r):
-                w[i] += x * t[i]
+    # Some columns at a time: what is added up of all rows then stays in the nearest cache.
+    for begin in range(0, r, COLUMNS):
+        end = min(begin + COLUMNS, r)
+        for j in range(0, whole, 4):
+            t0, t1, t2, t3 = M[j, begin:end], M[j + 1, begin:end], M[j + 2, begin:end], M[j + 3, begin:end]
+            for n in range(count):
+                w, z = W[n, begin:end], Z[n]
+                z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
+                for i in range(end - begin):
+                    w[i] += (z0 * t0[i] + z1 * t1[i]) + (z2 * t2[i] + z3 * t3[i])
+        for j in range(whole, d):
+            t = M[j, begin:end]
+            for n in range(count):
+                w, x = W[n, begin:end], Z[n, lo + j]
+                for i in range(end - begin):
+                    w[i] += x * t[i]
 
 
 @compiled
