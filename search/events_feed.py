@@ -17,6 +17,7 @@ from streams.errors import BrokerUnavailable, KinstreamError, LogGap
 from streams.log import Message
 from streams.login import denied
 from streams.machine import RecordsMissed
+from streams.reader import headers_of
 from streams.settings import Settings
 from streams.topic_watch import POLL_SECONDS, described
 from streams.topics import partition_of
@@ -293,7 +294,7 @@ class EventsFeed:
 
 
 def _message(r: Any, previous: int) -> Message:
-    headers = tuple(r.headers() or ())
+    headers = headers_of(r)
     return Message(
         r.topic(), r.partition(), r.offset(), r.timestamp()[1], r.key(), r.value(), headers, previous
     )

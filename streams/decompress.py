@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import cramjam
 import numpy as np
+from aiokafka.errors import CorruptRecordException
 
 from streams.errors import BatchTooLarge
+from streams.odd_headers import Records, cannot_be_read
 
 #: What a batch may unpack to. Our producers write none above 1 MB.
 MAX_BATCH_BYTES: Final = 64 * 2**20
@@ -93,7 +95,7 @@ def _into(codec: Any, payload: Any) -> bytes:
 
 
 def install() -> None:
-    """Have aiokafka use these decoders, and name the place of a batch that is too large."""
+    """Have aiokafka use these decoders, name the place of a batch that is too large, and read any header."""
     ours = {one.__name__: one for one in (gzip_decode, snappy_decode, lz4_decode, zstd_decode)}
     for name in _MODULES:
         try:
@@ -106,6 +108,7 @@ def install() -> None:
     fetcher: Any = import_module("aiokafka.consumer.fetcher")
     if not issubclass(fetcher.PartitionRecords, _Placed):
         fetcher.PartitionRecords = type("PartitionRecords", (_Placed, fetcher.PartitionRecords), {})
+        fetcher.MemoryRecords = Records
 
 
 class _Placed:
@@ -113,10 +116,17 @@ class _Placed:
 
     def __next__(self) -> Any:
         records: Any = super()
+        of: Any = self
         try:
             return records.__next__()
+        except (UnicodeDecodeError, CorruptRecordException) as error:
+            if not cannot_be_read(error):
+                raise
+            # What was given out already lies before `next_fetch_offset`.
+            of._records.read_slowly(of.next_fetch_offset)
+            of._records_iterator = of._unpack_records()
+            return records.__next__()
         except TooLarge as error:
-            of: Any = self
             place = f"{of._tp.topic} partition {of._tp.partition} offset {of.next_fetch_offset}"
             raise BatchTooLarge(
                 f"{place}: a compressed batch unpacks to more than {MAX_BATCH_BYTES // 2**20} MiB. Have its producer "

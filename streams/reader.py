@@ -89,6 +89,16 @@ def read_range(
         consumer.close()
 
 
+def headers_of(r: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a record of confluent-kafka; none where a name is no UTF-8, as in `streams.odd_headers`."""
+    try:
+        return tuple(r.headers() or ())
+    except (UnicodeDecodeError, SystemError) as error:
+        if isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError):
+            return ()
+        raise
+
+
 def message_of(r: Any, previous: int) -> Message:
     """A record of confluent-kafka; `previous` is the offset of the one before it in its partition."""
     return Message(
@@ -98,6 +108,6 @@ def message_of(r: Any, previous: int) -> Message:
         r.timestamp()[1],
         r.key(),
         r.value(),
-        tuple(r.headers() or ()),
+        headers_of(r),
         previous,
     )

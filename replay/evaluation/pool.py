@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait as wait_for_handles
+from multiprocessing.util import Finalize
 from typing import Any, Final
 
 from replay.evaluation.cells import Done, Runner
@@ -20,6 +22,8 @@ from replay.evaluation.plan import Cell, Plan
 _runner: Runner | None = None
 #: How long an interruption waits at most before it is noticed.
 _LOOK_S: Final = 0.2
+#: After whatever else ends with a process: what its queues still hold is sent before.
+_LAST: Final = -1_000
 
 
 def run_all(
@@ -85,7 +89,18 @@ def _begin(plan: Plan, data: Sequence[Data]) -> None:
     # Ctrl-C ends the parent, which then ends these; however else it ends, they end with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    # Nothing is left to tear down, and an interpreter that ends beside a thread of its own, or of a library, may abort.
+    Finalize(None, _leave, exitpriority=_LAST)
     _runner = Runner(plan, data)
+
+
+def _leave() -> None:
+    if sys.exc_info()[0] is not None:
+        # What went wrong is printed as usual.
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _end_with(parent: Any) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from streams.codec import encode
 from streams.dead_letters import Choice, choose
@@ -15,9 +18,11 @@ from streams.errors import Reason
 from streams.records import SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.faults.test_poison import BUILDER, HEADERS, LEARNER, check, check_counters
 from tests.kafka.broker import KafkaBroker
+from tests.streams.test_odd_headers import Bytes
 
 HALF = "\ud83d"
 ROW = [1.0] * 8
@@ -76,4 +81,34 @@ def test_half_a_surrogate_pair_is_a_dead_letter_and_the_worker_goes_on(
     system.settle()
     letters = choose(system.read("dead-letters"), Choice(consumer="one-pass"))
     assert len(letters.letters) == 2 * len(sent)
+    assert [worker.stop() for worker in workers] == [0, 0]
+
+
+async def _send_raw(system: System, key: bytes, value: bytes) -> None:
+    """A record as a producer in C may write it."""
+    producer = AIOKafkaProducer(bootstrap_servers=system.settings.kafka.bootstrap_servers)
+    await producer.start()
+    try:
+        batch = producer.create_batch()
+        batch._builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 16_384)
+        batch.append(key=key, value=value, timestamp=None, headers=[(Bytes("cafe"), b"v")])
+        done = await producer.send_batch(batch, system.topic("events"), partition=0)
+        await done
+    finally:
+        await producer.stop()
+
+
+@pytest.mark.kafka
+def test_a_header_whose_name_is_no_utf8_stops_no_agent(make_system: MakeSystem, kafka: KafkaBroker) -> None:
+    system = make_system(kafka)
+    workers = [system.worker(BUILDER, "--create"), system.worker(LEARNER, "--create")]
+    system.send(blocks("a", 2))
+    (_, value) = next(iter(blocks("a", 1, start=2)))
+    asyncio.run(_send_raw(system, b"a", value))
+    system.send(blocks("a", 2, start=3))
+    system.settle()
+    system.check_exact()
+    (told,) = [m for m in system.read("events") if m.offset == 2 and m.partition == 0]
+    assert (told.value, told.headers) == (value, ())
+    assert not any(worker.said("starting it again") for worker in workers)
     assert [worker.stop() for worker in workers] == [0, 0]

@@ -1,0 +1,38 @@
+"""Runs one process of an evaluation to its end, and prints how it ended: a program of `test_pool`."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from replay.evaluation import pool
+from replay.evaluation.data import Data
+from replay.evaluation.plan import Plan
+from tests.replay.evaluation.plans import blobs, plan
+
+
+def begin(plan_: Plan, data: tuple[Data, ...], folder: str) -> None:
+    """As a process of an evaluation begins, with a note of an interpreter that is torn down."""
+    pool._begin(plan_, data)
+    atexit.register(Path(folder, "torn-down").write_text, "yes")
+
+
+def fails(_: int) -> None:
+    print("a cell that fails")
+    raise ValueError("a cell that fails")
+
+
+if __name__ == "__main__":
+    from tests.replay.evaluation.ending import begin as begin_
+    from tests.replay.evaluation.ending import fails as fails_
+
+    arguments = (plan(), (blobs(),), sys.argv[1])
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, begin_, arguments) as running:
+        failed = running.submit(fails_, 0).exception()
+        (process,) = multiprocessing.active_children()
+    process.join(60)
+    print(f"{failed!r} and then status {process.exitcode}")
