@@ -286,6 +286,15 @@ _SAFETY = Row(
             steps=((None, "green"), (60, "red")),
             runbook="KinstreamDown",
         ),
+        lines(
+            "Partitions that were added",
+            "0.",
+            "above 0 producers write into partitions that no agent uses: kinstream topics repartition.",
+            Query(f"max by (topic) (kinstream_topic_partitions_added{{{_AGENT}}})", "{{topic}}"),
+            unit="short",
+            steps=((None, "green"), (1, "red")),
+            runbook="KinstreamPartitionsAdded",
+        ),
     ),
 )
 
