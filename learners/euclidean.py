@@ -12,7 +12,7 @@ from learners.kernels import scores
 from learners.scaler import WARM_UP
 from learners.single import Batch, Rows, SingleModal
 from learners.targets import Targets
-from streams.records import Kind
+from streams.records import ConstraintBlock, Kind
 
 _NEVER = 2**62
 
@@ -57,6 +57,10 @@ class Euclidean(SingleModal):
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
     algorithm: ClassVar[str] = "euclidean/1"
+
+    def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
+        # Nothing that is learned of pairs moves the ranking of triplets.
+        return block.split(Kind.TRIPLET)
 
     def __init__(
         self,

@@ -179,8 +179,7 @@ class Fusion:
         finite = np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
         use = finite[index].all(axis=1)
         outcomes.rejected[~use] = True
-        if block.events is not None:
-            outcomes.split[:] = block.events == 0
+        outcomes.split[:] = block.split(self.form)
         if not use.any():
             return outcomes
         if self.how == "concatenate":

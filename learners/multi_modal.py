@@ -110,8 +110,7 @@ class MultiModal(ABC):
         checked_columns(block)
         tables = [(t.name, t.vectors) for t in block.tables]
         outcomes = self._learn(tables, block.index, block.kind, shared(block.events, len(block)))
-        if block.events is not None:
-            outcomes.split[:] = block.events == 0
+        outcomes.split[:] = block.split(self.form)
         return outcomes
 
     def learn_triplets(self, anchors: Features, positives: Features, negatives: Features) -> Outcomes:

@@ -212,8 +212,7 @@ class Portfolio(SingleModal):
         if len(index) == 0:
             return outcomes
         self._dimension, self._metric = vectors.shape[1], None
-        if block.events is not None:
-            outcomes.split[:] = block.events == 0
+        outcomes.split[:] = block.split(self.form)
         start, late = self._watched(vectors, index, block.signs, events, outcomes)
         if self._unit.ready and not self._hubs.begun:
             self._hubs.begin(self._unit.sample.astype(self.dtype), self._members)
@@ -404,6 +403,7 @@ class Portfolio(SingleModal):
             fates,
             mistakes,
             margins,
+            outcomes.split,
             Events.of(shared(block.events, len(block))).ends,
             self._learned,
             self._hubs.prior,

@@ -18,6 +18,7 @@ from learners.single import Batch
 from learners.validation import whole
 from learners.window import Pairs, Window
 from streams.errors import SettingsError
+from streams.records import ConstraintBlock
 
 #: Constraints that a learner keeps, and constraints between two fits.
 BUFFER = 1000
@@ -68,6 +69,9 @@ class Refitted(Euclidean):
         self._since = 0
         self._threshold = np.nan
         self._window = Window(self.buffer, 1, self.dtype)
+
+    def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
+        return block.split(self.form)
 
     @abstractmethod
     def _fit(self, pairs: Pairs) -> NDArray[np.float64] | None:

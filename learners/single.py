@@ -142,9 +142,12 @@ class SingleModal(ABC):
             self._ignored(block),
             events,
         )
-        if block.events is not None:
-            outcomes.split[:] = block.events == 0
+        outcomes.split[:] = self._split(block)
         return outcomes
+
+    def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
+        """(m,) rows of whose event something may have been learned from an earlier block."""
+        return block.split(self.form)
 
     def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
         """Learn from m triplets given as three tables (m, d) of raw features; see `learn`."""

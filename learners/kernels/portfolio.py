@@ -121,6 +121,7 @@ def follow(
     fates: NDArray[np.int8],
     mistakes: NDArray[np.int8],
     margins: NDArray[Any],
+    split: Flags,
     ends: NDArray[np.int32],
     learned: int,
     prior: Vector,
@@ -150,6 +151,7 @@ def follow(
     fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
+    split : (m,) constraints of which members may have learned something before: they are voted on, and move no loss.
     ends : (m,) see `learners.kernels.events.Judged`.
     learned, prior, floor : see `weigh`.
     starts : (m,) of `weigh`, for each constraint.
@@ -194,7 +196,8 @@ def follow(
         if ranked and t >= judged:
             margin[t] = vote
         mean = lost / share if share > 0.0 else 0.5
-        seen[0] = keep * seen[0] + 1.0
+        if not split[t]:
+            seen[0] = keep * seen[0] + 1.0
         for i in range(N):
             if gone[i]:
                 continue
@@ -206,4 +209,5 @@ def follow(
                 loss = 1.0
                 refused[i] += 1
                 gone[i] = refused[i] >= patience
-            losses[i] = keep * losses[i] + loss
+            if not split[t]:
+                losses[i] = keep * losses[i] + loss

@@ -134,7 +134,7 @@ def cuts_between_events_as_it_likes(case: Case) -> None:
 
 
 def counts_apart_what_began_earlier(case: Case) -> None:
-    """Rows of event 0 are judged as those of any other, and said to be split."""
+    """Rows of event 0 are judged as those of any other, and said to be split. They move no weights of a portfolio."""
     learner, other = case.make(), case.make()
     for message in lists(case):
         assert message.events is not None
@@ -142,9 +142,26 @@ def counts_apart_what_began_earlier(case: Case) -> None:
         found, wanted = learner.learn(earlier), other.learn(message)
         np.testing.assert_array_equal(found.split, earlier.events == 0)
         assert not wanted.split.any()
+        if isinstance(learner, Portfolio):
+            continue
         wanted.split[:] = found.split
         assert digest_of_outcomes(found) == digest_of_outcomes(wanted)
         assert digest(learner.state()) == digest(other.state())
+
+
+def counts_apart_what_follows_the_other_kind(case: Case) -> None:
+    """Where an event's pairs came before, a learner made for pairs has learned from them, and others have not."""
+    learner, other = case.make(), case.make()
+    for message in lists(case):
+        kind = Kind.PAIR if message.kind is Kind.TRIPLET else Kind.TRIPLET
+        found, wanted = learner.learn(replace(message, earlier=kind)), other.learn(message)
+        knows = message.kind is Kind.PAIR or learner.form is Kind.PAIR
+        assert found.split.all() == (
+            (knows and learner.algorithm != "euclidean/1") or message.kind is Kind.PAIR
+        )
+        assert found.split.any() == found.split.all()
+        if not isinstance(learner, Portfolio):
+            assert (found.mistake == wanted.mistake).all()
 
 
 def continues_within_events(case: Case) -> None:
@@ -180,6 +197,7 @@ EVENT_CHECKS: tuple[Callable[[Case], None], ...] = (
     takes_events_of_one_row_as_none,
     cuts_between_events_as_it_likes,
     counts_apart_what_began_earlier,
+    counts_apart_what_follows_the_other_kind,
     continues_within_events,
     refuses_events_that_do_not_fit,
 )

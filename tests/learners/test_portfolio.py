@@ -313,7 +313,10 @@ def test_it_follows_what_separate_learners_do_and_decides_before_they_learn(floo
 
 
 def followed(
-    mistakes: NDArray[np.int8], fates: NDArray[np.int8] | None = None, window: int = 50
+    mistakes: NDArray[np.int8],
+    fates: NDArray[np.int8] | None = None,
+    window: int = 50,
+    split: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Weights after, who is gone, and the mistakes of the vote, of two learners and an un-learned metric."""
     N, m = mistakes.shape
@@ -324,6 +327,7 @@ def followed(
         np.zeros((N, m), np.int8) if fates is None else fates,
         mistakes,
         np.where(mistakes, -1.0, 1.0),
+        np.zeros(m, np.bool_) if split is None else split,
         np.empty(0, np.int32),
         N - 1,
         np.ones(N),
@@ -342,6 +346,16 @@ def followed(
     found = np.empty(N)
     kernel.weigh(losses, gone, N - 1, np.ones(N), float(seen[0]), 1.0, 0.0, found)
     return found, gone, mistake
+
+
+def test_split_constraints_are_voted_on_and_move_no_weight() -> None:
+    mistakes = np.zeros((3, 200), np.int8)
+    mistakes[0, :100], mistakes[1, 100:] = 1, 1
+    split = np.arange(200) >= 100
+    weights, _, wrong = followed(mistakes, split=split)
+    before, _, _ = followed(mistakes[:, :100])
+    np.testing.assert_array_equal(weights, before)
+    assert (wrong[100:] >= 0).all()
 
 
 def test_it_follows_the_best_of_the_window() -> None:
