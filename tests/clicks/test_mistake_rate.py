@@ -13,7 +13,7 @@ from tests.clicks.lists_oracle import Triplets, catalogue, item_block, lists, op
 from tests.clicks.stream import builder_stream, constraint_blocks
 from tests.processors.click_samples import NOW, block_of
 
-GAMMA = 0.3
+GAMMA = 0.05
 COUNT = 150
 
 
