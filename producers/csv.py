@@ -112,7 +112,7 @@ class CsvFile:
         return None
 
     def _error(self, error: pa.ArrowInvalid, bad: list[Any], columns: Sequence[str]) -> SourceError:
-        if not bad and columns:
+        if not bad and "UTF8" in str(error):
             return self._no_text(columns) or SourceError(f"{self.path}: {error}")
         if not bad:
             return SourceError(f"{self.path}: {error}")
