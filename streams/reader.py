@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from operator import methodcaller
+from typing import Any, Final, cast
 
 from streams.clients import confluent
 from streams.cluster import Cluster
@@ -16,6 +17,10 @@ from streams.unanswered import broker_error
 
 #: Longest wait for the next record while the end of the range is not reached.
 PATIENCE_SECONDS = 30.0
+
+#: A call that notices the error which the client has set beside a result; called by the interpreter, a method that is
+#: called often is trusted, and the error would come up anywhere later.
+_HEADERS: Final = methodcaller("headers")
 
 
 def ends(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
@@ -92,7 +97,7 @@ def read_range(
 def headers_of(r: Any) -> tuple[tuple[str, bytes | None], ...]:
     """The headers of a record of confluent-kafka; none where a name is no UTF-8, as in `streams.odd_headers`."""
     try:
-        return tuple(r.headers() or ())
+        return tuple(_HEADERS(r) or ())
     except (UnicodeDecodeError, SystemError) as error:
         if isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError):
             return ()
