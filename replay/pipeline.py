@@ -152,8 +152,8 @@ class AgentReplay:
         if self._leaves_out(message, machine):
             self._left_out.add(message.partition)
             return []
-        if message.partition in self._left_out:
-            # What was left out here was not dropped by the client.
+        if self._key is not None or message.partition in self._left_out:
+            # What was left out here, or by who chose the range, was not dropped by the client.
             message = replace(message, previous=machine.next_offset - 1)
             self._left_out.discard(message.partition)
         outputs = machine.step(message)
