@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Final
 
@@ -161,11 +162,13 @@ class LocalSystem:
 
 def _reached(host: str) -> str:
     """Where a page is asked for on this machine."""
-    if host in ("", "0.0.0.0"):
-        return "127.0.0.1"
-    if ":" in host:
-        return "[::1]" if host == "::" else f"[{host}]"
-    return host
+    try:
+        address = ip_address(host or "127.0.0.1")
+    except ValueError:
+        return host
+    if address.version == 4:
+        return "127.0.0.1" if address.is_unspecified else host
+    return "[::1]" if address.is_unspecified else f"[{host}]"
 
 
 def _is_ready(process: Process) -> bool:

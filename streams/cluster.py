@@ -361,6 +361,9 @@ class Cluster:
         """Partitions that a settled group has assigned to none of its members; empty while it is not settled."""
         from confluent_kafka import ConsumerGroupState, KafkaException
 
+        # librdkafka aborts the process where an administrative question times out and its broker comes back later.
+        if not answers(self.admin):
+            raise unanswered(self._kafka, f"group {group}")
         try:
             answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
             found = answer.result(timeout=ANSWER_SECONDS * 2)

@@ -24,6 +24,7 @@ from streams.emitter import Sink
 from streams.errors import BrokerUnavailable, GenerationMismatch
 from streams.identity import Headers
 from streams.settings import Settings
+from streams.unanswered import answers
 
 log = logging.getLogger("kinstream.topics")
 
@@ -47,11 +48,12 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
     from confluent_kafka import KafkaException, TopicCollection
 
     found: dict[str, TopicView] = {}
+    # As in `Cluster.nobodys`: no administrative question may be left to time out.
+    if not answers(cluster.admin):
+        raise BrokerUnavailable("the topics are not described: no broker answers")
     try:
-        answers = cluster.admin.describe_topics(
-            TopicCollection(sorted(names)), request_timeout=_ANSWER_SECONDS
-        )
-        for name, future in answers.items():
+        asked = cluster.admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ANSWER_SECONDS)
+        for name, future in asked.items():
             try:
                 topic = future.result(timeout=_ANSWER_SECONDS * 2)
             except KafkaException as error:

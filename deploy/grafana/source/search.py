@@ -112,6 +112,17 @@ SEARCH: Final = Row(
             runbook="KinstreamSearchFailing",
         ),
         lines(
+            "Connections",
+            "below search.max_connections (512) of each query agent; none closed but idle ones.",
+            "slow or stalled clients hold connections, and the agent closes them to make room: see the reason.",
+            Query(f"max by (instance) (kinstream_search_connections{{{_JOB}}})", "{{instance}}"),
+            Query(
+                f"sum by (reason) (rate(kinstream_search_connections_closed_total{{{_JOB}}}[5m]))",
+                "closed a second: {{reason}}",
+            ),
+            unit="short",
+        ),
+        lines(
             "Candidates examined",
             "of an approximate index a small part of the catalogue: items whose distance was computed for a query.",
             "near the whole catalogue the index saves nothing: more bits, or an exact index.",

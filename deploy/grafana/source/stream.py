@@ -287,6 +287,13 @@ _SAFETY = Row(
             runbook="KinstreamDown",
         ),
         lines(
+            "Loads forgotten",
+            "0.",
+            "above 0 a space has had over 10,000 loads; an event of a forgotten load that comes again counts again.",
+            Query(f"sum by (agent) (increase(kinstream_loads_forgotten_total{{{_AGENT}}}[1h]))", "{{agent}}"),
+            unit="short",
+        ),
+        lines(
             "Partitions that were added",
             "0.",
             "above 0 producers write into partitions that no agent uses: kinstream topics repartition.",
