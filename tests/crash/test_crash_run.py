@@ -38,7 +38,7 @@ from tests.crash.checker import (
     shown,
 )
 from tests.crash.data import Rows, make
-from tests.crash.processes import PATIENCE, Agent, System, copy_topic, running, until
+from tests.crash.processes import PATIENCE, Agent, Process, System, copy_topic, running, until
 from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
 from tests.kafka.broker import KafkaBroker
 
@@ -149,7 +149,7 @@ def _run(
         storm.run(plan)
         _told("the storm is over", began)
         _settle(rough)
-        pages = _pages(rough, storm)
+        pages = pages_of(rough, storm.workers[AGENTS[-1]], len(LEARNERS) * len(storm.loads))
         _end(rough)
         _told("all is applied, and all have ended", began)
         found = check_run(broker.bootstrap, prefix, wanted)
@@ -181,10 +181,8 @@ def _settle(system: System) -> None:
     until(lambda: all(system.settled(agent) for agent in AGENTS), "all agents stay at the end")
 
 
-def _pages(system: System, storm: Storm) -> list[str]:
-    """The metrics pages, once every partition is shown."""
-    metrics = storm.workers[AGENTS[-1]]
-    series = len(LEARNERS) * len(storm.loads)
+def pages_of(system: System, metrics: list[Process], series: int) -> list[str]:
+    """The pages of the metrics workers, once they show counters of so many learners and spaces."""
     pages: list[str] = []
 
     def all_shown() -> bool:

@@ -1,12 +1,15 @@
 """The builders that join events with a catalogue, under crashes: they end in what an undisturbed run ends in.
 
 Real processes on a real Kafka: producers of items, clicks and relations, two workers each of the click-preference
-builder, the closure builder, OASIS that follows the clicks and LEGO that follows the closure. Which relation comes
-before which item is decided by the race of the producers, so the undisturbed run reads a copy of the same events.
+builder, the closure builder, OASIS that follows the clicks, LEGO that follows the closure, LEGO that follows both, and
+the metrics agent. Which relation comes before which item is decided by the race of the producers, so the undisturbed
+run reads a copy of the same events. How the blocks of two builders interleave is known to the constraints alone: the
+learner that follows both is compared with a replay of the constraints. Both replays are the commands of the README.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -16,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checker import (
+    COUNTS,
+    SPLIT_COUNTS,
     Record,
     chains,
     decode,
@@ -23,11 +28,12 @@ from tests.crash.checker import (
     read_checkpoints,
     read_topic,
     require,
+    shown,
 )
 from tests.crash.join_data import Given, make
 from tests.crash.processes import Agent, System, copy_topic, running, until
 from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
-from tests.crash.test_crash_run import PARTITIONS, SESSION_SECONDS, _seed, _told
+from tests.crash.test_crash_run import PARTITIONS, SESSION_SECONDS, _seed, _told, pages_of
 from tests.kafka.broker import KafkaBroker
 
 SETTINGS = f"""
@@ -47,6 +53,10 @@ from = ["clicks"]
 kind = "lego"
 from = ["closure"]
 
+[learners.both]
+kind = "lego"
+from = ["clicks", "closure"]
+
 [checkpoints]
 interval_seconds = 1.0
 
@@ -54,8 +64,11 @@ interval_seconds = 1.0
 session_timeout_seconds = {SESSION_SECONDS}
 """
 BUILDERS = (Agent("builder", "clicks", "events"), Agent("builder", "closure", "events"))
+#: Whose outcomes are a function of the events.
 LEARNERS = (Agent("learner", "oasis", "constraints"), Agent("learner", "lego", "constraints"))
-AGENTS = (*BUILDERS, *LEARNERS)
+BOTH = Agent("learner", "both", "constraints")
+METRICS = Agent("metrics", None, "outcomes")
+AGENTS = (*BUILDERS, *LEARNERS, BOTH, METRICS)
 ACTS = {
     "builder-clicks": [
         f"{FAIL}agent.after-send-before-ack=kill@12",
@@ -75,6 +88,8 @@ ACTS = {
     ],
     "learner-oasis": ["worker", "both"],
     "learner-lego": [f"{FAIL}checkpoint.before-manifest=kill@2", "worker", "both"],
+    "learner-both": [f"{FAIL}agent.after-send-before-ack=kill@12", "worker"],
+    "metrics": ["worker", "both"],
 }
 PRODUCED = "producer.after-send-before-ack=kill@5"
 
@@ -93,10 +108,15 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
     plan = Plan(acts, 1, PRODUCED, slow_seconds=300.0, fast_seconds=30.0, frozen_seconds=SESSION_SECONDS + 3)
     with running(System(tmp_path / "rough", own_kafka.bootstrap, "join", PARTITIONS, SETTINGS)) as rough:
         rough.run("topics", "create")
-        Storm(rough, AGENTS, loads, seed).run(plan)
+        storm = Storm(rough, AGENTS, loads, seed)
+        storm.run(plan)
         _told("the storm is over", began)
         _settle(rough)
+        pages = pages_of(rough, storm.workers[METRICS], len(given) * (len(LEARNERS) + 1))
         _end(rough)
+        _check_totals(own_kafka.bootstrap, rough, pages)
+        _check_replays(rough)
+        _told("the counters are the sums of the outcomes, and both replays end in the same", began)
         at_work = [kill for kill in rough.kills if kill.at_work]
         assert len(at_work) >= 20, f"only {len(at_work)} kills hit a system at work"
         assert not (faults := rough.faults()), "\n".join(faults)
@@ -128,6 +148,35 @@ def _end(system: System) -> None:
     statuses = system.stop_all()
     assert set(statuses.values()) == {0}, statuses
     assert not system.left()
+
+
+def _check_totals(bootstrap: str, system: System, pages: Sequence[str]) -> None:
+    """Every outcome is counted once, and what is judged behind the start of its event is counted apart."""
+    totals: dict[tuple[str, str], Counter[str]] = {}
+    for taken in chains(read_topic(bootstrap, system.topic("outcomes"))).taken.values():
+        for one in taken:
+            body = decode(one.record.value)[1]
+            counts = totals.setdefault((body["space"], body["learner"]), Counter())
+            for name in (*COUNTS, *SPLIT_COUNTS):
+                counts[name] += body["counts"].get(name, 0)
+    found = {
+        key: {name: number for name, number in counts.items() if name != "loss_sum"}
+        for key, counts in shown(pages).items()
+    }
+    assert found == totals
+    assert all(counts["mistakes"] > 0 for counts in totals.values()), totals
+
+
+def _check_replays(system: System) -> None:
+    """The recipes of the README: what a replay can claim is equal bit for bit, and nothing differs."""
+    for source, apart in (("constraints", ()), ("events", (BOTH.application,))):
+        printed = json.loads(
+            system.run("replay", "--from", source, "--until-checkpoint", "--compare", "--json", seconds=400)
+        )
+        found = [(one["agent"], one["space"], one["verdict"]) for one in printed["comparisons"]]
+        print(source, Counter(verdict for _, _, verdict in found), flush=True)
+        wrong = [one for one in found if one[0] not in apart and one[2] != "equal"]
+        assert found and not wrong, wrong
 
 
 def _check_events(records: Sequence[Record], given: Sequence[Given], loads: Sequence[Load]) -> None:
@@ -172,7 +221,11 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
         assert saved[0] == saved[1]
         assert all(segments for _, segments in saved[0].values()), "nothing lies in segments"
     learned = [chains(read_topic(bootstrap, system.topic("outcomes"))) for system in (rough, calm)]
-    contents = [{key: digest(taken, False) for key, taken in some.taken.items()} for some in learned]
+    alone = {agent.name for agent in LEARNERS}
+    contents = [
+        {key: digest(taken, False) for key, taken in some.taken.items() if key[0] in alone}
+        for some in learned
+    ]
     assert contents[0] == contents[1]
     for agent in LEARNERS:
         cores = [
