@@ -32,8 +32,11 @@ SETTINGS: Final = """
 [builders.one-pass]
 kind = "one-pass"
 
+# The triplets of one sample go beyond a block: some are split from their event, and counted apart.
 [builders.random]
 kind = "random-triplets"
+per_sample = 8
+max_bytes = 1024
 
 [learners.opml]
 kind = "opml"
