@@ -7,14 +7,14 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from processors.agent import builder_spec
-from producers.blocks import MAX_BLOCK_BYTES
-from streams.codec import decode_constraints, encode
-from streams.log import Message, Output
-from streams.machine import Machine, Place
-from streams.records import ConstraintBlock, LoadPosition, SampleBlock, Table
-from streams.settings import Settings
-from streams.topics import partition_of
+from kinstream.processors.agent import builder_spec
+from kinstream.producers.blocks import MAX_BLOCK_BYTES
+from kinstream.streams.codec import decode_constraints, encode
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import ConstraintBlock, LoadPosition, SampleBlock, Table
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import partition_of
 
 CLASSES: Final = 10
 #: The producer's default.

@@ -22,14 +22,22 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from learners import registry as learners
-from processors import registry as builders
-from processors.base import Builder, Origin
-from streams.checkpoint import CheckpointStore
-from streams.codec import encode
-from streams.records import ConstraintBlock, ItemBlock, Kind, LoadPosition, RelationBlock, SampleBlock, Table
-from streams.space import SegmentedCore
-from streams.state import State, to_bytes
+from kinstream.learners import registry as learners
+from kinstream.processors import registry as builders
+from kinstream.processors.base import Builder, Origin
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.codec import encode
+from kinstream.streams.records import (
+    ConstraintBlock,
+    ItemBlock,
+    Kind,
+    LoadPosition,
+    RelationBlock,
+    SampleBlock,
+    Table,
+)
+from kinstream.streams.space import SegmentedCore
+from kinstream.streams.state import State, to_bytes
 
 DIMENSIONS: Final = (64, 310, 784)
 #: Of these the state is of one size from the first constraints on.
@@ -212,17 +220,17 @@ def checkpoint_rows() -> Iterator[tuple[int, int, float, float, float]]:
 def worker_megabytes(role: str) -> float:
     """Resident size of a process that has loaded an agent of that role and compiled its kernels."""
     spec = {
-        "builder": "from processors.agent import builder_spec as s; spec = s(settings, 'one-pass')",
-        "learner": "from learners.agent import learner_spec as s; spec = s(settings, 'opml')",
-        "metrics": "from monitoring.agent import metrics_spec as s; spec = s(settings)",
+        "builder": "from kinstream.processors.agent import builder_spec as s; spec = s(settings, 'one-pass')",
+        "learner": "from kinstream.learners.agent import learner_spec as s; spec = s(settings, 'opml')",
+        "metrics": "from kinstream.monitoring.agent import metrics_spec as s; spec = s(settings)",
     }[role]
     program = (
         "import psutil\n"
-        "from streams.settings import Settings\n"
+        "from kinstream.streams.settings import Settings\n"
         "settings = Settings.model_validate({'builders': {'one-pass': {'kind': 'one-pass'}}, "
         "'learners': {'opml': {'kind': 'opml', 'from': ['one-pass']}}})\n"
         f"{spec}; spec.warm_up()\n"
-        "import streams.worker, faust, confluent_kafka, streams.transport\n"
+        "import kinstream.streams.worker, faust, confluent_kafka, kinstream.streams.transport\n"
         "print(psutil.Process().memory_info().rss)"
     )
     done = subprocess.run(

@@ -14,14 +14,14 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.system import series, system
-from processors.base import Origin
-from processors.catalogue import Catalogue
-from processors.clicks import Clicks
-from processors.warm_up import warm_up
-from streams.codec import decode_event, encode
-from streams.log import Output
-from streams.records import Click, ClickBlock, ItemBlock, ItemClick, Table
-from streams.state import to_bytes
+from kinstream.processors.base import Origin
+from kinstream.processors.catalogue import Catalogue
+from kinstream.processors.clicks import Clicks
+from kinstream.processors.warm_up import warm_up
+from kinstream.streams.codec import decode_event, encode
+from kinstream.streams.log import Output
+from kinstream.streams.records import Click, ClickBlock, ItemBlock, ItemClick, Table
+from kinstream.streams.state import to_bytes
 
 LIST = 10
 DIMENSION = 64

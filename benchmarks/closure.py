@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
-from processors.base import Origin
-from processors.closure import Closure
-from processors.registry import create
-from streams.errors import BadRecord
-from streams.records import ItemBlock, RelationBlock, Table
+from kinstream.processors.base import Origin
+from kinstream.processors.closure import Closure
+from kinstream.processors.registry import create
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.records import ItemBlock, RelationBlock, Table
 
 D: Final = 16
 #: Relations in a block.

@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.closure import catalogue
 from benchmarks.figures import Figure
-from processors import components as kernels
-from processors.base import Origin
-from processors.closure import Closure
-from processors.item_log import SEGMENT
-from streams.records import RelationBlock
+from kinstream.processors import components as kernels
+from kinstream.processors.base import Origin
+from kinstream.processors.closure import Closure
+from kinstream.processors.item_log import SEGMENT
+from kinstream.streams.records import RelationBlock
 
 BLOCK: Final = 4_000
 #: What is asked: times faster than reading everything, and milliseconds for a join of a hub of 100,000 edges.

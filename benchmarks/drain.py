@@ -18,11 +18,11 @@ from benchmarks.backlog import block_of, constraints
 from benchmarks.figures import Figure
 from benchmarks.hand_written import message
 from benchmarks.system import GAMMA, System, system
-from learners.registry import create
-from learners.warm_up import warm_up
-from streams.codec import decode_outcome
-from streams.log import Message, Output
-from streams.records import Outcome
+from kinstream.learners.registry import create
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.log import Message, Output
+from kinstream.streams.records import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from typing import Final
 
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from learners import registry as learners
-from learners.kernels.threads import one_blas_thread
-from processors import registry as builders
-from processors.base import Origin
-from replay.evaluation.cells import Runner
-from replay.evaluation.data import Rows, of_arrays
-from replay.evaluation.feeds import SPACE, Built
-from replay.evaluation.measures import knn
-from replay.evaluation.plan import Cell, Contender, Measuring, Plan
-from replay.evaluation.store import Store
-from streams.records import SampleBlock, Table
+from kinstream.learners import registry as learners
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.processors import registry as builders
+from kinstream.processors.base import Origin
+from kinstream.replay.evaluation.cells import Runner
+from kinstream.replay.evaluation.data import Rows, of_arrays
+from kinstream.replay.evaluation.feeds import SPACE, Built
+from kinstream.replay.evaluation.measures import knn
+from kinstream.replay.evaluation.plan import Cell, Contender, Measuring, Plan
+from kinstream.replay.evaluation.store import Store
+from kinstream.streams.records import SampleBlock, Table
 
 KINDS: Final = ("opml", "copml", "lego", "oasis", "soml-tg", "rdml", "pola", "oahu")
 BUILDER: Final = "one-pass"

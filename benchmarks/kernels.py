@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
-from learners.kernels.threads import one_blas_thread
-from learners.opml import OPML
-from streams.records import DEFAULT_MODALITY, ConstraintBlock
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.opml import OPML
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock
 
 DIMENSIONS = (21, 64, 100, 130, 310, 784)
 GAMMA = 1e-3
@@ -101,7 +101,7 @@ def run(quick: bool) -> dict[str, Any]:
         numpy over the better kernel; auto: numpy over what kernel="auto" takes; error: of both maps against
         numpy's}]}.
     """
-    from learners.warm_up import warm_up
+    from kinstream.learners.warm_up import warm_up
 
     for dtype in ("float32", "float64"):
         warm_up("opml", {"dtype": dtype})

@@ -14,8 +14,8 @@ from typing import Final
 
 from benchmarks.figures import Figure, percentile
 from benchmarks.system import System, Worker, series, system
-from streams.codec import decode_outcome
-from streams.records import Outcome
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.records import Outcome
 
 RATE: Final = 100
 ROWS: Final = 1797

@@ -23,13 +23,13 @@ from benchmarks.bandwidth import LARGE, bandwidth
 from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from learners.base import Outcomes
-from learners.kernels.threads import one_blas_thread
-from learners.registry import create, names
-from learners.single import Batch
-from processors.base import Origin
-from processors.one_pass import OnePass
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
+from kinstream.learners.base import Outcomes
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.registry import create, names
+from kinstream.learners.single import Batch
+from kinstream.processors.base import Origin
+from kinstream.processors.one_pass import OnePass
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
 
 Array = NDArray[Any]
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
-from learners.base import Learner
-from learners.kernels.threads import one_blas_thread
-from learners.registry import create
-from streams.records import ConstraintBlock
+from kinstream.learners.base import Learner
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.registry import create
+from kinstream.streams.records import ConstraintBlock
 
 DIMENSIONS: Final = (64, 310, 784)
 DTYPES: Final = ("float32", "float64")

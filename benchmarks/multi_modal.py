@@ -20,9 +20,9 @@ from benchmarks import numpy_forms as forms
 from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from learners.kernels.threads import one_blas_thread
-from learners.lomdml import orthogonal
-from learners.registry import create
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.lomdml import orthogonal
+from kinstream.learners.registry import create
 
 #: mfeat's modalities and their features.
 MODALITIES: Final = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.never_worse import RESULTS, Cell, cells, run, trials_file
 from benchmarks.shared_sets import NAMES
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels.threads import one_blas_thread
 
 SETS: Final = (
     "iris",

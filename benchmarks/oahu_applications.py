@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
-from learners import votes
-from learners.kernels.threads import one_blas_thread
-from learners.oahu import OAHU
+from kinstream.learners import votes
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.oahu import OAHU
 
 Rows = NDArray[np.floating[Any]]
 

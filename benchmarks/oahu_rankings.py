@@ -27,8 +27,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from benchmarks.never_worse import BLOCK, RESULTS, directions, trained
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
-from learners.kernels.threads import one_blas_thread
-from learners.oahu import OAHU
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.oahu import OAHU
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]

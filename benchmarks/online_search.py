@@ -18,9 +18,9 @@ from benchmarks.figures import Figure
 from benchmarks.search_log import Log, log
 from benchmarks.shared_sets import load
 from benchmarks.sorted_permutations import compared
-from learners.kernels.threads import one_blas_thread
-from search.index import Index, create
-from search.lsh.warm_up import warm_up
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.index import Index, create
+from kinstream.search.lsh.warm_up import warm_up
 
 NAME: Final = "online-search"
 #: Candidates: M = 0.65 sqrt(n), but 3 k at the least.

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from benchmarks import never_worse
 from benchmarks.never_worse import ALLOWED, BLOCK, LEVEL, RESULTS, Cell, K, directions, error, unlearned
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
-from learners.kernels.portfolio import POWER
-from learners.kernels.threads import one_blas_thread
-from learners.portfolio import Portfolio
-from learners.portfolio_hubs import FIRST, NEIGHBOURS, SAMPLED, STRENGTH
-from learners.portfolio_members import UNLEARNED, USUAL
-from learners.portfolio_views import POWER as VIEWS_POWER
-from learners.votes import classify
+from kinstream.learners.kernels.portfolio import POWER
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.portfolio import Portfolio
+from kinstream.learners.portfolio_hubs import FIRST, NEIGHBOURS, SAMPLED, STRENGTH
+from kinstream.learners.portfolio_members import UNLEARNED, USUAL
+from kinstream.learners.portfolio_views import POWER as VIEWS_POWER
+from kinstream.learners.votes import classify
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]

@@ -26,7 +26,7 @@ from benchmarks.figures import Figure, percentile
 from benchmarks.online_search import RULE, SEARCH
 from benchmarks.search_log import prepared
 from benchmarks.shared_sets import load
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 ITEMS: Final = 100_000
 QUICK_ITEMS: Final = 10_000
@@ -82,9 +82,9 @@ class _Learning:
     """A learner's blocks, learned before: update records, and models after every so many of them."""
 
     def __init__(self, d: int, blocks: int, publishes: bool) -> None:
-        from learners.registry import create
-        from learners.updates import Before, Origin
-        from streams.records import ConstraintBlock, Kind, Table
+        from kinstream.learners.registry import create
+        from kinstream.learners.updates import Before, Origin
+        from kinstream.streams.records import ConstraintBlock, Kind, Table
 
         rng = np.random.default_rng([41, d])
         learner: Any = create("lego", dtype="float32")
@@ -124,8 +124,8 @@ class _Learning:
 
 def serve(index: str, d: int, number: int, seconds: float) -> None:
     """Serve until a line comes in; then tell recall and counters, and end."""
-    from search.answers import Answering
-    from search.metrics import SearchMetrics
+    from kinstream.search.answers import Answering
+    from kinstream.search.metrics import SearchMetrics
     from tests.search.agents import Agent, items, served
 
     changing = seconds > 0

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.figures import Figure
 from benchmarks.latency import start_agents, start_rows
 from benchmarks.system import System, Worker, system
-from streams.clients import confluent
-from streams.codec import decode_outcome
-from streams.records import Outcome
+from kinstream.streams.clients import confluent
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.records import Outcome
 
 RATE: Final = 50
 #: Asked for: no longer than the session timeout and so many seconds.

@@ -1,7 +1,7 @@
 """Charikar's candidates, which the LEGO paper uses: keys in sorted lists, each under a permutation of the bits.
 
-For comparison with `search.lsh.candidates`, on keys that do not change: all lists would have to move an item when one
-of its bits flips.
+For comparison with `kinstream.search.lsh.candidates`, on keys that do not change: all lists would have to move an
+item when one of its bits flips.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.index import create
-from search.lsh.hashed import HashedIndex
+from kinstream.search.index import create
+from kinstream.search.lsh.hashed import HashedIndex
 
 Words = NDArray[np.uint64]
 

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import psutil
 
-from cli.local_system import free_port, tail
-from streams.clients import confluent_producer
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.log import Message, Output
-from streams.reader import ends, read_range
-from streams.settings import Settings, load
-from streams.topics import CATALOGUE
+from kinstream.cli.local_system import free_port, tail
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.log import Message, Output
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.settings import Settings, load
+from kinstream.streams.topics import CATALOGUE
 from tests.kafka.broker import KafkaBroker
 
 START_SECONDS: Final = 90.0
@@ -108,7 +108,7 @@ class System:
         port = free_port()
         options = ["--config", str(self._file), "--set", f"worker.http_port={port}"]
         worker = Worker(
-            [sys.executable, "-m", "cli.main", *options, *command],
+            [sys.executable, "-m", "kinstream.cli.main", *options, *command],
             self.folder / f"{len(self.workers)}-{'-'.join(command[:3])}.log".replace("/", "_"),
             port,
         )

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Figure
-from replay.evaluation.run import TIMES, evaluate
-from replay.papers.data_folder import DataFolder
-from replay.papers.protocol import prepare
-from replay.papers.registry import VARIABLE, protocol
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.run import TIMES, evaluate
+from kinstream.replay.papers.data_folder import DataFolder
+from kinstream.replay.papers.protocol import prepare
+from kinstream.replay.papers.registry import VARIABLE, protocol
+from kinstream.streams.errors import SettingsError
 
 SETS: Final = ("iris", "wine", "glass", "balance", "breast", "pima", "waveform", "spect")
 SPLITS: Final = 20

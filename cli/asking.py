@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.context import settings_of
+from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from processors.closure import Closure
-    from processors.closure_paths import Explanation, Link
-    from streams.checkpoint_view import Agent, Seen
-    from streams.settings import Settings
+    from kinstream.processors.closure import Closure
+    from kinstream.processors.closure_paths import Explanation, Link
+    from kinstream.streams.checkpoint_view import Agent, Seen
+    from kinstream.streams.settings import Settings
 
 
 @click.group()
@@ -63,8 +63,8 @@ def newest_closure(settings: Settings, space: str, name: str | None) -> tuple[Cl
     SettingsError : no closure builds the space, or several do and none was named.
     CheckpointError : a checkpoint cannot be read.
     """
-    from streams.checkpoint_view import agents, checkpoints
-    from streams.errors import SettingsError
+    from kinstream.streams.checkpoint_view import agents, checkpoints
+    from kinstream.streams.errors import SettingsError
 
     builders = [a for a in agents(settings) if a.role == "builder" and name in (None, a.name)]
     closures = [a for a in builders if _kind(settings, a) == "closure"]
@@ -100,10 +100,10 @@ def _kind(settings: Settings, agent: Agent) -> str:
 
 
 def _restored(settings: Settings, agent: Agent, seen: Seen, space: str) -> Closure:
-    from processors.closure import Closure
-    from streams.checkpoint_view import birth_of
-    from streams.errors import SettingsError
-    from streams.space import core_state
+    from kinstream.processors.closure import Closure
+    from kinstream.streams.checkpoint_view import birth_of
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.space import core_state
 
     birth = birth_of(settings, agent)
     section = settings.builders[agent.name]
@@ -132,7 +132,7 @@ def _tell(left: str, right: str, found: Explanation) -> None:
 
 
 def _line(link: Link) -> str:
-    from cli.tables import moment
+    from kinstream.cli.tables import moment
 
     names = [name if name is not None else "(erased)" for name in (link.left, link.right)]
     sign = "~" if link.similar else "#"

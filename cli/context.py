@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from streams.errors import SettingsError
-from streams.settings import Settings, read
-from streams.settings_faults import as_text
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import Settings, read
+from kinstream.streams.settings_faults import as_text
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def checked(
     found = read(path, overrides)
     faults = list(found.faults)
     if algorithms and any(found.data.get(section) for section in ("builders", "learners", "search")):
-        from cli.settings_check import algorithm_faults
+        from kinstream.cli.settings_check import algorithm_faults
 
         deeper = algorithm_faults(found)
         places = {fault.where for fault in deeper}

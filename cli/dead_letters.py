@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli.asking import confirm
-from cli.context import settings_of
+from kinstream.cli.asking import confirm
+from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from streams.dead_letters import Choice, Found, Plan, Standing
-    from streams.log import Message
-    from streams.settings import Settings
+    from kinstream.streams.dead_letters import Choice, Found, Plan, Standing
+    from kinstream.streams.log import Message
+    from kinstream.streams.settings import Settings
 
 T = TypeVar("T")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -57,9 +57,9 @@ def list_letters(
     """
     import json
 
-    from cli.tables import echo_table, for_a_person, moment
-    from streams.dead_letters import Choice
-    from streams.refusals import rows_text
+    from kinstream.cli.tables import echo_table, for_a_person, moment
+    from kinstream.streams.dead_letters import Choice
+    from kinstream.streams.refusals import rows_text
 
     found = _read(settings_of(ctx), Choice(reason, consumer, space, _since(since)))
     found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
@@ -97,9 +97,9 @@ def show(ctx: click.Context, place: str) -> None:
 
     Example: kinstream dead-letters show 2/17
     """
-    from streams.cluster import Cluster
-    from streams.errors import SettingsError
-    from streams.reader import ends, read_range
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.reader import ends, read_range
 
     settings = settings_of(ctx)
     partition, offset = _place(place)
@@ -118,12 +118,12 @@ def show(ctx: click.Context, place: str) -> None:
 
 def told(message: Message) -> Iterator[str]:
     """A dead letter in lines: where it came from, headers, and its JSON, or record if it decodes, else its bytes."""
-    from cli.tables import moment
-    from streams.avro import MARKER
-    from streams.codec import ALL, decode
-    from streams.describe import describe, record_lines
-    from streams.errors import BadRecord
-    from streams.payload import escaped, payload_lines
+    from kinstream.cli.tables import moment
+    from kinstream.streams.avro import MARKER
+    from kinstream.streams.codec import ALL, decode
+    from kinstream.streams.describe import describe, record_lines
+    from kinstream.streams.errors import BadRecord
+    from kinstream.streams.payload import escaped, payload_lines
 
     yield f"{message.topic} {message.partition}/{message.offset}, {moment(message.timestamp_ms)}"
     key = "none" if message.key is None else describe(message.key.decode("utf-8", "backslashreplace"))
@@ -173,10 +173,10 @@ def redrive(
 
     Example: kinstream dead-letters redrive --reason space-paused --yes
     """
-    from streams.access import check_role
-    from streams.cluster import Cluster
-    from streams.dead_letters import Choice, Standing, plan
-    from streams.errors import SettingsError
+    from kinstream.streams.access import check_role
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.dead_letters import Choice, Standing, plan
+    from kinstream.streams.errors import SettingsError
 
     narrowed = any(value is not None for value in (reason, consumer, space))
     if bool(places) + everything + narrowed != 1 or (since and places):
@@ -205,10 +205,10 @@ def redrive(
 
 
 def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
-    from streams.clients import confluent_producer
-    from streams.dead_letters import ranges, redrives
-    from streams.emitter import Emitter
-    from streams.reader import read_range
+    from kinstream.streams.clients import confluent_producer
+    from kinstream.streams.dead_letters import ranges, redrives
+    from kinstream.streams.emitter import Emitter
+    from kinstream.streams.reader import read_range
 
     topic = settings.topic("dead-letters")
     emitter = Emitter(confluent_producer(settings.kafka))
@@ -228,10 +228,10 @@ def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
 
 def _read(settings: Settings, choice: Choice) -> Found:
     """Read the dead letters that can be meant."""
-    from streams.cluster import Cluster
-    from streams.dead_letters import choose
-    from streams.errors import SettingsError
-    from streams.reader import ends, read_range
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.dead_letters import choose
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.reader import ends, read_range
 
     topic = settings.topic("dead-letters")
     cluster = Cluster(settings.kafka)
@@ -283,7 +283,7 @@ def _since(text: str | None) -> int | None:
     """
     from datetime import UTC, datetime
 
-    from streams.errors import SettingsError
+    from kinstream.streams.errors import SettingsError
 
     if text is None:
         return None
@@ -297,7 +297,7 @@ def _since(text: str | None) -> int | None:
 
 
 def _place(text: str) -> tuple[int, int]:
-    from streams.errors import SettingsError
+    from kinstream.streams.errors import SettingsError
 
     found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", text)
     if found is None:

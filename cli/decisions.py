@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.context import settings_of
+from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from streams.birth import Birth
-    from streams.checkpoint_view import Agent
-    from streams.settings import Settings
+    from kinstream.streams.birth import Birth
+    from kinstream.streams.checkpoint_view import Agent
+    from kinstream.streams.settings import Settings
 
 _PARTITION = click.option(
     "--partition", required=True, type=click.IntRange(0), help="Of the agent's input topic."
@@ -33,7 +33,7 @@ def skip(ctx: click.Context, application: str, partition: int, offset: int) -> N
 
     Example: kinstream skip learner-opml --partition 2 --offset 4711
     """
-    from streams.parking import Parking
+    from kinstream.streams.parking import Parking
 
     settings = settings_of(ctx)
     agent, birth = _decided(settings, application, partition)
@@ -62,8 +62,8 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
 
     Example: kinstream accept-gap opml --partition 2 --offset 4711
     """
-    from cli.worker import agent_spec
-    from streams.generation import Generation
+    from kinstream.cli.worker import agent_spec
+    from kinstream.streams.generation import Generation
 
     settings = settings_of(ctx)
     agent, birth = _decided(settings, name, partition)
@@ -85,8 +85,8 @@ def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int)
     SettingsError : it is beyond the end of the log.
     BrokerUnavailable : the brokers do not say where that is.
     """
-    from streams.cluster import Cluster
-    from streams.errors import SettingsError
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.errors import SettingsError
 
     cluster = Cluster(settings.kafka)
     try:
@@ -107,8 +107,8 @@ def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birt
     ------
     SettingsError : no such agent, it never ran, or its input has no such partition.
     """
-    from streams.checkpoint_view import agent_named, birth_of
-    from streams.errors import SettingsError
+    from kinstream.streams.checkpoint_view import agent_named, birth_of
+    from kinstream.streams.errors import SettingsError
 
     agent = agent_named(settings, name)
     birth = birth_of(settings, agent)

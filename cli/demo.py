@@ -14,7 +14,7 @@ def demo(keep_running: bool, rate: float, repeat: int) -> None:
 
     Example: kinstream demo --keep-running
     """
-    from cli.demo_run import run
-    from cli.demos import digits
+    from kinstream.cli.demo_run import run
+    from kinstream.cli.demos import digits
 
     run(digits(rate, repeat), keep_running=keep_running)

@@ -14,16 +14,16 @@ from typing import Final, NoReturn
 import click
 from rich.live import Live
 
-from cli.demo_summary import tell_summary
-from cli.demo_view import View
-from cli.demos import Demo
-from cli.folder_lock import FolderLock
-from cli.local_system import LocalSystem, Process, tail
-from cli.scrape import Numbers, look
-from cli.tables import for_a_person
-from cli.up import status_of, stop_on_signals
-from streams.embedded import NOTICE, EmbeddedBroker
-from streams.settings import Settings, load
+from kinstream.cli.demo_summary import tell_summary
+from kinstream.cli.demo_view import View
+from kinstream.cli.demos import Demo
+from kinstream.cli.folder_lock import FolderLock
+from kinstream.cli.local_system import LocalSystem, Process, tail
+from kinstream.cli.scrape import Numbers, look
+from kinstream.cli.tables import for_a_person
+from kinstream.cli.up import status_of, stop_on_signals
+from kinstream.streams.embedded import NOTICE, EmbeddedBroker
+from kinstream.streams.settings import Settings, load
 
 #: The whole demonstration gives up after this, and says what stands still.
 DEADLINE_SECONDS: Final = 150.0
@@ -89,7 +89,7 @@ def _fresh_folder(folder: Path) -> Path:
 
 def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     """Compile what the agents need, once for all of them; False if it was stopped on the way."""
-    from cli.worker import agent_spec
+    from kinstream.cli.worker import agent_spec
 
     roles = [("builder", name) for name in settings.builders]
     roles += [("learner", name) for name in settings.learners]

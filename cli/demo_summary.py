@@ -13,17 +13,17 @@ from typing import Final
 import click
 from rich.console import Console
 
-from cli.demo_view import plain_table
-from cli.demos import Demo
-from cli.replay_view import told_error
-from cli.scrape import Numbers
-from cli.tables import for_a_person
-from processors.closure import Closure
-from replay.held_out import evaluate
-from streams.columns import columns
-from streams.errors import SettingsError
-from streams.records import Counts
-from streams.settings import Settings
+from kinstream.cli.demo_view import plain_table
+from kinstream.cli.demos import Demo
+from kinstream.cli.replay_view import told_error
+from kinstream.cli.scrape import Numbers
+from kinstream.cli.tables import for_a_person
+from kinstream.processors.closure import Closure
+from kinstream.replay.held_out import evaluate
+from kinstream.streams.columns import columns
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Counts
+from kinstream.streams.settings import Settings
 
 #: So many items are looked at for two that are similar by more than one relation.
 _TRIED_ITEMS: Final = 30
@@ -95,10 +95,10 @@ def _similar_pair(demo: Demo, settings: Settings) -> tuple[str, str] | None:
     """Two items that the closure holds similar, if there are any: best by a chain of relations."""
     if demo.closure is None:
         return None
-    from cli.closure import newest_closure
-    from producers.simulated_load import simulator_of
-    from producers.simulation import Simulation
-    from producers.sources import open_source
+    from kinstream.cli.closure import newest_closure
+    from kinstream.producers.simulated_load import simulator_of
+    from kinstream.producers.simulation import Simulation
+    from kinstream.producers.sources import open_source
 
     core, _ = newest_closure(settings, demo.space, demo.closure)
     source = open_source(demo.source)

@@ -10,11 +10,11 @@ from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from cli.demos import Demo
-from cli.local_system import LocalSystem
-from cli.scrape import Numbers
-from processors.click_counts import FATES
-from streams.columns import columns
+from kinstream.cli.demos import Demo
+from kinstream.cli.local_system import LocalSystem
+from kinstream.cli.scrape import Numbers
+from kinstream.processors.click_counts import FATES
+from kinstream.streams.columns import columns
 
 #: Looks, half a second apart, longer than the checkpoint interval: the newest checkpoints then hold everything.
 SETTLED_LOOKS: Final = 4

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.context import settings_of
-from streams.errors import SettingsError
+from kinstream.cli.context import settings_of
+from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from replay.evaluation.data import Data
-    from replay.evaluation.field import Asked
-    from replay.evaluation.plan import Contender, Plan
-    from streams.settings import Settings
+    from kinstream.replay.evaluation.data import Data
+    from kinstream.replay.evaluation.field import Asked
+    from kinstream.replay.evaluation.plan import Contender, Plan
+    from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
 #: What scales rows where no learner has a scaler of its own.
@@ -128,7 +128,7 @@ class _WithPaper(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name != "paper":
             return None
-        from cli.evaluate_paper import paper
+        from kinstream.cli.evaluate_paper import paper
 
         return paper
 
@@ -169,7 +169,7 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     """Run a plan and show what came of it. Returns the result."""
     import json
 
-    from replay.evaluation.run import evaluate as run
+    from kinstream.replay.evaluation.run import evaluate as run
 
     jobs = options["jobs"] or os.cpu_count() or 1
     done = [0, 0]
@@ -189,13 +189,13 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
         )
         raise SystemExit(130) from None
     if not options["no_report"]:
-        from monitoring.report import write_report
+        from kinstream.monitoring.report import write_report
 
         write_report(result, folder)
     if options["as_json"]:
         click.echo(json.dumps(result, indent=1, sort_keys=True))
         return result
-    from monitoring.report.terminal import print_summary
+    from kinstream.monitoring.report.terminal import print_summary
 
     print_summary(result)
     click.echo(f"result: {folder / 'result.json'}")
@@ -205,7 +205,7 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
 
 
 def _asked(options: dict[str, Any]) -> Asked:
-    from replay.evaluation.field import Asked, parse_grids
+    from kinstream.replay.evaluation.field import Asked, parse_grids
 
     return Asked(
         learners=tuple(dict.fromkeys(options["learners"])),
@@ -219,11 +219,11 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
-    from cli.produce_labelled import reading
-    from producers.sources import BUNDLED_PREFIX, open_source
-    from replay.evaluation.data import of_source
-    from replay.evaluation.field import of_rows
-    from replay.sources import FILE_PREFIX
+    from kinstream.cli.produce_labelled import reading
+    from kinstream.producers.sources import BUNDLED_PREFIX, open_source
+    from kinstream.replay.evaluation.data import of_source
+    from kinstream.replay.evaluation.field import of_rows
+    from kinstream.replay.sources import FILE_PREFIX
 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
@@ -245,11 +245,11 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     """Rows where every builder makes its constraints of labelled rows alone; else the constraints that were made."""
-    from learners.sklearn import CONSTRAINTS
-    from replay.evaluation import field, log
-    from replay.sources import parse_point, topic_range
-    from streams.cluster import Cluster
-    from streams.topics import partition_of
+    from kinstream.learners.sklearn import CONSTRAINTS
+    from kinstream.replay.evaluation import field, log
+    from kinstream.replay.sources import parse_point, topic_range
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.topics import partition_of
 
     origin, space = options["sources"][0], options["space"]
     if len(options["sources"]) > 1:
@@ -294,8 +294,8 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
 def _plan(
     contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
 ) -> Plan:
-    from replay.evaluation.plan import MEASURES, Choice, Measuring, Plan
-    from replay.evaluation.splits import InOrder, RandomHalves, Scaling
+    from kinstream.replay.evaluation.plan import MEASURES, Choice, Measuring, Plan
+    from kinstream.replay.evaluation.splits import InOrder, RandomHalves, Scaling
 
     own = any(c.settings.get("scaler", "none") not in (None, "none") for c in contenders if not c.unlearned)
     rows = all(hasattr(one, "tables") for one in data)

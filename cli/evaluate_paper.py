@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cli.evaluate import finish, output_options
-from replay.papers import registry
+from kinstream.cli.evaluate import finish, output_options
+from kinstream.replay.papers import registry
 
 
 @click.command()
@@ -48,9 +48,9 @@ def paper(
       kinstream evaluate paper opml-table-2 --quick
       kinstream evaluate paper opml-table-2 --data FOLDER --only iris --only wine
     """
-    from cli.paper_view import as_markdown, show, tell_missing
-    from replay.papers.data_folder import DataFolder
-    from replay.papers.protocol import compare, prepare
+    from kinstream.cli.paper_view import as_markdown, show, tell_missing
+    from kinstream.replay.papers.data_folder import DataFolder
+    from kinstream.replay.papers.protocol import compare, prepare
 
     protocol = registry.protocol(name)
     if describe:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from streams.errors import FolderInUse
+from kinstream.streams.errors import FolderInUse
 
 _NAME: Final = "up.lock"
 #: The folder that all commands of one working folder share.

@@ -19,8 +19,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Final
 
-from streams.listening import HANDED, bound
-from streams.settings import Settings
+from kinstream.streams.listening import HANDED, bound
+from kinstream.streams.settings import Settings
 
 STOP_SECONDS: Final = 8.0
 #: Of an answer about readiness.
@@ -106,7 +106,7 @@ class LocalSystem:
         port = page.getsockname()[1] if page else 0
         port_option = ["--set", f"worker.http_port={port}"] if page else []
         popen = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", *self._arguments, *port_option, *command],
+            [sys.executable, "-m", "kinstream.cli.main", *self._arguments, *port_option, *command],
             env={**self._environment, HANDED: str(page.fileno())} if page else self._environment,
             pass_fds=(page.fileno(),) if page else (),
             stdin=subprocess.DEVNULL,

@@ -10,27 +10,39 @@ from typing import Any, Final
 import click
 
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "up": ("cli.up:up", "Run builders, learners and metrics together on this machine."),
-    "demo": ("cli.demo:demo", "Learn handwritten digits on the embedded broker and show what came of it."),
-    "produce": ("cli.produce:produce", "Send data to kinstream.events."),
-    "worker": ("cli.worker:worker", "Run one builder, learner or metrics agent."),
-    "search": ("cli.search:search", "Answer nearest-neighbour queries while the metric is learned."),
-    "topics": ("cli.topics:topics", "Create, list or check the topics."),
-    "spaces": ("cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
-    "models": ("cli.models:models", "List, show, export or promote learned metrics."),
-    "closure": ("cli.closure:closure", "Ask why two items are held similar or dissimilar."),
-    "dead-letters": ("cli.dead_letters:dead_letters", "List, show or redrive what could not be used."),
+    "up": ("kinstream.cli.up:up", "Run builders, learners and metrics together on this machine."),
+    "demo": (
+        "kinstream.cli.demo:demo",
+        "Learn handwritten digits on the embedded broker and show what came of it.",
+    ),
+    "produce": ("kinstream.cli.produce:produce", "Send data to kinstream.events."),
+    "worker": ("kinstream.cli.worker:worker", "Run one builder, learner or metrics agent."),
+    "search": (
+        "kinstream.cli.search:search",
+        "Answer nearest-neighbour queries while the metric is learned.",
+    ),
+    "topics": ("kinstream.cli.topics:topics", "Create, list or check the topics."),
+    "spaces": ("kinstream.cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
+    "models": ("kinstream.cli.models:models", "List, show, export or promote learned metrics."),
+    "closure": ("kinstream.cli.closure:closure", "Ask why two items are held similar or dissimilar."),
+    "dead-letters": (
+        "kinstream.cli.dead_letters:dead_letters",
+        "List, show or redrive what could not be used.",
+    ),
     "replay": (
-        "cli.replay:replay",
+        "kinstream.cli.replay:replay",
         "Run builder and learner over a log or a file, without touching the system.",
     ),
     "evaluate": (
-        "cli.evaluate:evaluate",
+        "kinstream.cli.evaluate:evaluate",
         "Compare learners on your own data or log, and with doing nothing.",
     ),
-    "skip": ("cli.decisions:skip", "Let a consumer leave out one record."),
-    "accept-gap": ("cli.decisions:accept_gap", "Let a consumer go on although the log has lost records."),
-    "warm-up": ("cli.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
+    "skip": ("kinstream.cli.decisions:skip", "Let a consumer leave out one record."),
+    "accept-gap": (
+        "kinstream.cli.decisions:accept_gap",
+        "Let a consumer go on although the log has lost records.",
+    ),
+    "warm-up": ("kinstream.cli.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
 }
 
 
@@ -74,7 +86,7 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
     Example: kinstream --set checkpoints.url=/var/lib/kinstream worker learner opml
     """
-    from streams.log_lines import begin
+    from kinstream.streams.log_lines import begin
 
     begin(log_level)
     ctx.obj = {"config": config, "overrides": overrides, "log_level": log_level}
@@ -82,8 +94,8 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
 def main() -> None:
     """Entry point: errors of our own are told in one line, without a traceback."""
-    from streams.errors import KinstreamError
-    from streams.secrets import hide
+    from kinstream.streams.errors import KinstreamError
+    from kinstream.streams.secrets import hide
 
     try:
         cli()

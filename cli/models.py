@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.context import settings_of
+from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from replay.promote import Beginning, Plan
-    from streams.models_view import Models
-    from streams.records import ModelVersion
-    from streams.settings import Settings
+    from kinstream.replay.promote import Beginning, Plan
+    from kinstream.streams.models_view import Models
+    from kinstream.streams.records import ModelVersion
+    from kinstream.streams.settings import Settings
 
 _LEARNER = click.option("--learner", metavar="NAME", help="Which, where several learn the space.")
 _CHECKPOINTS = click.option(
@@ -36,7 +36,7 @@ def list_models(ctx: click.Context, checkpoints: bool, as_json: bool) -> None:
     """List the newest models. Example: kinstream models list"""
     import json
 
-    from cli.tables import echo_table, moment
+    from kinstream.cli.tables import echo_table, moment
 
     found = _models(settings_of(ctx), checkpoints).values()
     if as_json:
@@ -64,8 +64,8 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     """
     import json
 
-    from streams.errors import CheckpointError
-    from streams.models_view import data_of, find
+    from kinstream.streams.errors import CheckpointError
+    from kinstream.streams.models_view import data_of, find
 
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
@@ -109,7 +109,7 @@ def export(
 
     Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
     """
-    from streams.models_view import computed_with, find
+    from kinstream.streams.models_view import computed_with, find
 
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
@@ -127,7 +127,7 @@ def export(
 
 def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
     """The bytes of a file of arrays, and what is in it."""
-    from learners.export import encode, export
+    from kinstream.learners.export import encode, export
 
     exported = export(learner, version, versions)
     maps = {name: array for name, array in exported.arrays.items() if array.ndim == 2}
@@ -139,8 +139,8 @@ def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], fo
 
 def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
     """The bytes of an ONNX file, and what is in it."""
-    from learners.export import origin
-    from learners.export_onnx import encode_onnx
+    from kinstream.learners.export import origin
+    from kinstream.learners.export_onnx import encode_onnx
 
     data = encode_onnx(learner, origin(version, versions))
     return data, f"onnx, {len(data):,} bytes"
@@ -179,9 +179,9 @@ def promote(
     """
     import json
 
-    from replay.promote import plan
-    from replay.what_if_state import StateFolder
-    from streams.cluster import Cluster
+    from kinstream.replay.promote import plan
+    from kinstream.replay.what_if_state import StateFolder
+    from kinstream.streams.cluster import Cluster
 
     settings = settings_of(ctx)
     cluster = Cluster(settings.kafka)
@@ -226,7 +226,7 @@ def _planned(made: Plan, dry_run: bool) -> dict[str, Any]:
 
 
 def _show_plan(made: Plan, dry_run: bool) -> None:
-    from cli.tables import echo_table
+    from kinstream.cli.tables import echo_table
 
     if made.done:
         click.echo(
@@ -274,19 +274,19 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Any:
     SettingsError : neither a birth record nor the settings know the learner.
     CheckpointError : the model's file is gone or damaged.
     """
-    from search import loading
+    from kinstream.search import loading
 
     return loading.rebuilt(version, settings)
 
 
 def _models(settings: Settings, checkpoints: bool) -> Models:
-    from streams.models_view import Newest, from_checkpoints
+    from kinstream.streams.models_view import Newest, from_checkpoints
 
     if checkpoints:
         return from_checkpoints(settings).models()
-    from streams.cluster import Cluster
-    from streams.errors import SettingsError
-    from streams.reader import ends, read_range
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.reader import ends, read_range
 
     topic = settings.topic("models")
     ranges = ends(Cluster(settings.kafka), topic)

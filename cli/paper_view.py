@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from cli.tables import echo_table
-from replay.papers.comparison import Comparison, Line
-from replay.papers.protocol import Prepared, Protocol
+from kinstream.cli.tables import echo_table
+from kinstream.replay.papers.comparison import Comparison, Line
+from kinstream.replay.papers.protocol import Prepared, Protocol
 
 #: Beside a figure that is worse than the published mean by more than two deviations.
 ABOVE: Final = "(!)"

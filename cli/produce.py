@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from cli.produce_clicks import clicks
-from cli.produce_items import items
-from cli.produce_labelled import labelled
-from cli.produce_relations import relations
-from cli.produce_simulated import simulated_clicks
+from kinstream.cli.produce_clicks import clicks
+from kinstream.cli.produce_items import items
+from kinstream.cli.produce_labelled import labelled
+from kinstream.cli.produce_relations import relations
+from kinstream.cli.produce_simulated import simulated_clicks
 
 
 @click.group()

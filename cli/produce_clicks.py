@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.sending import (
+from kinstream.cli.sending import (
     by_field,
     by_modality,
     column_option,
@@ -19,7 +19,7 @@ from cli.sending import (
 )
 
 if TYPE_CHECKING:
-    from producers.phased_load import PhasedLoad
+    from kinstream.producers.phased_load import PhasedLoad
 
 
 @click.command()
@@ -55,7 +55,7 @@ def clicks(ctx: click.Context, /, source: str, space: str, **options: Any) -> No
       kinstream produce clicks lists.jsonl --space shop
       kinstream produce clicks log.csv.gz --space shop --column item=sku --column shown_at=at --first-position 1
     """
-    from producers.clicks import ClickReading
+    from kinstream.producers.clicks import ClickReading
 
     reading = ClickReading(
         by_field(options["columns"]),
@@ -67,8 +67,8 @@ def clicks(ctx: click.Context, /, source: str, space: str, **options: Any) -> No
     )
 
     def load() -> PhasedLoad:
-        from producers.clicks import open_clicks
-        from producers.phased_load import PhasedLoad
+        from kinstream.producers.clicks import open_clicks
+        from kinstream.producers.phased_load import PhasedLoad
 
         opened = open_clicks(source, space, reading, csv_format(options))
         return PhasedLoad("clicks", [opened], space, options["block_rows"], options["load_id"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.sending import (
+from kinstream.cli.sending import (
     by_modality,
     csv_format,
     csv_options,
@@ -24,9 +24,9 @@ from cli.sending import (
 _MAX_LIST_BYTES = 256 * 2**20
 
 if TYPE_CHECKING:
-    from producers.categories import Category
-    from producers.items import ItemColumns
-    from producers.phased_load import PhasedLoad
+    from kinstream.producers.categories import Category
+    from kinstream.producers.items import ItemColumns
+    from kinstream.producers.phased_load import PhasedLoad
 
 
 @click.command()
@@ -76,16 +76,16 @@ def items(ctx: click.Context, /, source: str | None, space: str, **options: Any)
       kinstream produce items catalogue.parquet --space shop --features 'image=img_*' --one-hot text=kind
       kinstream produce items --space shop --delete sku-1 --delete sku-2
     """
-    from streams.errors import SettingsError
+    from kinstream.streams.errors import SettingsError
 
     deletes = [*options["delete"], *_listed(options["delete_file"])]
     if (source is None) == (not deletes):
         raise SettingsError("name a SOURCE, or items to --delete: one of the two")
 
     def load() -> PhasedLoad:
-        from producers.item_rows import tombstones
-        from producers.items import open_items
-        from producers.phased_load import PhasedLoad
+        from kinstream.producers.item_rows import tombstones
+        from kinstream.producers.items import open_items
+        from kinstream.producers.phased_load import PhasedLoad
 
         if source is None:
             opened: Any = tombstones(deletes, time.time_ns() // 1_000_000)
@@ -97,7 +97,7 @@ def items(ctx: click.Context, /, source: str | None, space: str, **options: Any)
 
 
 def _columns(options: dict[str, Any]) -> ItemColumns:
-    from producers.items import ItemColumns
+    from kinstream.producers.items import ItemColumns
 
     return ItemColumns(
         tuple(names(options["ids"])) if options["ids"] else None,
@@ -111,9 +111,9 @@ def _columns(options: dict[str, Any]) -> ItemColumns:
 
 def _categories(one_hot: Sequence[str], hashed: Sequence[str]) -> dict[str, list[Category]]:
     """Categories of each modality, one-hot ones first."""
-    from producers.categories import Hashed, OneHot
-    from streams.errors import SettingsError
-    from streams.records import DEFAULT_MODALITY
+    from kinstream.producers.categories import Hashed, OneHot
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.records import DEFAULT_MODALITY
 
     found: dict[str, list[Category]] = {}
     for text in one_hot:
@@ -130,7 +130,7 @@ def _categories(one_hot: Sequence[str], hashed: Sequence[str]) -> dict[str, list
 
 def _listed(path: Path | None) -> list[str]:
     """The lines of a file."""
-    from streams.errors import SourceError
+    from kinstream.streams.errors import SourceError
 
     if path is None:
         return []

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.sending import by_modality, csv_format, csv_options, load_options, send, space_option
+from kinstream.cli.sending import by_modality, csv_format, csv_options, load_options, send, space_option
 
 if TYPE_CHECKING:
-    from producers.load import Load
-    from producers.sources import CsvFormat, Selection
+    from kinstream.producers.load import Load
+    from kinstream.producers.sources import CsvFormat, Selection
 
 
 @click.command()
@@ -51,8 +51,8 @@ def labelled(ctx: click.Context, /, source: str, space: str, **options: Any) -> 
       kinstream produce labelled sklearn:digits --space digits --shuffle-seed 1
       kinstream produce labelled items.parquet --space shop --label category --features 'image=img_*'
     """
-    from producers.load import BlockSettings, Load
-    from producers.sources import open_source
+    from kinstream.producers.load import BlockSettings, Load
+    from kinstream.producers.sources import open_source
 
     names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
     blocks = BlockSettings(**{name: options[name] for name in names})
@@ -71,7 +71,7 @@ def reading(options: dict[str, Any]) -> tuple[Selection, CsvFormat]:
     ------
     SettingsError : a modality is named twice, or an option is out of range.
     """
-    from producers.sources import Selection
+    from kinstream.producers.sources import Selection
 
     features = by_modality("--features", options["features"])
     selection = Selection(features or None, options["label"], options["ids"], options["label_type"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.sending import (
+from kinstream.cli.sending import (
     by_field,
     column_option,
     csv_format,
@@ -18,7 +18,7 @@ from cli.sending import (
 )
 
 if TYPE_CHECKING:
-    from producers.phased_load import PhasedLoad
+    from kinstream.producers.phased_load import PhasedLoad
 
 
 @click.command()
@@ -44,8 +44,8 @@ def relations(ctx: click.Context, /, source: str, space: str, **options: Any) ->
     columns = by_field(options["columns"])
 
     def load() -> PhasedLoad:
-        from producers.phased_load import PhasedLoad
-        from producers.relations import open_relations
+        from kinstream.producers.phased_load import PhasedLoad
+        from kinstream.producers.relations import open_relations
 
         opened = open_relations(source, columns, times=options["times"], csv=csv_format(options))
         return PhasedLoad("relations", [opened], space, options["block_rows"], options["load_id"])

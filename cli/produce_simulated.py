@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.produce_labelled import reading
-from cli.sending import csv_options, load_options, send, space_option
+from kinstream.cli.produce_labelled import reading
+from kinstream.cli.sending import csv_options, load_options, send, space_option
 
 if TYPE_CHECKING:
-    from producers.phased_load import PhasedLoad
+    from kinstream.producers.phased_load import PhasedLoad
 
 
 @click.command("simulated-clicks")
@@ -89,7 +89,7 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
       kinstream produce simulated-clicks sklearn:digits --space clicks --lists 20000 --seed 1
       kinstream produce simulated-clicks sklearn:digits --space clicks --ranking by-similarity --bias 2 --fair-pairs
     """
-    from producers.simulation import Simulation
+    from kinstream.producers.simulation import Simulation
 
     same = (
         *("lists", "list_length", "relevant", "ranking", "fair_pairs", "model", "bias", "stop", "noise"),
@@ -100,8 +100,8 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
     selection, form = reading({**options, "label_type": "auto"})
 
     def load() -> PhasedLoad:
-        from producers.simulated_load import simulated_load, simulator_of
-        from producers.sources import open_source
+        from kinstream.producers.simulated_load import simulated_load, simulator_of
+        from kinstream.producers.sources import open_source
 
         opened = open_source(source, selection, form)
         simulator = simulator_of(opened, settings, options["hold_out"], options["hold_out_seed"])
@@ -113,7 +113,7 @@ def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: 
 def _milliseconds(text: str) -> int:
     from datetime import UTC, datetime
 
-    from streams.errors import SettingsError
+    from kinstream.streams.errors import SettingsError
 
     try:
         time = datetime.fromisoformat(text)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cli.tables import echo_table
-from streams.repartition import Plan
+from kinstream.cli.tables import echo_table
+from kinstream.streams.repartition import Plan
 
 
 def as_plain(made: Plan, dry_run: bool, notes: Sequence[str]) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.context import settings_of
-from streams.errors import SettingsError
+from kinstream.cli.context import settings_of
+from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from replay.held_out import HeldOut
-    from replay.run import Request, Result
-    from replay.what_if import WhatIfRequest, WhatIfResult
-    from streams.settings import Settings
+    from kinstream.replay.held_out import HeldOut
+    from kinstream.replay.run import Request, Result
+    from kinstream.replay.what_if import WhatIfRequest, WhatIfResult
+    from kinstream.streams.settings import Settings
 
 
 def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,10 +157,10 @@ def replay(
 
     Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit --save what-if
     """
-    from cli.replay_view import agrees, as_dict, show
-    from replay.claims import Origin
-    from replay.run import Request
-    from replay.sources import parse_point
+    from kinstream.cli.replay_view import agrees, as_dict, show
+    from kinstream.replay.claims import Origin
+    from kinstream.replay.run import Request
+    from kinstream.replay.sources import parse_point
 
     settings = settings_of(ctx)
     if changes or others or section or against or save:
@@ -177,7 +177,7 @@ def replay(
             )
         if len(learners) != 1:
             raise SettingsError("a what-if plays one learner: --learner NAME, once")
-        from replay.what_if import WhatIfRequest
+        from kinstream.replay.what_if import WhatIfRequest
 
         tried = WhatIfRequest(
             learners[0], against, points[0], points[1], space, partitions, until_checkpoint, save
@@ -217,10 +217,10 @@ def _what_if(
     others: str | None,
     section: str | None,
 ) -> WhatIfResult:
-    from cli.context import checked, parse_overrides
-    from replay.what_if import WhatIf
-    from replay.what_if_settings import what_if_settings
-    from streams.cluster import Cluster
+    from kinstream.cli.context import checked, parse_overrides
+    from kinstream.replay.what_if import WhatIf
+    from kinstream.replay.what_if_settings import what_if_settings
+    from kinstream.streams.cluster import Cluster
 
     prefix = f"learners.{request.learner}."
     named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
@@ -242,7 +242,7 @@ def _what_if(
 
 
 def _show_what_if(result: WhatIfResult, as_json: bool) -> None:
-    from cli.what_if_view import as_dict, show
+    from kinstream.cli.what_if_view import as_dict, show
 
     if as_json:
         click.echo(json.dumps(as_dict(result), indent=2))
@@ -251,8 +251,8 @@ def _show_what_if(result: WhatIfResult, as_json: bool) -> None:
 
 
 def _of_topic(request: Request, settings: Settings) -> Result:
-    from replay.run import Replay
-    from streams.cluster import Cluster
+    from kinstream.replay.run import Replay
+    from kinstream.streams.cluster import Cluster
 
     cluster = Cluster(settings.kafka)
     try:
@@ -268,13 +268,13 @@ def _of_data(
     request: Request, source: str, settings: Settings, data: dict[str, Any]
 ) -> tuple[Result, HeldOut | None]:
     """The replay, and what the learned metrics are worth on the rows that were held out, if any were."""
-    from cli.produce_labelled import reading
-    from producers.hold_out import held_out_rows, streamed_rows
-    from producers.load import BlockSettings
-    from producers.sources import open_source
-    from replay.held_out import grade
-    from replay.run import replay_blocks
-    from replay.sources import FILE_PREFIX, open_load
+    from kinstream.cli.produce_labelled import reading
+    from kinstream.producers.hold_out import held_out_rows, streamed_rows
+    from kinstream.producers.load import BlockSettings
+    from kinstream.producers.sources import open_source
+    from kinstream.replay.held_out import grade
+    from kinstream.replay.run import replay_blocks
+    from kinstream.replay.sources import FILE_PREFIX, open_load
 
     unusable = {
         "--start": request.start,

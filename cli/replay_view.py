@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.tables import echo_table
-from monitoring.tallies import mistakes, utilised
-from replay.compare import Verdict
-from replay.run import Result
-from streams.records import Counts
+from kinstream.cli.tables import echo_table
+from kinstream.monitoring.tallies import mistakes, utilised
+from kinstream.replay.compare import Verdict
+from kinstream.replay.run import Result
+from kinstream.streams.records import Counts
 
 if TYPE_CHECKING:
-    from replay.held_out import HeldOut
+    from kinstream.replay.held_out import HeldOut
 
 #: Lines of a table on the terminal; --json has them all.
 MAX_LINES: Final = 50

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.local_system import Process
+from kinstream.cli.local_system import Process
 
 #: Of a page: more than any number of spaces on one machine makes it.
 _MAX_PAGE_BYTES = 64 * 2**20

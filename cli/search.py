@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from cli.context import settings_of
-from cli.main import global_arguments
+from kinstream.cli.context import settings_of
+from kinstream.cli.main import global_arguments
 
 
 @click.command()
@@ -22,22 +22,22 @@ def search(ctx: click.Context, unsupervised: bool) -> None:
     It serves the spaces of [search.spaces.NAME], each with the items of kinstream.events and the newest model of its
     learner. It only reads: run as many as you like, and end them at any time.
     """
-    from search.server import require_packages
-    from streams.supervisor import Supervisor
+    from kinstream.search.server import require_packages
+    from kinstream.streams.supervisor import Supervisor
 
     settings = settings_of(ctx, algorithms=unsupervised)
     require_packages()
     if unsupervised:
         sys.exit(_serve(settings))
-    command = [sys.executable, "-m", "cli.main", *global_arguments(ctx), "search", "--unsupervised"]
+    command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), "search", "--unsupervised"]
     sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
 
 
 def _serve(settings: Any) -> int:
-    from search.server import Server
-    from streams.errors import BrokerUnavailable, KinstreamError
-    from streams.secrets import hide
-    from streams.supervisor import REFUSED, RESTART
+    from kinstream.search.server import Server
+    from kinstream.streams.errors import BrokerUnavailable, KinstreamError
+    from kinstream.streams.secrets import hide
+    from kinstream.streams.supervisor import REFUSED, RESTART
 
     try:
         server = Server(settings)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from producers.pacing import Pacing
-    from producers.sending import Load, Sent, Summary
-    from producers.sources import CsvFormat
-    from streams.cluster import Cluster
-    from streams.settings import Settings
+    from kinstream.producers.pacing import Pacing
+    from kinstream.producers.sending import Load, Sent, Summary
+    from kinstream.producers.sources import CsvFormat
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: A table shows so many of the parts of a value; JSON all.
@@ -95,8 +95,8 @@ def by_modality(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
     ------
     SettingsError : a modality is named twice.
     """
-    from streams.errors import SettingsError
-    from streams.records import DEFAULT_MODALITY
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.records import DEFAULT_MODALITY
 
     found: dict[str, list[str]] = {}
     for text in texts:
@@ -120,7 +120,7 @@ def by_field(texts: Sequence[str]) -> dict[str, list[str]]:
     ------
     SettingsError : one is not of that form, or names a field again.
     """
-    from streams.errors import SettingsError
+    from kinstream.streams.errors import SettingsError
 
     found: dict[str, list[str]] = {}
     for text in texts:
@@ -138,7 +138,7 @@ def csv_format(options: dict[str, Any]) -> CsvFormat:
     ------
     SettingsError : the delimiter is not one character.
     """
-    from producers.sources import CsvFormat
+    from kinstream.producers.sources import CsvFormat
 
     return CsvFormat(options["delimiter"], header=not options["no_header"])
 
@@ -151,13 +151,13 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     make : opens it, once the options that are not about it are known to be usable.
     options : those of `load_options`.
     """
-    from cli.context import settings_of
-    from producers.pacing import Rate
-    from producers.sending import produce
-    from streams.access import check_role
-    from streams.clients import confluent_producer
-    from streams.cluster import Cluster
-    from streams.emitter import Emitter
+    from kinstream.cli.context import settings_of
+    from kinstream.producers.pacing import Rate
+    from kinstream.producers.sending import produce
+    from kinstream.streams.access import check_role
+    from kinstream.streams.clients import confluent_producer
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.emitter import Emitter
 
     settings = settings_of(ctx)
     rate = Rate(options["rate"])
@@ -191,7 +191,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
 
 def progress_folder(cluster: Cluster, settings: Settings, folder: Path) -> Any:
     """Where progress is kept; None on the embedded broker, which forgets what was confirmed."""
-    from producers.progress import ProgressFolder
+    from kinstream.producers.progress import ProgressFolder
 
     topic = settings.topic("events")
     view = cluster.view([topic])
@@ -206,9 +206,9 @@ def backlog(cluster: Cluster, settings: Settings, limit: int | None) -> Pacing |
     """Waits for the agents of the settings, each in its newest generation."""
     if limit is None:
         return None
-    from producers.pacing import Backpressure
-    from streams.access import check_role
-    from streams.backlog import Backlog
+    from kinstream.producers.pacing import Backpressure
+    from kinstream.streams.access import check_role
+    from kinstream.streams.backlog import Backlog
 
     stall = settings.worker.stall_seconds
     groups = agent_groups(settings)
@@ -223,9 +223,9 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
     ------
     SettingsError : there are none, or one has not begun; nobody would know what it still has to read.
     """
-    from cli.worker import agent_spec
-    from streams.errors import SettingsError
-    from streams.newest import newest_generation
+    from kinstream.cli.worker import agent_spec
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.newest import newest_generation
 
     if not settings.builders:
         raise SettingsError("--max-backlog: the settings name no builder to wait for; see --config")
@@ -279,7 +279,7 @@ def tell(summary: Summary, *, as_json: bool) -> None:
         body = asdict(summary)
         click.echo(json.dumps(body | body.pop("facts")))
         return
-    from cli.tables import echo_table
+    from kinstream.cli.tables import echo_table
 
     if summary.was_complete:
         click.echo(

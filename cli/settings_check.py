@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from streams.errors import PackageMissing, SettingsError
-from streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
-from streams.settings_faults import Fault, names
-from streams.spelling import meant
+from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
+from kinstream.streams.settings_faults import Fault, names
+from kinstream.streams.spelling import meant
 
 #: An error of a constructor begins with the setting that it is about, after the member that this belongs to.
 _MEMBER: Final = re.compile(r"members\.([^.:\s]+): (.*)", re.DOTALL)
@@ -21,8 +21,8 @@ _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 def algorithm_faults(found: Found) -> list[Fault]:
     """What is wrong in [builders.*], [learners.*] and [search.spaces.*] beyond their form."""
-    from learners import registry as learners
-    from processors import registry as builders
+    from kinstream.learners import registry as learners
+    from kinstream.processors import registry as builders
 
     faults: list[Fault] = []
     sound: dict[str, dict[str, Any]] = {"builders": {}, "learners": {}}
@@ -117,7 +117,7 @@ def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) 
 
 def _agent_faults(found: Found, sound: dict[str, dict[str, Any]]) -> Iterator[Fault]:
     """Learners that can use nothing of what they follow, or cannot publish what they are to publish."""
-    from learners.agent import learner_spec
+    from kinstream.learners.agent import learner_spec
 
     builders = _validated(sound["builders"], BuilderSettings)
     for name, section in _validated(sound["learners"], LearnerSettings).items():
@@ -151,8 +151,8 @@ def _search_faults(found: Found) -> Iterator[Fault]:
     tables = _tables(spaces)
     if not tables:
         return
-    from search.engines import Plan, check
-    from streams.settings import SearchSpaceSettings
+    from kinstream.search.engines import Plan, check
+    from kinstream.streams.settings import SearchSpaceSettings
 
     learners = found.data.get("learners")
     known = list(learners) if isinstance(learners, dict) else []

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.asking import confirm
-from cli.context import settings_of
+from kinstream.cli.asking import confirm
+from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from streams.records import Action, Declaration
-    from streams.settings import Settings
-    from streams.spaces_view import SpaceView
+    from kinstream.streams.records import Action, Declaration
+    from kinstream.streams.settings import Settings
+    from kinstream.streams.spaces_view import SpaceView
 
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 _FORCE = click.option(
@@ -41,8 +41,8 @@ def list_spaces(ctx: click.Context, as_json: bool) -> None:
     """
     import json
 
-    from cli.tables import echo_table
-    from streams.spaces_view import read_spaces
+    from kinstream.cli.tables import echo_table
+    from kinstream.streams.spaces_view import read_spaces
 
     found = read_spaces(settings_of(ctx)).values()
     if as_json:
@@ -84,7 +84,7 @@ def create(
 
     Example: kinstream spaces create shop --modality image:512 --modality text:384
     """
-    from streams.records import Action
+    from kinstream.streams.records import Action
 
     declared = declaration(dimension, modalities, labels, scaler)
     epoch = _control(settings_of(ctx), Action.CREATE, name, declared, force=force)
@@ -101,8 +101,8 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
 
     Example: kinstream spaces reset digits --yes
     """
-    from streams.records import Action
-    from streams.spaces_view import check_possible, read_spaces
+    from kinstream.streams.records import Action
+    from kinstream.streams.spaces_view import check_possible, read_spaces
 
     settings = settings_of(ctx)
     if not force:
@@ -122,8 +122,8 @@ def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
 
     Example: kinstream spaces delete digits --yes
     """
-    from streams.records import Action
-    from streams.spaces_view import check_possible, read_spaces
+    from kinstream.streams.records import Action
+    from kinstream.streams.spaces_view import check_possible, read_spaces
 
     settings = settings_of(ctx)
     if not force:
@@ -140,7 +140,7 @@ def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
 @click.pass_context
 def pause(ctx: click.Context, name: str, force: bool) -> None:
     """Refuse events for a space until it is resumed. Example: kinstream spaces pause digits"""
-    from streams.records import Action
+    from kinstream.streams.records import Action
 
     _control(settings_of(ctx), Action.PAUSE, name, None, force=force)
     click.echo(
@@ -155,7 +155,7 @@ def pause(ctx: click.Context, name: str, force: bool) -> None:
 @click.pass_context
 def resume(ctx: click.Context, name: str, force: bool) -> None:
     """Take events for a paused space again. Example: kinstream spaces resume digits"""
-    from streams.records import Action
+    from kinstream.streams.records import Action
 
     _control(settings_of(ctx), Action.RESUME, name, None, force=force)
 
@@ -169,11 +169,11 @@ def declaration(
     ------
     SettingsError : no or two ways to say the dimension, a modality that cannot be read, or an unknown scaler.
     """
-    from learners.scaler import NAMES
-    from producers.text import fault_of
-    from streams.errors import SettingsError
-    from streams.records import DEFAULT_MODALITY, Declaration
-    from streams.validate import MAX_DIMENSION
+    from kinstream.learners.scaler import NAMES
+    from kinstream.producers.text import fault_of
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.records import DEFAULT_MODALITY, Declaration
+    from kinstream.streams.validate import MAX_DIMENSION
 
     if (dimension is None) == (not modalities):
         raise SettingsError("say either --dimension or --modality NAME:DIMENSION, once for each modality")
@@ -194,16 +194,16 @@ def _control(
     settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
 ) -> int:
     """Write a control record, say where it stands, and return its offset."""
-    from streams.access import check_role
-    from streams.clients import confluent_producer
-    from streams.cluster import Cluster
-    from streams.codec import encode
-    from streams.emitter import Emitter
-    from streams.errors import BadRecord, SettingsError
-    from streams.records import Control
-    from streams.spaces_view import check_possible, read_spaces
-    from streams.topics import partition_of
-    from streams.validate import check_space
+    from kinstream.streams.access import check_role
+    from kinstream.streams.clients import confluent_producer
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.codec import encode
+    from kinstream.streams.emitter import Emitter
+    from kinstream.streams.errors import BadRecord, SettingsError
+    from kinstream.streams.records import Control
+    from kinstream.streams.spaces_view import check_possible, read_spaces
+    from kinstream.streams.topics import partition_of
+    from kinstream.streams.validate import check_space
 
     try:
         check_space(name)
@@ -234,8 +234,8 @@ def _control(
 
 def what_remains(settings: Settings) -> list[str]:
     """What still holds the data of a deleted space, and for how long."""
-    from streams.secrets import without_secret
-    from streams.topics import CATALOGUE, DAY_MS
+    from kinstream.streams.secrets import without_secret
+    from kinstream.streams.topics import CATALOGUE, DAY_MS
 
     kept = [
         f"{settings.topic(topic.role)} ({topic.retention_ms // DAY_MS} days)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cli.context import settings_of
+from kinstream.cli.context import settings_of
 
 
 @click.group()
@@ -16,8 +16,8 @@ def topics() -> None:
 @click.pass_context
 def create(ctx: click.Context) -> None:
     """Create the topics that do not exist yet."""
-    from streams.cluster import Cluster
-    from streams.topics import CATALOGUE
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.topics import CATALOGUE
 
     settings = settings_of(ctx)
     cluster = Cluster(settings.kafka)
@@ -35,9 +35,9 @@ def create(ctx: click.Context) -> None:
 @click.pass_context
 def list_topics(ctx: click.Context) -> None:
     """List the catalogue: what each topic holds, and whether the cluster has it."""
-    from cli.tables import echo_table
-    from streams.cluster import Cluster
-    from streams.topics import CATALOGUE
+    from kinstream.cli.tables import echo_table
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.topics import CATALOGUE
 
     settings = settings_of(ctx)
     names = [t.name(settings.topics.prefix) for t in CATALOGUE]
@@ -59,8 +59,8 @@ def _days(milliseconds: int) -> str:
 @click.pass_context
 def check(ctx: click.Context) -> None:
     """Compare the cluster's topics with the catalogue; status 1 where they differ."""
-    from streams.cluster import Cluster
-    from streams.topic_check import differences
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.topic_check import differences
 
     settings = settings_of(ctx)
     found = differences(Cluster(settings.kafka), settings)
@@ -99,10 +99,10 @@ def repartition(
     """
     import json
 
-    from cli.repartition_view import as_plain, show
-    from cli.worker import agent_spec
-    from streams.cluster import Cluster
-    from streams.repartition_checks import plan
+    from kinstream.cli.repartition_view import as_plain, show
+    from kinstream.cli.worker import agent_spec
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.repartition_checks import plan
 
     settings = settings_of(ctx)
     specs = [agent_spec(settings, "builder", name) for name in settings.builders]
@@ -146,9 +146,9 @@ def acls(
 
     Example: kinstream topics acls learner opml --principal User:learner
     """
-    from streams.acls import check_principal, commands, json_text
-    from streams.acls import role as role_named
-    from streams.secrets import hide
+    from kinstream.streams.acls import check_principal, commands, json_text
+    from kinstream.streams.acls import role as role_named
+    from kinstream.streams.secrets import hide
 
     settings = settings_of(ctx)
     allowed = role_named(role).grants(settings.topics.prefix, name)

@@ -13,9 +13,9 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from cli.context import settings_of
-from cli.demos import DEMOS
-from cli.main import global_arguments
+from kinstream.cli.context import settings_of
+from kinstream.cli.demos import DEMOS
+from kinstream.cli.main import global_arguments
 
 _COMMAND_LINE: Final = ParameterSource.COMMANDLINE
 
@@ -53,16 +53,16 @@ def up(
     clicks, builders see items, result lists and what was clicked in them, and no labels; digits is `kinstream demo`.
     """
     if demo is not None:
-        from cli.demo_run import run
+        from kinstream.cli.demo_run import run
 
         _refuse_beside_demo(ctx)
         run(DEMOS[demo](), keep_running=keep_running)
     if keep_running:
         raise click.UsageError("--keep-running belongs to --demo; without it, up runs until Ctrl-C anyway")
-    from cli.folder_lock import FolderLock
-    from cli.local_system import LocalSystem
-    from streams.embedded import NOTICE, EmbeddedBroker
-    from streams.errors import SettingsError
+    from kinstream.cli.folder_lock import FolderLock
+    from kinstream.cli.local_system import LocalSystem
+    from kinstream.streams.embedded import NOTICE, EmbeddedBroker
+    from kinstream.streams.errors import SettingsError
 
     settings = settings_of(ctx)
     if not settings.builders:
@@ -103,11 +103,11 @@ def up(
 
 def _check_generations(settings: Any, *, from_start: bool) -> None:
     """Refuse before the first agent begins a generation where another one cannot: they would be of two settings."""
-    from cli.worker import agent_spec
-    from streams.checkpoint_view import agents
-    from streams.cluster import Cluster
-    from streams.errors import GenerationMismatch
-    from streams.opening import check_next
+    from kinstream.cli.worker import agent_spec
+    from kinstream.streams.checkpoint_view import agents
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.errors import GenerationMismatch
+    from kinstream.streams.opening import check_next
 
     cluster = Cluster(settings.kafka)
     told = []
@@ -147,13 +147,13 @@ def stop_on_signals() -> threading.Event:
 
 def status_of(ended: int | None) -> int:
     """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
-    from streams.supervisor import REFUSED, WRONG_SETTINGS
+    from kinstream.streams.supervisor import REFUSED, WRONG_SETTINGS
 
     return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1
 
 
 def _watch(system: Any, stopping: threading.Event) -> int:
-    from cli.local_system import tail
+    from kinstream.cli.local_system import tail
 
     told: set[str] = set()
     began = time.monotonic()

@@ -19,14 +19,14 @@ def warm_up(kinds: tuple[str, ...]) -> None:
     KINDS are kinds of learners and builders, and "search" for the query agent; all of them, in both number types, where
     none is named. Workers compile what they need by themselves; in an image this saves them the time.
     """
-    from learners import registry as learners
-    from learners.single import DTYPES
-    from learners.warm_up import warm_up as compile_learner
-    from processors.registry import names as builders
-    from processors.warm_up import COMPILED
-    from processors.warm_up import warm_up as compile_builders
-    from search.lsh.warm_up import warm_up_all as compile_indexes
-    from streams.errors import SettingsError
+    from kinstream.learners import registry as learners
+    from kinstream.learners.single import DTYPES
+    from kinstream.learners.warm_up import warm_up as compile_learner
+    from kinstream.processors.registry import names as builders
+    from kinstream.processors.warm_up import COMPILED
+    from kinstream.processors.warm_up import warm_up as compile_builders
+    from kinstream.search.lsh.warm_up import warm_up_all as compile_indexes
+    from kinstream.streams.errors import SettingsError
 
     known = (*learners.names(), *builders(), SEARCH)
     unknown = sorted(set(kinds) - set(known))

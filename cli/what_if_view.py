@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from cli.replay_view import MAX_LINES
-from cli.replay_view import as_dict as replayed_as_dict
-from cli.tables import echo_table
-from replay.what_if import WhatIfResult
-from replay.what_if_outcomes import REASONS, SideBySide, counts_as_dict
-from replay.what_if_settings import as_toml
-from replay.what_if_statistics import METHOD
-from streams.records import Counts
+from kinstream.cli.replay_view import MAX_LINES
+from kinstream.cli.replay_view import as_dict as replayed_as_dict
+from kinstream.cli.tables import echo_table
+from kinstream.replay.what_if import WhatIfResult
+from kinstream.replay.what_if_outcomes import REASONS, SideBySide, counts_as_dict
+from kinstream.replay.what_if_settings import as_toml
+from kinstream.replay.what_if_statistics import METHOD
+from kinstream.streams.records import Counts
 
 _COUNTED = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected")
 

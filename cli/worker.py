@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from cli.context import settings_of
-from cli.main import global_arguments
+from kinstream.cli.context import settings_of
+from kinstream.cli.main import global_arguments
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,8 +75,8 @@ def _run(
     from_start: bool,
     unsupervised: bool,
 ) -> None:
-    from streams.errors import SettingsError
-    from streams.supervisor import Supervisor
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.supervisor import Supervisor
 
     settings = settings_of(ctx, algorithms=unsupervised or new_generation)
     if from_start and not new_generation:
@@ -85,7 +85,7 @@ def _run(
         sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
     if new_generation:
         _begin_generation(role, name, settings, from_start=from_start)
-    command = [sys.executable, "-m", "cli.main", *global_arguments(ctx), "worker", role]
+    command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), "worker", role]
     command += [name] if name else []
     command += ["--unsupervised"] + (["--create"] if create else [])
     sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
@@ -95,23 +95,23 @@ def agent_spec(settings: Any, role: str, name: str | None) -> Any:
     """The agent that a role and a name stand for."""
     match role:
         case "builder":
-            from processors.agent import builder_spec
+            from kinstream.processors.agent import builder_spec
 
             return builder_spec(settings, name or "")
         case "learner":
-            from learners.agent import learner_spec
+            from kinstream.learners.agent import learner_spec
 
             return learner_spec(settings, name or "")
         case _:
-            from monitoring.agent import metrics_spec
+            from kinstream.monitoring.agent import metrics_spec
 
             return metrics_spec(settings)
 
 
 def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
     # Once, by the supervisor: a worker that is started again must not begin another one.
-    from streams.cluster import Cluster
-    from streams.opening import open_generation
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.opening import open_generation
 
     cluster = Cluster(settings.kafka)
     cluster.wait(settings.worker.startup_seconds)
@@ -124,8 +124,8 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 
 def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
     """Refuse to begin where the brokers do not allow the agent what it needs, in its newest generation and the next."""
-    from streams.access import check_role
-    from streams.newest import newest_generation
+    from kinstream.streams.access import check_role
+    from kinstream.streams.newest import newest_generation
 
     newest = newest_generation(settings, spec.application) or 0
     numbers = {spec.pinned or newest or 1, newest + 1}
@@ -134,13 +134,13 @@ def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str |
 
 
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
-    from streams.cluster import Cluster
-    from streams.errors import BrokerUnavailable, KinstreamError
-    from streams.listening import bound, handed
-    from streams.opening import open_generation
-    from streams.secrets import hide
-    from streams.supervisor import REFUSED, RESTART
-    from streams.worker import FOR_PEOPLE, Worker
+    from kinstream.streams.cluster import Cluster
+    from kinstream.streams.errors import BrokerUnavailable, KinstreamError
+    from kinstream.streams.listening import bound, handed
+    from kinstream.streams.opening import open_generation
+    from kinstream.streams.secrets import hide
+    from kinstream.streams.supervisor import REFUSED, RESTART
+    from kinstream.streams.worker import FOR_PEOPLE, Worker
 
     try:
         # First: a port that is taken is no reason to compile kernels.

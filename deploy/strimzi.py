@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from streams.acls import ROLES, as_json
-from streams.groups import start_of
-from streams.topics import CATALOGUE
+from kinstream.streams.acls import ROLES, as_json
+from kinstream.streams.groups import start_of
+from kinstream.streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"
 #: What the chart puts the prefix of the topics and the name of an agent in for.

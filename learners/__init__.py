@@ -1,5 +1,5 @@
 """Online metric learners: one file per algorithm, all driven by the same constraint blocks.
 
-`learners.registry.create("opml", gamma=1e-3)` makes one by name. Importing this package imports no
+`kinstream.learners.registry.create("opml", gamma=1e-3)` makes one by name. Importing this package imports no
 algorithm, and so neither numba nor torch.
 """

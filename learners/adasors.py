@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from learners.base import State
-from learners.kernels import sors
-from learners.scaler import WARM_UP
-from learners.sors import SORS
-from learners.validation import positive
+from kinstream.learners.base import State
+from kinstream.learners.kernels import sors
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.sors import SORS
+from kinstream.learners.validation import positive
 
 
 class AdaSORS(SORS):
@@ -41,7 +41,7 @@ class AdaSORS(SORS):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.adasors import AdaSORS
+    >>> from kinstream.learners.adasors import AdaSORS
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0

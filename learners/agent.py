@@ -9,25 +9,34 @@ from typing import cast
 
 import numpy as np
 
-from learners.base import Learner, Outcomes
-from learners.registry import create
-from learners.steps import KINDS, as_stepped
-from learners.updates import Before, Origin
-from learners.warm_up import warm_up
-from processors import registry as builders
-from streams.agent import AgentSpec
-from streams.checkpoint import CheckpointStore, Manifest
-from streams.codec import CODEC_VERSION, decode_constraints, encode
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.identity import Identity, read_identity
-from streams.log import Message, Output
-from streams.machine import Machine, Place
-from streams.records import Action, ConstraintBlock, Control, Counts, Declaration, Kind, ModelVersion, Outcome
-from streams.refusals import Rows
-from streams.settings import Settings
-from streams.space import Space, Status
-from streams.spelling import meant
-from streams.state import State
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.registry import create
+from kinstream.learners.steps import KINDS, as_stepped
+from kinstream.learners.updates import Before, Origin
+from kinstream.learners.warm_up import warm_up
+from kinstream.processors import registry as builders
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.checkpoint import CheckpointStore, Manifest
+from kinstream.streams.codec import CODEC_VERSION, decode_constraints, encode
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.identity import Identity, read_identity
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import (
+    Action,
+    ConstraintBlock,
+    Control,
+    Counts,
+    Declaration,
+    Kind,
+    ModelVersion,
+    Outcome,
+)
+from kinstream.streams.refusals import Rows
+from kinstream.streams.settings import Settings
+from kinstream.streams.space import Space, Status
+from kinstream.streams.spelling import meant
+from kinstream.streams.state import State
 
 
 def learner_spec(settings: Settings, name: str) -> AgentSpec:

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learners.kernels.threads import one_blas_thread
-from learners.metric_learn import itml_class, lmnn_class
-from learners.sampling import random_pairs, squared_percentiles
-from learners.validation import positive, whole
-from learners.whitening import fit_mahalanobis, fit_rca, labelled, vectors
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.metric_learn import itml_class, lmnn_class
+from kinstream.learners.sampling import random_pairs, squared_percentiles
+from kinstream.learners.validation import positive, whole
+from kinstream.learners.whitening import fit_mahalanobis, fit_rca, labelled, vectors
 
 __all__ = ["fit_itml", "fit_itml_of_pairs", "fit_lmnn", "fit_mahalanobis", "fit_rca"]
 
@@ -61,7 +61,7 @@ def fit_lmnn(
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range, or metric-learn is not installed.
     ValueError
         Shapes do not fit, X is not finite, there are fewer than two classes, a class is too small, or its vectors
@@ -143,7 +143,7 @@ def fit_itml(
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range, or metric-learn is not installed.
     ValueError
         Shapes do not fit, X is not finite, there are fewer than two classes, or no class has two vectors.
@@ -200,7 +200,7 @@ def fit_itml_of_pairs(
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range, or metric-learn is not installed.
     ValueError
         Shapes do not fit, vectors are not finite, no pair is left, or the projections left the finite numbers.

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels.threads import one_blas_thread
-from learners.single import Batch, Rows, SingleModal
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.single import Batch, Rows, SingleModal
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 
 #: Eigenvalues up to this share of the largest one are left out of the map.
 NOTHING: Final = 1e-12

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
+from kinstream.learners.base import State
 
 _CONSTRAINTS_PER_ROW: Final = 4
 _DIGEST: Final = 16

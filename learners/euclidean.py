@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import scores
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows, SingleModal
-from learners.targets import Targets
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import scores
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows, SingleModal
+from kinstream.learners.targets import Targets
+from kinstream.streams.records import ConstraintBlock, Kind
 
 _NEVER = 2**62
 
@@ -27,15 +27,15 @@ class Euclidean(SingleModal):
     Parameters
     ----------
     y_similar, y_dissimilar : squared distances whose mean is the threshold of pairs. Where they are left out, they
-        are the 5th and 95th percentile over the warm-up, see `learners.targets`; until then the mistake of a pair is
-        undefined.
+        are the 5th and 95th percentile over the warm-up, see `kinstream.learners.targets`; until then the mistake of
+        a pair is undefined.
     dtype : "float64" or "float32", of all work.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before scaler and threshold are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -45,7 +45,7 @@ class Euclidean(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.euclidean import Euclidean
+    >>> from kinstream.learners.euclidean import Euclidean
     >>> draw = np.random.default_rng(7)
     >>> x, similar = draw.normal(size=(2, 900, 5))
     >>> dissimilar = draw.normal(size=(900, 5)) + 1.0
@@ -115,7 +115,7 @@ class Euclidean(SingleModal):
     def _scored(
         self, batch: Batch, outcomes: Outcomes, first: int, since: int, every: int
     ) -> tuple[int, int, bool]:
-        """See `learners.kernels.scores.constraints`."""
+        """See `kinstream.learners.kernels.scores.constraints`."""
         return scores.constraints(
             self._T,
             batch.X,

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import UNDEFINED, Outcomes
-from learners.kernels.events import Judged
-from learners.scaler import Scaler
-from streams.errors import BadRecord, Reason
+from kinstream.learners.base import UNDEFINED, Outcomes
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.scaler import Scaler
+from kinstream.streams.errors import BadRecord, Reason
 
 Numbers = NDArray[np.int32]
 Vector = NDArray[np.float64]
@@ -32,8 +32,8 @@ class Events:
 
     Parameters
     ----------
-    ends, found, levels : see `learners.kernels.events.Judged`. In a batch of pairs that stand for triplets, an event's
-        first row is the first pair of its first triplet.
+    ends, found, levels : see `kinstream.learners.kernels.events.Judged`. In a batch of pairs that stand for triplets,
+        an event's first row is the first pair of its first triplet.
     rows : (k,) rows of those events, in constraints, without the first row of each.
     firsts : (k,) the first row of each one's event.
     """

@@ -13,17 +13,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Learner
-from learners.bilinear import Bilinear
-from learners.fusion import Fusion
-from learners.multi_modal import MultiModal
-from learners.portfolio import Portfolio
-from learners.registry import create
-from learners.single import SingleModal
-from streams.errors import CheckpointError, SettingsError
-from streams.records import ModelVersion
-from streams.space import core_state, restore_space
-from streams.state import State, from_bytes
+from kinstream.learners.base import Learner
+from kinstream.learners.bilinear import Bilinear
+from kinstream.learners.fusion import Fusion
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.portfolio import Portfolio
+from kinstream.learners.registry import create
+from kinstream.learners.single import SingleModal
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.space import core_state, restore_space
+from kinstream.streams.state import State, from_bytes
 
 FORMATS: Final = ("npz", "safetensors", "onnx")
 CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, concatenated"
@@ -210,7 +210,7 @@ def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:
 def encode(exported: Export, form: str) -> bytes:
     """The bytes of a file: npz (the arrays, and `metadata` as JSON text) or safetensors.
 
-    An ONNX file is no bag of arrays: `learners.export_onnx` makes it of the learner.
+    An ONNX file is no bag of arrays: `kinstream.learners.export_onnx` makes it of the learner.
 
     Raises
     ------
@@ -227,6 +227,8 @@ def encode(exported: Export, form: str) -> bytes:
 
             return bytes(save(arrays, metadata=exported.metadata))
         case "onnx":
-            raise SettingsError("an ONNX file is made of the learner: learners.export_onnx.encode_onnx")
+            raise SettingsError(
+                "an ONNX file is made of the learner: kinstream.learners.export_onnx.encode_onnx"
+            )
         case _:
             raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from learners.base import Learner
-from learners.fusion import Fusion
-from learners.kernels.oahu import DEAD
-from learners.multi_modal import MultiModal
-from learners.oahu import OAHU
-from learners.oahu_network import OAHUNetwork
-from learners.onnx_graph import Graph, Value
-from learners.portfolio import Portfolio
-from learners.portfolio_members import Member
-from learners.single import SingleModal
-from streams.errors import CheckpointError, SettingsError
+from kinstream.learners.base import Learner
+from kinstream.learners.fusion import Fusion
+from kinstream.learners.kernels.oahu import DEAD
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu_network import OAHUNetwork
+from kinstream.learners.onnx_graph import Graph, Value
+from kinstream.learners.portfolio import Portfolio
+from kinstream.learners.portfolio_members import Member
+from kinstream.learners.single import SingleModal
+from kinstream.streams.errors import CheckpointError, SettingsError
 
 #: Name of the one output, and how the inputs begin.
 OUTPUT = "y"

@@ -10,16 +10,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import UNDEFINED, Learner, Outcomes, State
-from learners.events import Events, shared
-from learners.kernels import fusion
-from learners.modalities import Modalities, checked_columns, checked_index, checked_tables, named, stacked
-from learners.multi_modal import Features, MultiModal
-from learners.scaler import WARM_UP
-from learners.single import WIDTH, Rows
-from learners.validation import one_of, whole
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
+from kinstream.learners.base import UNDEFINED, Learner, Outcomes, State
+from kinstream.learners.events import Events, shared
+from kinstream.learners.kernels import fusion
+from kinstream.learners.modalities import (
+    Modalities,
+    checked_columns,
+    checked_index,
+    checked_tables,
+    named,
+    stacked,
+)
+from kinstream.learners.multi_modal import Features, MultiModal
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import WIDTH, Rows
+from kinstream.learners.validation import one_of, whole
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
 HOWS: Final = ("concatenate", "uniform", "best")
 
@@ -37,10 +44,10 @@ class Fusion:
       the first modality.
 
     The mistake of a triplet is that of the fused measure before the update. With "uniform" that is whether the metrics'
-    margins (`learners.base.Outcomes`) add up to at most 0, also where some of the metrics reject their step; undefined
-    where one of them could not measure the triplet. With "best" it is the mistake of the modality that led until then.
-    A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is utilised when a metric
-    changed; its loss is the mean of the metrics' losses.
+    margins (`kinstream.learners.base.Outcomes`) add up to at most 0, also where some of the metrics reject their
+    step; undefined where one of them could not measure the triplet. With "best" it is the mistake of the modality
+    that led until then. A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is
+    utilised when a metric changed; its loss is the mean of the metrics' losses.
 
     Parameters
     ----------
@@ -58,7 +65,7 @@ class Fusion:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range, or `base` is no learner of one modality.
 
     Notes
@@ -78,7 +85,7 @@ class Fusion:
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.fusion import Fusion
+    >>> from kinstream.learners.fusion import Fusion
     >>> draw = np.random.default_rng(7)
     >>> noise = [draw.normal(size=(200, 3)) for _ in range(3)]
     >>> shape = [place + 0.3 * draw.normal(size=(200, 2)) for place in (0.0, 0.0, 1.0)]
@@ -97,7 +104,7 @@ class Fusion:
         memory: int = 1000,
         scaler: str | None = None,
     ) -> None:
-        from learners.registry import names
+        from kinstream.learners.registry import names
 
         self.base = one_of("base", base, names())
         self.how = one_of("how", how, HOWS)
@@ -166,7 +173,7 @@ class Fusion:
 
         Raises
         ------
-        streams.errors.BadRecord
+        kinstream.streams.errors.BadRecord
             Wrong kind, modalities, dimension or shape; the state is untouched.
         """
         checked_columns(block)
@@ -271,7 +278,7 @@ class Fusion:
         return list(range(metrics))
 
     def _new(self) -> Learner:
-        from learners.registry import create
+        from kinstream.learners.registry import create
 
         return create(self.base, **self.settings)
 

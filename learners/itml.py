@@ -7,19 +7,19 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.batch import fit_itml_of_pairs
-from learners.metric_learn import require
-from learners.refitted import BUFFER, Refitted
-from learners.scaler import WARM_UP
-from learners.validation import positive, whole
-from learners.window import Pairs
+from kinstream.learners.batch import fit_itml_of_pairs
+from kinstream.learners.metric_learn import require
+from kinstream.learners.refitted import BUFFER, Refitted
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.validation import positive, whole
+from kinstream.learners.window import Pairs
 
 #: Sweeps of a fit: a stream waits for them.
 SWEEPS: Final = 100
 
 
 class ITML(Refitted):
-    r"""Information-theoretic metric learning, fitted by metric-learn; see `learners.batch.fit_itml_of_pairs`.
+    r"""Information-theoretic metric learning, fitted by metric-learn; see `kinstream.learners.batch.fit_itml_of_pairs`.
 
     Similar pairs are to have at most the squared distance u, dissimilar ones at least l, with slack; a triplet is a
     pair of each. The bounds are targets as those of LEGO and ITML-Online, whose batch counterpart this is, and
@@ -30,12 +30,12 @@ class ITML(Refitted):
     gamma : how dear slack is: above 0, and infinity allows none.
     max_iter : sweeps of a fit over its pairs, at most. Every fit starts from the Euclidean metric.
     y_similar, y_dissimilar : u and l, squared distances of scaled features; the 5th and 95th percentile over the
-        warm-up where they are left out, see `learners.targets`.
-    buffer, refit_every, dtype, scaler, warm_up : as for `learners.mahalanobis.Mahalanobis`.
+        warm-up where they are left out, see `kinstream.learners.targets`.
+    buffer, refit_every, dtype, scaler, warm_up : as for `kinstream.learners.mahalanobis.Mahalanobis`.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range, or metric-learn is not installed.
 
     Notes
@@ -50,7 +50,7 @@ class ITML(Refitted):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.itml import ITML
+    >>> from kinstream.learners.itml import ITML
     >>> draw = np.random.default_rng(7)
     >>> x, other = draw.normal(size=(2, 500, 2))
     >>> model = ITML(refit_every=300, warm_up=50)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from learners.base import State
-from learners.kernels import lego
-from learners.lego import LogDetMap
-from learners.scaler import WARM_UP
-from learners.validation import one_of, positive
+from kinstream.learners.base import State
+from kinstream.learners.kernels import lego
+from kinstream.learners.lego import LogDetMap
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.validation import one_of, positive
 
 RULES: Final = ("capped",)
 
@@ -21,8 +21,9 @@ class ITMLOnline(LogDetMap):
         A^-1 <- A^-1 + eta_t (d - y) z z',    that is
         G <- G + (sqrt(rho) - 1) / d  w g',    rho = 1 / (1 + eta_t (d - y) d)
 
-    It differs from `learners.lego.LEGO` in where the gradient is taken, and so in rho only: the new distance rho d
-    goes towards y but can go beyond it, and A stays positive definite only while eta_t (y - d) d < 1. Hence the cap:
+    It differs from `kinstream.learners.lego.LEGO` in where the gradient is taken, and so in rho only: the new
+    distance rho d goes towards y but can go beyond it, and A stays positive definite only while eta_t (y - d) d < 1.
+    Hence the cap:
 
         eta_t = min(eta, kappa / ((y - d) d))  where d < y,  otherwise eta.
 
@@ -30,12 +31,12 @@ class ITMLOnline(LogDetMap):
 
     Parameters
     ----------
-    eta : largest step size, above 0, in 1 / squared distance^2; see `learners.lego.LEGO`. Larger than about
+    eta : largest step size, above 0, in 1 / squared distance^2; see `kinstream.learners.lego.LEGO`. Larger than about
         0.1 / d^2 for a typical squared distance d it overshoots, and the cap then slows the way back.
     kappa : share of the admissible step, in (0, 1): a distance grows at most 1 / (1 - kappa) times in one step.
     rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, is known
         here from memory only, is undefined for the metric this learner begins with, and lets no direction grow.
-    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, kernel : as for `learners.lego.LEGO`.
+    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, kernel : as for `kinstream.learners.lego.LEGO`.
 
     Attributes
     ----------
@@ -45,7 +46,7 @@ class ITMLOnline(LogDetMap):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -62,7 +63,7 @@ class ITMLOnline(LogDetMap):
     The distance of a similar pair falls from 4 to 4 / (1 + 0.125 (4 - 2) 4) = 2.
 
     >>> import numpy as np
-    >>> from learners.itml_online import ITMLOnline
+    >>> from kinstream.learners.itml_online import ITMLOnline
     >>> model = ITMLOnline(eta=0.125, y_similar=2.0, y_dissimilar=8.0)
     >>> x, y = np.array([[2.0, 0.0]]), np.array([[0.0, 0.0]])
     >>> outcomes = model.learn_pairs(x, y, np.array([1], np.int8))

@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import kernel_lego
-from learners.kernels.compiled import limit
-from learners.kernels.threads import one_blas_thread
-from learners.lego import TargetLearner
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.targets import Features, Targets
-from learners.validation import one_of, positive, whole
-from streams.errors import SettingsError
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import kernel_lego
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.lego import TargetLearner
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.targets import Features, Targets
+from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf", "polynomial")
 
@@ -49,8 +49,8 @@ class KernelLEGO(TargetLearner):
 
         d = |G a|^2 + (k(u, u) - 2 k(u, v) + k(v, v) - |a|^2)
 
-    and a pair within the span is learned as by `learners.lego.LEGO`, with a in the place of z. For that a pair's
-    vectors join the basis, unless they, or their difference, lie within the span already.
+    and a pair within the span is learned as by `kinstream.learners.lego.LEGO`, with a in the place of z. For that a
+    pair's vectors join the basis, unless they, or their difference, lie within the span already.
 
     The basis never holds more than `budget` points. From then on pairs within the span of a full basis are still
     learned, and others are scored only. So at every time the model is that of LEGO over exactly the pairs that were
@@ -69,10 +69,10 @@ class KernelLEGO(TargetLearner):
     bandwidth : in units of scaled features; the root of their number where it is left out, which suits features of
         unit variance.
     degree : of "polynomial", at least 1.
-    loss, targets, y_similar, y_dissimilar : as for `learners.lego.LEGO`; percentiles are those of distances in feature
-        space.
+    loss, targets, y_similar, y_dissimilar : as for `kinstream.learners.lego.LEGO`; percentiles are those of distances
+        in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before the scaler and targets that are not given are frozen.
 
     Attributes
@@ -81,7 +81,7 @@ class KernelLEGO(TargetLearner):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -107,7 +107,7 @@ class KernelLEGO(TargetLearner):
     Two rings around each other, which no linear map tells apart.
 
     >>> import numpy as np
-    >>> from learners.kernel_lego import KernelLEGO
+    >>> from kinstream.learners.kernel_lego import KernelLEGO
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 60), np.repeat([0, 1], 30)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes
-from learners.kernels import lego, lego_blocked
-from learners.kernels.compiled import limit
-from learners.linear import LinearMap
-from learners.pairs import PairLearner
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.targets import Targets
-from learners.validation import one_of, positive
+from kinstream.learners.base import Outcomes
+from kinstream.learners.kernels import lego, lego_blocked
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.linear import LinearMap
+from kinstream.learners.pairs import PairLearner
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.targets import Targets
+from kinstream.learners.validation import one_of, positive
 
 LOSSES: Final = ("hinge", "squared")
 KERNELS: Final = ("auto", "sequential", "blocked")
@@ -61,7 +61,7 @@ class LogDetMap(LinearMap, TargetLearner):
 
     Parameters
     ----------
-    rule : of `learners.kernels.lego`.
+    rule : of `kinstream.learners.kernels.lego`.
     kappa : share of the cap, read by the capped rule only.
     """
 
@@ -94,7 +94,7 @@ class LogDetMap(LinearMap, TargetLearner):
         return self._T.T.copy()
 
     def directions(self, before: Rows, Z: Rows) -> Rows:
-        """Rows that span those of a change of the map; see `learners.steps`."""
+        """Rows that span those of a change of the map; see `kinstream.learners.steps`."""
         return np.asarray((Z @ before.T) @ before)
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -152,9 +152,9 @@ class LEGO(LogDetMap):
     targets : "own" gives all similar pairs the target y_S and all dissimilar ones y_D; "block" takes the targets of
         the constraint blocks.
     y_similar, y_dissimilar : y_S and y_D, squared distances after scaling. Where they are left out, they are the 5th
-        and 95th percentile over the warm-up, see `learners.targets`.
+        and 95th percentile over the warm-up, see `kinstream.learners.targets`.
     dtype : "float64" or "float32", of the map and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before the scaler and targets that are not given are frozen.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
@@ -165,7 +165,7 @@ class LEGO(LogDetMap):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -187,7 +187,7 @@ class LEGO(LogDetMap):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.lego import LEGO
+    >>> from kinstream.learners.lego import LEGO
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 2000)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=2000), 3.0 * draw.normal(size=2000)])

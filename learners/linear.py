@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.single import Rows, SingleModal
-from streams.errors import SettingsError
+from kinstream.learners.base import State
+from kinstream.learners.single import Rows, SingleModal
+from kinstream.streams.errors import SettingsError
 
 
 class LinearMap(SingleModal):

@@ -7,20 +7,20 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.batch import fit_lmnn
-from learners.chunklets import chunklets, of_size
-from learners.metric_learn import require
-from learners.refitted import BUFFER, Refitted
-from learners.scaler import WARM_UP
-from learners.validation import positive, whole
-from learners.window import Pairs
+from kinstream.learners.batch import fit_lmnn
+from kinstream.learners.chunklets import chunklets, of_size
+from kinstream.learners.metric_learn import require
+from kinstream.learners.refitted import BUFFER, Refitted
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.validation import positive, whole
+from kinstream.learners.window import Pairs
 
 #: Steps of a fit: most of what LMNN gains it gains in these, and a stream waits for them.
 STEPS: Final = 100
 
 
 class LMNN(Refitted):
-    r"""Large margin nearest neighbours, fitted by metric-learn; see `learners.batch.fit_lmnn`.
+    r"""Large margin nearest neighbours, fitted by metric-learn; see `kinstream.learners.batch.fit_lmnn`.
 
     LMNN wants classes, and a stream has constraints: a class is a connected component of the similar pairs in the
     latest constraints; of a triplet, (x, x+) is such a pair. Components of n_neighbors vectors and fewer are left
@@ -34,11 +34,11 @@ class LMNN(Refitted):
     mu : weight of impostors against target neighbours, in (0, 1).
     max_iter : steps of a fit, at most. Every fit starts from the Euclidean metric. After it, the margin is 1.
     buffer : constraints that a fit looks back on. There is no fit while there are fewer than two classes.
-    refit_every, dtype, scaler, warm_up : as for `learners.mahalanobis.Mahalanobis`.
+    refit_every, dtype, scaler, warm_up : as for `kinstream.learners.mahalanobis.Mahalanobis`.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range, or metric-learn is not installed.
 
     Notes
@@ -56,7 +56,7 @@ class LMNN(Refitted):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.lmnn import LMNN
+    >>> from kinstream.learners.lmnn import LMNN
     >>> draw = np.random.default_rng(7)
     >>> X = np.column_stack([np.repeat([0.0, 1.0], 200) + 0.2 * draw.normal(size=400), 3.0 * draw.normal(size=400)])
     >>> x = np.concatenate([X[:199], X[200:399]])

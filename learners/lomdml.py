@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import lomdml, lomdml_blocked
-from learners.kernels.compiled import limit
-from learners.kernels.threads import one_blas_thread
-from learners.multi_modal import MultiModal
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import one_of, positive, whole
-from streams.errors import SettingsError
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import lomdml, lomdml_blocked
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.errors import SettingsError
 
 INITS: Final = ("orthogonal", "pca", "identity")
 GUARDS: Final = ("clip", "raw")
@@ -26,7 +26,8 @@ KERNELS: Final = ("auto", "sequential", "blocked")
 class LOMDML(MultiModal):
     r"""Online multi-modal distance metric learning with a map of low rank for each modality, and their weights.
 
-    As `learners.omdml.OMDML` with M_i = W_i^T W_i, W_i of r_i = min(rank, d_i) rows. With p = W_i a_i, q = W_i b_i,
+    As `kinstream.learners.omdml.OMDML` with M_i = W_i^T W_i, W_i of r_i = min(rank, d_i) rows. With p = W_i a_i, q =
+    W_i b_i,
 
         f_i = |p|^2 - |q|^2,    f = sum_i theta_i f_i
 
@@ -59,15 +60,15 @@ class LOMDML(MultiModal):
     norm_cap : largest Frobenius norm of a map under "clip". It keeps numbers finite where triplets contradict each
         other; a cap near sqrt(d_i) also regularises.
     dtype : "float64" or "float32", of the maps and of all work with them.
-    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see `learners.scaler`.
-        The paper scales every feature to [0, 1], which is "minmax".
+    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
+        `kinstream.learners.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors before "zscore" and "minmax" are frozen, and for "pca".
     kernel : "sequential", "blocked", or "auto" by the size of the maps. Both give the same result to rounding, not to
         the bit.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -88,7 +89,7 @@ class LOMDML(MultiModal):
     Two modalities, of which the second tells nothing of the class.
 
     >>> import numpy as np
-    >>> from learners.lomdml import LOMDML
+    >>> from kinstream.learners.lomdml import LOMDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> shape = label[:, None] + 0.3 * draw.normal(size=(600, 5))

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.refitted import BUFFER, Refitted
-from learners.scaler import WARM_UP
-from learners.whitening import fit_mahalanobis
-from learners.window import Pairs
+from kinstream.learners.refitted import BUFFER, Refitted
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.whitening import fit_mahalanobis
+from kinstream.learners.window import Pairs
 
 
 class Mahalanobis(Refitted):
@@ -24,14 +24,14 @@ class Mahalanobis(Refitted):
     buffer : constraints that a fit looks back on; they should name several times as many distinct vectors as there
         are features. There is no fit before they name more than d.
     refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full. Which
-        constraint is utilised: see `learners.refitted.Refitted`.
+        constraint is utilised: see `kinstream.learners.refitted.Refitted`.
     dtype : "float64" or "float32", of the map and the vectors kept; a fit is float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before the scaler and the first threshold are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -41,7 +41,7 @@ class Mahalanobis(Refitted):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.mahalanobis import Mahalanobis
+    >>> from kinstream.learners.mahalanobis import Mahalanobis
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 900, 2)) * (1.0, 10.0)
     >>> model = Mahalanobis(refit_every=500)

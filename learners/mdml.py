@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import mdml, rank_one
-from learners.kernels.threads import one_blas_thread
-from learners.psd_matrix import PsdMatrix, Spectrum
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import not_negative, one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import mdml, rank_one
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.psd_matrix import PsdMatrix, Spectrum
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import not_negative, one_of, positive
 
 LOSSES: Final = {
     "hinge": mdml.HINGE,
@@ -55,7 +55,7 @@ class MDML(PsdMatrix):
         Each is counted as clipped. "raw" is the published algorithm, where a step without these limits may not be
         defined or finite; such a pair is rejected.
     dtype : "float64" or "float32", of the eigenvectors and of all work with them; eigenvalues are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes
@@ -65,7 +65,7 @@ class MDML(PsdMatrix):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -86,7 +86,7 @@ class MDML(PsdMatrix):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.mdml import MDML
+    >>> from kinstream.learners.mdml import MDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 800)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import new_class
 from typing import Any
 
-from streams.errors import PackageMissing
+from kinstream.streams.errors import PackageMissing
 
 
 def require(who: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import BadRecord, Reason
-from streams.records import DEFAULT_MODALITY, ConstraintBlock
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock
 
 Rows = NDArray[np.floating[Any]]
 

@@ -11,17 +11,24 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from learners import scaler as scalers
-from learners.base import Outcomes, State
-from learners.buffer import Buffer
-from learners.events import Events, Numbers, apart, shared, take, watched, write
-from learners.kernels.modalities import weigh
-from learners.modalities import Modalities, checked_columns, checked_index, checked_tables, named, stacked
-from learners.scaler import Scaler
-from learners.single import DTYPES, Batch, Index, Rows
-from learners.validation import not_negative, one_of, positive, whole
-from streams.errors import BadRecord, Reason
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners import scaler as scalers
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.buffer import Buffer
+from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
+from kinstream.learners.kernels.modalities import weigh
+from kinstream.learners.modalities import (
+    Modalities,
+    checked_columns,
+    checked_index,
+    checked_tables,
+    named,
+    stacked,
+)
+from kinstream.learners.scaler import Scaler
+from kinstream.learners.single import DTYPES, Batch, Index, Rows
+from kinstream.learners.validation import not_negative, one_of, positive, whole
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ConstraintBlock, Kind
 
 Parts = list[Rows]
 #: Features of one modality, or of several by name.
@@ -45,7 +52,7 @@ class MultiModal(ABC):
     beta : factor of a weight for a mistake, in (0, 1).
     margin : of the fused score; a triplet is learned from while it is not right by so much. At least 0.
     dtype : type of the model and of all work with it.
-    scaler, warm_up : for each modality, see `learners.scaler`.
+    scaler, warm_up : for each modality, see `kinstream.learners.scaler`.
     """
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
@@ -104,7 +111,7 @@ class MultiModal(ABC):
 
         Raises
         ------
-        streams.errors.BadRecord
+        kinstream.streams.errors.BadRecord
             Wrong kind, modalities, dimension or shape; the state is untouched.
         """
         checked_columns(block)
@@ -349,7 +356,7 @@ class MultiModal(ABC):
     def _watched(
         self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes
     ) -> tuple[int, Outcomes | None]:
-        """`_watch` by events, see `learners.events.watched`."""
+        """`_watch` by events, see `kinstream.learners.events.watched`."""
 
         def watch(learner: MultiModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(parts, index[rows], found)

@@ -8,21 +8,21 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners import oahu_compiled, oahu_torch, votes
-from learners.base import Outcomes, State
-from learners.events import write
-from learners.kernels.compiled import limit
-from learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
-from learners.oahu_batch import Batches, Machine, NumpyMachine
-from learners.oahu_events import Look, measuring
-from learners.oahu_network import OAHUNetwork
-from learners.oahu_rule import HEDGES, Rule
-from learners.oahu_torch import DEVICES
-from learners.scaler import WARM_UP
-from learners.single import Batch, Index, Rows, SingleModal
-from learners.validation import a_list, not_negative, one_of, positive, whole
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners import oahu_compiled, oahu_torch, votes
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.events import write
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
+from kinstream.learners.oahu_batch import Batches, Machine, NumpyMachine
+from kinstream.learners.oahu_events import Look, measuring
+from kinstream.learners.oahu_network import OAHUNetwork
+from kinstream.learners.oahu_rule import HEDGES, Rule
+from kinstream.learners.oahu_torch import DEVICES
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Index, Rows, SingleModal
+from kinstream.learners.validation import a_list, not_negative, one_of, positive, whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 
 #: What a variant sets where the settings leave it open.
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
@@ -78,7 +78,7 @@ class OAHU(SingleModal):
     beta, smoothing : a model's weight falls by the factor beta for a loss of 1, but not below smoothing / (L + 1).
     hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They all but agree.
     biases : whether hidden layers have biases, 0 at first.
-    initial : first weights, "isometric" or "uniform"; see `learners.oahu_network.OAHUNetwork.random`.
+    initial : first weights, "isometric" or "uniform"; see `kinstream.learners.oahu_network.OAHUNetwork.random`.
     lift : squared constant that is put behind every vector, over the mean squared length of the first 512; 0 for none.
     temperature : T of the weight by rank 2 sigma((D+ - D-) / T) of a model's gradient; infinity for none.
     gradient : g_l, "hedge" for alpha_l and "uniform" for 1 / (L + 1).
@@ -91,7 +91,7 @@ class OAHU(SingleModal):
     device : "cpu", or "cuda" with path "torch". Bits of a GPU are not those of a processor.
     seed : of the first weights.
     dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes
@@ -100,7 +100,7 @@ class OAHU(SingleModal):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range, or torch is wanted and not there.
 
     Notes
@@ -123,7 +123,7 @@ class OAHU(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.oahu import OAHU
+    >>> from kinstream.learners.oahu import OAHU
     >>> draw = np.random.default_rng(0)
     >>> label = draw.integers(0, 2, (2, 400))
     >>> label[1] = 1 - label[0]
@@ -268,10 +268,10 @@ class OAHU(SingleModal):
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
     def classify(self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5) -> NDArray[Any]:
-        """The label (q,) that the weighted vote gives each query; see `learners.votes.classify`.
+        """The label (q,) that the weighted vote gives each query; see `kinstream.learners.votes.classify`.
 
         Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all that they are
-        given: who asks one gallery again and again embeds it once, and calls `learners.votes`.
+        given: who asks one gallery again and again embeds it once, and calls `kinstream.learners.votes`.
 
         Parameters
         ----------
@@ -307,7 +307,8 @@ class OAHU(SingleModal):
     def retrieve(
         self, gallery: Rows, queries: Rows, top: int, k: int | None = None, repeated: str = "best"
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows of the gallery (q, top) with the greatest votes and those votes; see `learners.votes.retrieve`.
+        """Rows of the gallery (q, top) with the greatest votes and those votes; see
+        `kinstream.learners.votes.retrieve`.
 
         Behind the last row that any metric put forward, items are -1 and votes minus infinity. Refusals are those of
         `classify`.

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.single import Index
+from kinstream.learners.base import State
+from kinstream.learners.single import Index
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

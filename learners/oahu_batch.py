@@ -14,14 +14,14 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import UNDEFINED, Outcomes, State
-from learners.kernels import oahu
-from learners.kernels.compiled import limit
-from learners.kernels.equal_vectors import first_equal
-from learners.kernels.threads import one_blas_thread
-from learners.oahu_events import Look
-from learners.oahu_network import OAHUNetwork
-from learners.oahu_rule import HEDGES, Rule
+from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.kernels import oahu
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.kernels.equal_vectors import first_equal
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.oahu_events import Look
+from kinstream.learners.oahu_network import OAHUNetwork
+from kinstream.learners.oahu_rule import HEDGES, Rule
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
@@ -91,7 +91,7 @@ class Batches:
         look: Look,
         rows: slice,
     ) -> None:
-        """Learn some triplets in order; see `learners.oahu_compiled.learn`.
+        """Learn some triplets in order; see `kinstream.learners.oahu_compiled.learn`.
 
         A step that is not finite is not taken, and the triplets of its batch are rejected, as far as this call brought
         them: what was reported of earlier ones stands.

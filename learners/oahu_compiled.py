@@ -7,15 +7,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes
-from learners.kernels import oahu
-from learners.kernels.compiled import limit
-from learners.kernels.equal_vectors import first_equal
-from learners.kernels.spans import spans
-from learners.kernels.threads import one_blas_thread
-from learners.oahu_events import Look
-from learners.oahu_network import OAHUNetwork
-from learners.oahu_rule import HEDGES, Rule
+from kinstream.learners.base import Outcomes
+from kinstream.learners.kernels import oahu
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.kernels.equal_vectors import first_equal
+from kinstream.learners.kernels.spans import spans
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.oahu_events import Look
+from kinstream.learners.oahu_network import OAHUNetwork
+from kinstream.learners.oahu_rule import HEDGES, Rule
 
 Rows = NDArray[np.floating[Any]]
 
@@ -42,7 +42,7 @@ def learn(
     ----------
     network, alpha : changed in place.
     X : (n, d) inputs of the network's type.
-    index, usable : see `learners.single.Batch`.
+    index, usable : see `kinstream.learners.single.Batch`.
     given : (m,) what un-learned metrics add to the fused score.
     bound : at least the network's largest entry, negative for unknown.
     outcomes : filled in.

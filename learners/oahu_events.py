@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels import oahu
-from learners.kernels.equal_vectors import first_equal
-from learners.kernels.events import Judged
-from learners.kernels.spans import spans
-from learners.oahu_anchors import Lift
-from learners.oahu_rule import Rule
-from learners.single import Batch
+from kinstream.learners.kernels import oahu
+from kinstream.learners.kernels.equal_vectors import first_equal
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.spans import spans
+from kinstream.learners.oahu_anchors import Lift
+from kinstream.learners.oahu_rule import Rule
+from kinstream.learners.single import Batch
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
@@ -27,10 +27,11 @@ class Look:
 
     Parameters
     ----------
-    judged : see `learners.kernels.events`; the level is the loss. Without entries where no triplets share an event.
+    judged : see `kinstream.learners.kernels.events`; the level is the loss. Without entries where no triplets share
+        an event.
     X : (n, d) inputs of the network's type.
-    index, usable, given : (k, 3), (k,) and (k,), see `learners.oahu_compiled.learn`. An event may end behind the
-        triplets that are learned.
+    index, usable, given : (k, 3), (k,) and (k,), see `kinstream.learners.oahu_compiled.learn`. An event may end
+        behind the triplets that are learned.
     """
 
     judged: Judged

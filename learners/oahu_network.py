@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.kernels.oahu import DEAD, row
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.base import State
+from kinstream.learners.kernels.oahu import DEAD, row
+from kinstream.learners.kernels.threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 
@@ -22,11 +22,11 @@ CHUNK: Final = 1024
 class OAHUNetwork:
     """A chain of L hidden layers h_l = relu(h_{l-1} W_l + b_l), h_0 = x, and L + 1 embeddings u_l = h_l Theta_l.
 
-    Vectors are rows. The matrices lie as `learners.kernels.oahu` wants them; `state` has them one by one.
+    Vectors are rows. The matrices lie as `kinstream.learners.kernels.oahu` wants them; `state` has them one by one.
 
     Parameters
     ----------
-    first, rest, biases : see `learners.kernels.oahu.Network`.
+    first, rest, biases : see `kinstream.learners.kernels.oahu.Network`.
     embedding : dimension m of the embeddings.
     """
 

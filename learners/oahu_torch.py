@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.oahu import DEAD
-from learners.oahu_batch import Found
-from learners.oahu_network import OAHUNetwork
-from learners.oahu_rule import Rule
-from learners.validation import one_of
-from streams.errors import PackageMissing
+from kinstream.learners.kernels.oahu import DEAD
+from kinstream.learners.oahu_batch import Found
+from kinstream.learners.oahu_network import OAHUNetwork
+from kinstream.learners.oahu_rule import Rule
+from kinstream.learners.validation import one_of
+from kinstream.streams.errors import PackageMissing
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +62,7 @@ def one_thread() -> Iterator[None]:
 
 
 class TorchMachine:
-    """A network's gradients by autograd; a `learners.oahu_batch.Machine`.
+    """A network's gradients by autograd; a `kinstream.learners.oahu_batch.Machine`.
 
     Layers are computed in the network's type; embeddings on the sphere and losses in float64. On the processor no bit
     depends on the number of threads.

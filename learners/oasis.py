@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.bilinear import Bilinear
-from learners.kernels import oasis, oasis_blocked
-from learners.kernels.compiled import limit
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.bilinear import Bilinear
+from kinstream.learners.kernels import oasis, oasis_blocked
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import one_of, positive
 
 KERNELS: Final = ("auto", "sequential", "blocked")
 
@@ -34,14 +34,14 @@ class OASIS(Bilinear):
         most 4 then), and the less the noisier the triplets are. On long vectors, such as z-scored ones, only the
         second term decides.
     dtype : "float64" or "float32", of W and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
     kernel : "sequential", "blocked", or "auto" by dimension and by how many entries of the anchors are zero. Both give
         the same result to rounding, not to the bit.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -61,7 +61,7 @@ class OASIS(Bilinear):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.oasis import OASIS
+    >>> from kinstream.learners.oasis import OASIS
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> X = np.column_stack([2.0 * label - 1.0 + 0.5 * draw.normal(size=600), 3.0 * draw.normal(size=600)])

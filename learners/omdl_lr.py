@@ -9,15 +9,15 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import nystroem
-from learners.kernels.threads import one_blas_thread
-from learners.multi_modal import Features
-from learners.omdml import OMDML
-from learners.omks import mean_distance
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import not_negative, positive, whole
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import nystroem
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.multi_modal import Features
+from kinstream.learners.omdml import OMDML
+from kinstream.learners.omks import mean_distance
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import not_negative, positive, whole
 
 #: Eigenvalues of a kernel matrix up to this share of the largest are nothing.
 _NOTHING: Final = 1e-10
@@ -48,13 +48,14 @@ class OMDLLR(OMDML):
     eta : factor of the pull, above 0.
     neighbours : edges of a landmark; it is also joined with those that count it among theirs.
     beta, margin, dtype : as of `OMDML`.
-    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
+        `kinstream.learners.scaler`.
     warm_up : landmarks, and distinct vectors before "zscore" and "minmax" are frozen. Constraints until then are
         scored by Euclidean distance and not learned from.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -69,7 +70,7 @@ class OMDLLR(OMDML):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.omdl_lr import OMDLLR
+    >>> from kinstream.learners.omdl_lr import OMDLLR
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 900), np.repeat([0, 1], 450)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

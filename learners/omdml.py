@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import omdml
-from learners.kernels.compiled import limit
-from learners.kernels.threads import one_blas_thread
-from learners.multi_modal import MultiModal
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import positive, whole
-from streams.errors import SettingsError
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import omdml
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import positive, whole
+from kinstream.streams.errors import SettingsError
 
 
 class OMDML(MultiModal):
@@ -44,13 +44,13 @@ class OMDML(MultiModal):
     psd_every : 1 projects after every step and takes one eigenpair for it. With k > 1 a matrix is projected, by a
         whole eigendecomposition, after k steps only; in between it may be indefinite.
     dtype : "float64" or "float32", of the matrices and of all work with them.
-    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see `learners.scaler`.
-        The paper scales every feature to [0, 1], which is "minmax".
+    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
+        `kinstream.learners.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -73,7 +73,7 @@ class OMDML(MultiModal):
     Two modalities, of which the second tells nothing of the class.
 
     >>> import numpy as np
-    >>> from learners.omdml import OMDML
+    >>> from kinstream.learners.omdml import OMDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> shape = label[:, None] + 0.3 * draw.normal(size=(600, 2))

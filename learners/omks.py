@@ -8,15 +8,15 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import UNDEFINED, Outcomes, State
-from learners.events import write
-from learners.kernels import omks
-from learners.kernels.threads import one_blas_thread
-from learners.multi_modal import Features, MultiModal
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import a_list, one_of, positive, whole
-from streams.errors import SettingsError
+from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.events import write
+from kinstream.learners.kernels import omks
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.multi_modal import Features, MultiModal
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import a_list, one_of, positive, whole
+from kinstream.streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf")
 DROPS: Final = ("oldest", "smallest")
@@ -55,12 +55,13 @@ class OMKS(MultiModal):
     beta : factor of an expert's weight for a mistake, in (0, 1). A weight does not fall below 1e-12 of the best one's.
     aggressiveness : C, the largest tau, above 0.
     dtype : "float64" or "float32", of the support set; sums are float64.
-    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
+        `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore", "minmax" and the bandwidth are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -86,7 +87,7 @@ class OMKS(MultiModal):
     Two rings around each other, which no linear map tells apart.
 
     >>> import numpy as np
-    >>> from learners.omks import OMKS
+    >>> from kinstream.learners.omks import OMKS
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 900), np.repeat([0, 1], 450)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import PackageMissing, SettingsError
+from kinstream.streams.errors import PackageMissing, SettingsError
 
 #: Of 2022: what runs them has been everywhere for long.
 OPSET: Final = 17

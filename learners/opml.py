@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import UNDEFINED, Outcomes, State
-from learners.events import write
-from learners.kernels import blocked, opml
-from learners.kernels.compiled import limit
-from learners.linear import LinearMap
-from learners.scaler import WARM_UP
-from learners.single import Batch, Index, Rows
-from learners.validation import one_of, positive, whole
-from streams.records import PREFIX_RULE, ConstraintBlock, Kind
+from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.events import write
+from kinstream.learners.kernels import blocked, opml
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.linear import LinearMap
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Index, Rows
+from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind
 
 GUARDS: Final = ("clip", "raw", "normalise")
 KERNELS: Final = ("auto", "sequential", "blocked")
@@ -45,14 +45,14 @@ class OPML(LinearMap):
         - "normalise" divides by the largest norm of a vector seen so far and wants gamma < 1/4, the published
           condition; distances and losses are then in that unit.
     dtype : "float64" or "float32", of the map and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -70,7 +70,7 @@ class OPML(LinearMap):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.opml import OPML
+    >>> from kinstream.learners.opml import OPML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=600), 3.0 * draw.normal(size=600)])
@@ -222,7 +222,7 @@ def _inverse(radius: NDArray[np.float64]) -> NDArray[np.float64]:
 class COPML(OPML):
     """OPML with a pre-stage that learns from pairs of successive samples while only one class is known.
 
-    A pair of rule `streams.records.PREFIX_RULE`, z = x_t - x_{t-1}, changes the map by
+    A pair of rule `kinstream.streams.records.PREFIX_RULE`, z = x_t - x_{t-1}, changes the map by
 
         L <- L (I + gamma1 z z^T)^{-1}
 
@@ -245,7 +245,7 @@ class COPML(OPML):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.opml import COPML
+    >>> from kinstream.learners.opml import COPML
     >>> model = COPML(gamma1=0.5, gamma2=0.01)
     >>> outcomes = model.learn_pairs(np.array([[1.0, 0.0]]), np.array([[0.0, 0.0]]))
     >>> float(outcomes.loss[0]), model.L.round(3).tolist()

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes
-from learners.events import write
-from learners.single import Batch, SingleModal
-from streams.records import Kind
+from kinstream.learners.base import Outcomes
+from kinstream.learners.events import write
+from kinstream.learners.single import Batch, SingleModal
+from kinstream.streams.records import Kind
 
 
 class PairLearner(SingleModal):

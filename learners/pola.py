@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import eigenpair, pola
-from learners.kernels.compiled import limit
-from learners.psd_matrix import PsdMatrix
-from learners.scaler import WARM_UP
-from learners.single import Batch
-from learners.validation import positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import eigenpair, pola
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.psd_matrix import PsdMatrix
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch
+from kinstream.learners.validation import positive
 
 
 class POLA(PsdMatrix):
@@ -38,7 +38,7 @@ class POLA(PsdMatrix):
         hasty where pairs are noisy. alpha has the unit of 1 / |z|^4 where |z| is above 1; for z-scored features of d
         dimensions 0.1 / d^2 to 1 / d^2 is a good range.
     dtype : "float64" or "float32", of the matrix and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes
@@ -48,7 +48,7 @@ class POLA(PsdMatrix):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -67,7 +67,7 @@ class POLA(PsdMatrix):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.pola import POLA
+    >>> from kinstream.learners.pola import POLA
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 800)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])

@@ -8,20 +8,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners import portfolio_metric, scaler
-from learners.base import Outcomes, State
-from learners.events import Events, Numbers, shared, take
-from learners.kernels import portfolio
-from learners.portfolio_hubs import Hubs
-from learners.portfolio_members import BROKEN, Members, Settings, made, settings_of
-from learners.portfolio_metric import Metric
-from learners.portfolio_unit import Unit
-from learners.portfolio_views import Views
-from learners.scaler import WARM_UP
-from learners.single import Batch, Index, Rows, SingleModal
-from learners.validation import not_negative, positive, whole
-from streams.errors import BadRecord, CheckpointError, Reason, SettingsError
-from streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
+from kinstream.learners import portfolio_metric, scaler
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.events import Events, Numbers, shared, take
+from kinstream.learners.kernels import portfolio
+from kinstream.learners.portfolio_hubs import Hubs
+from kinstream.learners.portfolio_members import BROKEN, Members, Settings, made, settings_of
+from kinstream.learners.portfolio_metric import Metric
+from kinstream.learners.portfolio_unit import Unit
+from kinstream.learners.portfolio_views import Views
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Index, Rows, SingleModal
+from kinstream.learners.validation import not_negative, positive, whole
+from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
 
 #: Constraints in a row that a member may reject where others do not, before it is dropped.
 PATIENCE: Final = 100
@@ -36,12 +36,12 @@ class Portfolio(SingleModal):
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
     n the decayed number of constraints. Over all N members h_i ~ b_i exp(-3 s_i - eta L_i), b_i = 1 but less for
-    learners where the same vectors come again and again (`learners.portfolio_views`); over the un-learned ones u_i ~
-    exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by ratios of
-    mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384 vectors is a
-    neighbour of the others, looked at whenever twice as many constraints have come (`learners.portfolio_hubs`): a
-    metric with hubs, as Euclidean distance has them where lengths differ much, has poor neighbours, which mistakes on
-    random triplets do not tell.
+    learners where the same vectors come again and again (`kinstream.learners.portfolio_views`); over the un-learned
+    ones u_i ~ exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by
+    ratios of mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384
+    vectors is a neighbour of the others, looked at whenever twice as many constraints have come
+    (`kinstream.learners.portfolio_hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
+    much, has poor neighbours, which mistakes on random triplets do not tell.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
     z / |z|, which ranks as cosine does.
@@ -62,12 +62,12 @@ class Portfolio(SingleModal):
         ones. Any learner of one modality can be a member; of scalers only "unit".
     floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
     repeats : mean number of times that a vector may come before learners begin with less weight, above 0; see
-        `learners.portfolio_views`. inf where the vectors that constraints are of are all that will be searched, so that
-        being right on those is what counts.
+        `kinstream.learners.portfolio_views`. inf where the vectors that constraints are of are all that will be
+        searched, so that being right on those is what counts.
     window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
     seed : of members that draw at random and are not given their own.
     dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
-    scaler : None or "none", "zscore", "unit", "minmax"; one for all members, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; one for all members, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen, and of members that are not given their own.
 
     Attributes
@@ -79,7 +79,7 @@ class Portfolio(SingleModal):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range; of a member's, the error names the member.
 
     Notes
@@ -106,8 +106,8 @@ class Portfolio(SingleModal):
     So learners have to be the more ahead for their weight, the more often a vector has come on average, from
     `repeats` times on.
 
-    Time and memory are the sum of the members'. Margins are those of `learners.base.Outcomes`: OASIS's are of its
-    similarity, while it joins the metric by the distance that belongs to it.
+    Time and memory are the sum of the members'. Margins are those of `kinstream.learners.base.Outcomes`: OASIS's are
+    of its similarity, while it joins the metric by the distance that belongs to it.
 
     References
     ----------
@@ -117,7 +117,7 @@ class Portfolio(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.portfolio import Portfolio
+    >>> from kinstream.learners.portfolio import Portfolio
     >>> draw = np.random.default_rng(0)
     >>> noise = np.array([0.3, 0.3, 3.0, 3.0, 3.0])
     >>> x, near, far = noise * draw.normal(size=(3, 2000, 5))

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.kernels.threads import one_blas_thread
-from learners.portfolio_members import BROKEN, Member
-from learners.portfolio_metric import squared_distances
+from kinstream.learners.base import State
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.portfolio_members import BROKEN, Member
+from kinstream.learners.portfolio_metric import squared_distances
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from learners.euclidean import Euclidean
-from learners.single import SingleModal
-from streams.errors import SettingsError
+from kinstream.learners.euclidean import Euclidean
+from kinstream.learners.single import SingleModal
+from kinstream.streams.errors import SettingsError
 
 Members = Mapping[str, Mapping[str, Any]]
 Settings = dict[str, dict[str, Any]]
@@ -95,7 +95,7 @@ def made(members: Members, *, dtype: str, warm_up: int, seed: int) -> tuple[Memb
 
 
 def _learner(name: str, own: Mapping[str, Any], usual: Mapping[str, Any]) -> SingleModal:
-    from learners.registry import create, has
+    from kinstream.learners.registry import create, has
 
     settings = dict(own)
     kind = settings.pop("kind")

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from learners.oahu import OAHU
-from learners.portfolio_members import Member
-from learners.scaler import UnitLength
-from streams.errors import SettingsError
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.oahu import OAHU
+from kinstream.learners.portfolio_members import Member
+from kinstream.learners.scaler import UnitLength
+from kinstream.streams.errors import SettingsError
 
 Rows = NDArray[np.floating[Any]]
 Matrix = NDArray[np.float64]

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.scaler import Scaler
+from kinstream.learners.base import State
+from kinstream.learners.scaler import Scaler
 
 Features = NDArray[np.float64]
 

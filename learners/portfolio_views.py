@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.kernels import distinct
+from kinstream.learners.base import State
+from kinstream.learners.kernels import distinct
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.kernels.threads import one_blas_thread
-from learners.pairs import PairLearner
-from learners.single import Rows
-from streams.errors import SettingsError
+from kinstream.learners.base import State
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.pairs import PairLearner
+from kinstream.learners.single import Rows
+from kinstream.streams.errors import SettingsError
 
 #: Eigenvalues up to this share of the largest one are left out of the map.
 _NOTHING: Final = 1e-12

@@ -7,33 +7,33 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.chunklets import chunklets, of_size
-from learners.refitted import BUFFER, Refitted
-from learners.scaler import WARM_UP
-from learners.whitening import fit_rca
-from learners.window import Pairs
+from kinstream.learners.chunklets import chunklets, of_size
+from kinstream.learners.refitted import BUFFER, Refitted
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.whitening import fit_rca
+from kinstream.learners.window import Pairs
 
 
 class RCA(Refitted):
     r"""The map C^{-1/2}, with C the covariance of vectors around the means of their chunklets.
 
     Chunklets are the connected components of the similar pairs in the latest constraints; of a triplet, (x, x+) is
-    such a pair. Dissimilar pairs are scored, and play no part in a fit. See `learners.whitening.fit_rca`.
+    such a pair. Dissimilar pairs are scored, and play no part in a fit. See `kinstream.learners.whitening.fit_rca`.
 
     Parameters
     ----------
     buffer : constraints that a fit looks back on. There is no fit while the vectors in chunklets outnumber the
         chunklets by less than d, for C then lacks rank.
-    refit_every, dtype, scaler, warm_up : as for `learners.mahalanobis.Mahalanobis`.
+    refit_every, dtype, scaler, warm_up : as for `kinstream.learners.mahalanobis.Mahalanobis`.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
     -----
-    Cost and memory are those of `learners.mahalanobis.Mahalanobis`.
+    Cost and memory are those of `kinstream.learners.mahalanobis.Mahalanobis`.
 
     References
     ----------
@@ -44,7 +44,7 @@ class RCA(Refitted):
     Similar vectors differ in the second feature by much, and in the first by little.
 
     >>> import numpy as np
-    >>> from learners.rca import RCA
+    >>> from kinstream.learners.rca import RCA
     >>> draw = np.random.default_rng(7)
     >>> x, other = draw.normal(size=(2, 900, 2)) * 10.0
     >>> model = RCA(refit_every=500)

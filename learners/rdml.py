@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.kernels import eigenpair, rdml
-from learners.kernels.compiled import limit
-from learners.psd_matrix import PsdMatrix
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.kernels import eigenpair, rdml
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.psd_matrix import PsdMatrix
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import one_of, positive
 
 WAYS: Final = ("paper", "exact")
 STARTS: Final = ("zero", "identity")
@@ -40,7 +40,7 @@ class RDML(PsdMatrix):
         - "exact" takes the whole step and sets the eigenvalue that became negative to zero.
     start : "zero", or "identity" to begin with Euclidean distance. From zero a dissimilar pair has to come first.
     dtype : "float64" or "float32", of the matrix and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Attributes
@@ -49,7 +49,7 @@ class RDML(PsdMatrix):
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -60,7 +60,7 @@ class RDML(PsdMatrix):
 
     O(d^2) time for a pair. A similar mistake costs with "paper" some products with A more, by conjugate gradients, or
     none where it is far from orthogonal to the last null vector that was met; that vector is part of the state. With
-    "exact" it costs what `learners.pola.POLA` costs. O(d^2) memory.
+    "exact" it costs what `kinstream.learners.pola.POLA` costs. O(d^2) memory.
 
     References
     ----------
@@ -72,7 +72,7 @@ class RDML(PsdMatrix):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from learners.rdml import RDML
+    >>> from kinstream.learners.rdml import RDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 800)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.euclidean import Euclidean
-from learners.events import take
-from learners.kernels.threads import one_blas_thread
-from learners.sampling import squared_percentiles
-from learners.single import Batch
-from learners.validation import whole
-from learners.window import Pairs, Window
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.euclidean import Euclidean
+from kinstream.learners.events import take
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.sampling import squared_percentiles
+from kinstream.learners.single import Batch
+from kinstream.learners.validation import whole
+from kinstream.learners.window import Pairs, Window
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock
 
 #: Constraints that a learner keeps, and constraints between two fits.
 BUFFER = 1000
@@ -42,7 +42,7 @@ class Refitted(Euclidean):
     ----------
     buffer : constraints that a fit looks back on, at most.
     refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full.
-    y_similar, y_dissimilar, dtype, scaler, warm_up : as for `learners.euclidean.Euclidean`.
+    y_similar, y_dissimilar, dtype, scaler, warm_up : as for `kinstream.learners.euclidean.Euclidean`.
 
     Attributes
     ----------

@@ -6,37 +6,37 @@ from importlib import import_module
 from inspect import signature
 from typing import Any, Final
 
-from learners.base import Learner
-from streams.errors import SettingsError
-from streams.spelling import meant
+from kinstream.learners.base import Learner
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.spelling import meant
 
 #: Kind -> "module:class".
 _KINDS: Final = {
-    "adasors": "learners.adasors:AdaSORS",
-    "copml": "learners.opml:COPML",
-    "euclidean": "learners.euclidean:Euclidean",
-    "fusion": "learners.fusion:Fusion",
-    "itml": "learners.itml:ITML",
-    "itml-online": "learners.itml_online:ITMLOnline",
-    "kernel-lego": "learners.kernel_lego:KernelLEGO",
-    "lego": "learners.lego:LEGO",
-    "lmnn": "learners.lmnn:LMNN",
-    "lomdml": "learners.lomdml:LOMDML",
-    "mahalanobis": "learners.mahalanobis:Mahalanobis",
-    "mdml": "learners.mdml:MDML",
-    "oasis": "learners.oasis:OASIS",
-    "oahu": "learners.oahu:OAHU",
-    "omdl-lr-like": "learners.omdl_lr:OMDLLR",
-    "omdml": "learners.omdml:OMDML",
-    "omks": "learners.omks:OMKS",
-    "opml": "learners.opml:OPML",
-    "pola": "learners.pola:POLA",
-    "portfolio": "learners.portfolio:Portfolio",
-    "rca": "learners.rca:RCA",
-    "rdml": "learners.rdml:RDML",
-    "soml-da": "learners.soml_da:SOMLDA",
-    "soml-tg": "learners.soml_tg:SOMLTG",
-    "sors": "learners.sors:SORS",
+    "adasors": "kinstream.learners.adasors:AdaSORS",
+    "copml": "kinstream.learners.opml:COPML",
+    "euclidean": "kinstream.learners.euclidean:Euclidean",
+    "fusion": "kinstream.learners.fusion:Fusion",
+    "itml": "kinstream.learners.itml:ITML",
+    "itml-online": "kinstream.learners.itml_online:ITMLOnline",
+    "kernel-lego": "kinstream.learners.kernel_lego:KernelLEGO",
+    "lego": "kinstream.learners.lego:LEGO",
+    "lmnn": "kinstream.learners.lmnn:LMNN",
+    "lomdml": "kinstream.learners.lomdml:LOMDML",
+    "mahalanobis": "kinstream.learners.mahalanobis:Mahalanobis",
+    "mdml": "kinstream.learners.mdml:MDML",
+    "oasis": "kinstream.learners.oasis:OASIS",
+    "oahu": "kinstream.learners.oahu:OAHU",
+    "omdl-lr-like": "kinstream.learners.omdl_lr:OMDLLR",
+    "omdml": "kinstream.learners.omdml:OMDML",
+    "omks": "kinstream.learners.omks:OMKS",
+    "opml": "kinstream.learners.opml:OPML",
+    "pola": "kinstream.learners.pola:POLA",
+    "portfolio": "kinstream.learners.portfolio:Portfolio",
+    "rca": "kinstream.learners.rca:RCA",
+    "rdml": "kinstream.learners.rdml:RDML",
+    "soml-da": "kinstream.learners.soml_da:SOMLDA",
+    "soml-tg": "kinstream.learners.soml_tg:SOMLTG",
+    "sors": "kinstream.learners.sors:SORS",
 }
 
 

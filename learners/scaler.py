@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.validation import one_of, whole
-from streams.records import SCALERS
+from kinstream.learners.base import State
+from kinstream.learners.validation import one_of, whole
+from kinstream.streams.records import SCALERS
 
 Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
@@ -182,7 +182,7 @@ def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         Unknown name, or a warm-up of fewer than 2 vectors.
     """
     whole("warm_up", warm_up, 2)

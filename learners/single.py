@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from learners import scaler as scalers
-from learners.adapters import merged, pairs_of_triplets
-from learners.base import Outcomes, State
-from learners.events import Events, Numbers, apart, shared, take, watched, write
-from learners.targets import Targets
-from learners.validation import one_of, whole
-from streams.errors import BadRecord, Reason
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners import scaler as scalers
+from kinstream.learners.adapters import merged, pairs_of_triplets
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
+from kinstream.learners.targets import Targets
+from kinstream.learners.validation import one_of, whole
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ConstraintBlock, Kind
 
 DTYPES: Final = ("float64", "float32")
 #: Vectors of one constraint.
@@ -66,7 +66,7 @@ class SingleModal(ABC):
     Parameters
     ----------
     dtype : type of the model and of all work with it.
-    scaler, warm_up : see `learners.scaler`.
+    scaler, warm_up : see `kinstream.learners.scaler`.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class SingleModal(ABC):
 
         Raises
         ------
-        streams.errors.BadRecord
+        kinstream.streams.errors.BadRecord
             Wrong kind, dimension or shape; the state is untouched.
         """
         if len(block.tables) != 1:
@@ -162,7 +162,7 @@ class SingleModal(ABC):
 
         Raises
         ------
-        streams.errors.BadRecord
+        kinstream.streams.errors.BadRecord
             The learner takes no pairs, or the shapes do not fit.
         """
         vectors, index = _stacked(left, right)
@@ -409,7 +409,7 @@ class SingleModal(ABC):
         events: Numbers | None,
         outcomes: Outcomes,
     ) -> tuple[int, Outcomes | None]:
-        """`_watch` by events, see `learners.events.watched`."""
+        """`_watch` by events, see `kinstream.learners.events.watched`."""
 
         def watch(learner: SingleModal, rows: slice, found: Outcomes) -> int:
             return learner._watch(vectors, index[rows], signs[rows], found)

@@ -14,12 +14,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from learners import registry as learners
-from learners.base import Learner, Outcomes
-from processors import registry as builders
-from processors.base import Builder, Origin
-from streams.errors import BadRecord, SettingsError
-from streams.records import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
+from kinstream.learners import registry as learners
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.processors import registry as builders
+from kinstream.processors.base import Builder, Origin
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
 
 #: Name of the space, which the draws of a builder depend on.
 SPACE: Final = "estimator"
@@ -37,8 +37,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
 
     Parameters
     ----------
-    learner : kind of the learner, of `learners.registry.names()`. One of several modalities has these features as its
-        only one.
+    learner : kind of the learner, of `kinstream.learners.registry.names()`. One of several modalities has these
+        features as its only one.
     constraints : kind of the builder, of `CONSTRAINTS`. All learners learn from triplets, not all from pairs.
     seed : of all random choices, the builder's and the learner's.
     n_neighbors : rows that vote in `predict`; all rows where there are fewer.
@@ -55,7 +55,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     n_constraints_ : constraints that the learner has seen; without the rejected and the ignored.
     utilisation_ : share of them that changed the model; NaN of none.
     mistake_rate_ : share of the scored ones that the model of that moment ranked wrong; NaN of none.
-    counts_ : all counts of the constraints, a `streams.records.Counts`.
+    counts_ : all counts of the constraints, a `kinstream.streams.records.Counts`.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     >>> from sklearn.model_selection import train_test_split
     >>> from sklearn.preprocessing import StandardScaler
     >>> from sklearn.pipeline import make_pipeline
-    >>> from learners.sklearn import MetricLearner
+    >>> from kinstream.learners.sklearn import MetricLearner
     >>> x, u, y, v = train_test_split(*load_iris(return_X_y=True), random_state=0)
     >>> model = make_pipeline(StandardScaler(), MetricLearner("opml", learner_settings={"gamma": 0.01})).fit(x, y)
     >>> model[-1].n_constraints_, model[:-1].transform(u).shape

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.bilinear import Diagonal
-from learners.kernels import soml
-from learners.kernels.compiled import limit
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import not_negative, one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.bilinear import Diagonal
+from kinstream.learners.kernels import soml
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import not_negative, one_of, positive
 
 
 class SOMLDA(Diagonal):
@@ -36,12 +36,12 @@ class SOMLDA(Diagonal):
     centre : whether w_0 is all ones, the plain inner product, so that sparsity is that of the change; else w_0 = 0 and
         w is sparse. Before the first round w is all ones either way.
     dtype : "float64" or "float32", of u and w and of all work with them.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -60,7 +60,7 @@ class SOMLDA(Diagonal):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.soml_da import SOMLDA
+    >>> from kinstream.learners.soml_da import SOMLDA
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.bilinear import Diagonal
-from learners.kernels import soml
-from learners.kernels.compiled import limit
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import not_negative, one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.bilinear import Diagonal
+from kinstream.learners.kernels import soml
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import not_negative, one_of, positive
 
 STARTS: Final = ("identity", "zero")
 
@@ -35,12 +35,12 @@ class SOMLTG(Diagonal):
     always_shrink : whether a triplet without loss takes the threshold, too. Which one the authors do is not known.
     start : first w: "identity" (all ones, the plain inner product) or "zero".
     dtype : "float64" or "float32", of w and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -61,7 +61,7 @@ class SOMLTG(Diagonal):
     The first of 50 features tells two classes apart.
 
     >>> import numpy as np
-    >>> from learners.soml_tg import SOMLTG
+    >>> from kinstream.learners.soml_tg import SOMLTG
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0

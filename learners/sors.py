@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.bilinear import Bilinear
-from learners.kernels import sors
-from learners.kernels.compiled import limit
-from learners.scaler import WARM_UP
-from learners.single import Batch, Rows
-from learners.validation import not_negative, one_of, positive
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.bilinear import Bilinear
+from kinstream.learners.kernels import sors
+from kinstream.learners.kernels.compiled import limit
+from kinstream.learners.scaler import WARM_UP
+from kinstream.learners.single import Batch, Rows
+from kinstream.learners.validation import not_negative, one_of, positive
 
 PENALTIES: Final = ("off-diagonal", "all")
 
@@ -37,12 +37,12 @@ class SORS(Bilinear):
         1e-3.
     penalty : "off-diagonal", or "all" for a threshold of the diagonal as well.
     dtype : "float64" or "float32", of W and of all work with it.
-    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `learners.scaler`.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before "zscore" and "minmax" are frozen.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A hyper-parameter is out of range.
 
     Notes
@@ -63,7 +63,7 @@ class SORS(Bilinear):
     Examples
     --------
     >>> import numpy as np
-    >>> from learners.sors import SORS
+    >>> from kinstream.learners.sors import SORS
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0

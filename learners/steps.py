@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Learner, Outcomes
-from learners.single import Rows
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.single import Rows
+from kinstream.streams.records import ConstraintBlock, Kind
 
 #: Kinds of learners whose changes have this form.
 KINDS: Final = ("copml", "itml-online", "lego", "opml")

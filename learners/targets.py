@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.validation import one_of, positive, whole
-from streams.errors import BadRecord, Reason, SettingsError
+from kinstream.learners.base import State
+from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
 
 SOURCES: Final = ("own", "block")
 #: Percentiles of the squared distances between the warm-up's vectors that become y_S and y_D.

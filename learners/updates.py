@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from learners.base import Outcomes
-from learners.single import Rows
-from learners.steps import Step, Stepped, as_stepped, step_of
-from processors.base import MAX_BLOCK_BYTES
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, ModelUpdate
+from kinstream.learners.base import Outcomes
+from kinstream.learners.single import Rows
+from kinstream.learners.steps import Step, Stepped, as_stepped, step_of
+from kinstream.processors.base import MAX_BLOCK_BYTES
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, ModelUpdate
 
 #: Of a record, for all but its factors: names are at most 200 and 249 characters long.
 _NAMES_BYTES: Final = 4_096

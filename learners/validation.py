@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import TypeVar
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 T = TypeVar("T")
 

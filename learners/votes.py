@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels.threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from learners.registry import create, has
-from streams.records import Kind
+from kinstream.learners.registry import create, has
+from kinstream.streams.records import Kind
 
 _D = 4
 _NEVER = 10**9
@@ -20,7 +20,7 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
 
     Parameters
     ----------
-    kind, arguments : as `learners.registry.create` takes them.
+    kind, arguments : as `kinstream.learners.registry.create` takes them.
     """
     settings = _own_targets(dict(arguments or {}))
     if has(kind, "refit_every"):

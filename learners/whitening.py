@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Ridge of a covariance, as a share of its mean diagonal entry.
 RIDGE: Final = 1e-6

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.single import Batch
-from streams.errors import SettingsError
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.single import Batch
+from kinstream.streams.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

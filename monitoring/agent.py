@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from monitoring.exposition import OwnedTallies, TallyCollector
-from monitoring.roster import Roster
-from monitoring.tallies import Tallies
-from streams.agent import AgentSpec
-from streams.codec import CODEC_VERSION, decode_outcome
-from streams.errors import BadRecord, Reason
-from streams.identity import Identity, read_identity
-from streams.log import Message
-from streams.machine import Machine, Place
-from streams.records import Outcome
-from streams.refusals import Rows
-from streams.settings import Settings
-from streams.space import Core, Space
-from streams.state import State
-from streams.topics import partition_of
+from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
+from kinstream.monitoring.roster import Roster
+from kinstream.monitoring.tallies import Tallies
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import CODEC_VERSION, decode_outcome
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.identity import Identity, read_identity
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import Outcome
+from kinstream.streams.refusals import Rows
+from kinstream.streams.settings import Settings
+from kinstream.streams.space import Core, Space
+from kinstream.streams.state import State
+from kinstream.streams.topics import partition_of
 
 _TALLIES = "tallies."
 

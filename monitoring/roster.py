@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from streams.settings import Settings
+from kinstream.streams.settings import Settings
 
 #: Kinds of learners that learn nothing: the baseline of the others.
 UNLEARNED: Final = frozenset({"euclidean"})

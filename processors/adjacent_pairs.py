@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.fates import Fates
-from processors.packing import References
-from processors.parts import put, take
-from processors.samples import SampleSpace
-from processors.targets import Targets
-from processors.validation import whole
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock, Table, Vectors
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.fates import Fates
+from kinstream.processors.packing import References
+from kinstream.processors.parts import put, take
+from kinstream.processors.samples import SampleSpace
+from kinstream.processors.targets import Targets
+from kinstream.processors.validation import whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock, Table, Vectors
 
 RULE: Final = "adjacent-pair"
 #: What becomes of a sample.
@@ -42,7 +42,7 @@ class AdjacentPairs:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -59,9 +59,9 @@ class AdjacentPairs:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.adjacent_pairs import AdjacentPairs
-    >>> from processors.base import Origin
-    >>> from streams.records import SampleBlock, Table
+    >>> from kinstream.processors.adjacent_pairs import AdjacentPairs
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.streams.records import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
     >>> (pairs,) = AdjacentPairs().process(block, Origin(offset=0)).blocks

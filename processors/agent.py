@@ -10,14 +10,14 @@ from typing import Final, cast
 
 import numpy as np
 
-from processors.base import Builder, Origin
-from processors.registry import create
-from streams.agent import AgentSpec
-from streams.codec import CODEC_VERSION, decode_event, encode
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.log import Message
-from streams.machine import FATE_PREFIX, Machine, Place, no_segment
-from streams.records import (
+from kinstream.processors.base import Builder, Origin
+from kinstream.processors.registry import create
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import CODEC_VERSION, decode_event, encode
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.log import Message
+from kinstream.streams.machine import FATE_PREFIX, Machine, Place, no_segment
+from kinstream.streams.records import (
     Action,
     Click,
     ClickBlock,
@@ -30,13 +30,13 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.refusals import Rows, rows_text
-from streams.settings import Settings
-from streams.space import Space, Status
-from streams.spelling import meant
-from streams.state import State
-from streams.topics import partition_of
-from streams.validate import not_finite_rows
+from kinstream.streams.refusals import Rows, rows_text
+from kinstream.streams.settings import Settings
+from kinstream.streams.space import Space, Status
+from kinstream.streams.spelling import meant
+from kinstream.streams.state import State
+from kinstream.streams.topics import partition_of
+from kinstream.streams.validate import not_finite_rows
 
 
 def builder_spec(settings: Settings, name: str) -> AgentSpec:
@@ -91,7 +91,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
 def _warm_up(kind: str) -> None:
     """Compile what the kind needs; the one-pass rule needs nothing."""
     if kind != "one-pass":
-        from processors.warm_up import warm_up
+        from kinstream.processors.warm_up import warm_up
 
         warm_up((kind,))
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from streams.errors import BadRecord
-from streams.records import ConstraintBlock, Event, Kind
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.records import ConstraintBlock, Event, Kind
 
 #: A builder's state as a checkpoint stores it: names to arrays and scalars, nothing else.
 State = dict[str, NDArray[Any] | int | float | str | bool]
@@ -77,7 +77,7 @@ class Builder(Protocol):
 
         Raises
         ------
-        streams.errors.BadRecord
+        kinstream.streams.errors.BadRecord
             The event as a whole does not fit the space; the state is untouched.
         """
 

@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
-from processors.id_table import Hashes, HashIndex, hashes
-from streams.errors import BadRecord, Reason
-from streams.records import ItemBlock, Table, Vectors
+from kinstream.processors.base import State
+from kinstream.processors.id_table import Hashes, HashIndex, hashes
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ItemBlock, Table, Vectors
 
 #: Where an item's vectors lie now: segment number * 2^32 + row. Holds until the next `put` or `remove`.
 Reference = NDArray[np.int64]
@@ -75,9 +75,9 @@ class Catalogue:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.catalogue import Catalogue
-    >>> from processors.id_table import hashes
-    >>> from streams.records import ItemBlock, Table
+    >>> from kinstream.processors.catalogue import Catalogue
+    >>> from kinstream.processors.id_table import hashes
+    >>> from kinstream.streams.records import ItemBlock, Table
     >>> catalogue = Catalogue()
     >>> vectors = np.eye(2, 3, dtype=np.float32)
     >>> catalogue.put(ItemBlock("shop", ("cup", "pot"), (Table("x", vectors),), time_ms=0))

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.click_filters import AGAIN, BOT, LATE, TAKEN
-from processors.click_lists import Flags, Lists, Numbers
-from processors.click_rules import Preferences, Reading
-from processors.co_clicks import Pairs
-from processors.compiled import compiled
+from kinstream.processors.click_filters import AGAIN, BOT, LATE, TAKEN
+from kinstream.processors.click_lists import Flags, Lists, Numbers
+from kinstream.processors.click_rules import Preferences, Reading
+from kinstream.processors.co_clicks import Pairs
+from kinstream.processors.compiled import compiled
 
 #: What is counted: each total, and the fates of which exactly one is that of each.
 FATES: Final = {

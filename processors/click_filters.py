@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import click_kernels as kernels
-from processors.base import State
-from processors.click_keys import Keys, list_keys
-from processors.click_lists import Fault, Flags, Lists
-from processors.click_rules import Preferences
-from processors.memory import Memory
-from processors.watermark import Watermark
+from kinstream.processors import click_kernels as kernels
+from kinstream.processors.base import State
+from kinstream.processors.click_keys import Keys, list_keys
+from kinstream.processors.click_lists import Fault, Flags, Lists
+from kinstream.processors.click_rules import Preferences
+from kinstream.processors.memory import Memory
+from kinstream.processors.watermark import Watermark
 
 #: Corrections of the position bias, in the order of their numbers.
 BIASES: Final = ("none", "weights", "thinning", "fair-pairs")

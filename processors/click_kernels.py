@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.click_lists import Flags, Numbers, Times
-from processors.compiled import compiled
-from processors.id_table import Hashes
-from processors.memory import Parts
+from kinstream.processors.click_lists import Flags, Numbers, Times
+from kinstream.processors.compiled import compiled
+from kinstream.processors.id_table import Hashes
+from kinstream.processors.memory import Parts
 
 Fates = NDArray[np.int8]
 

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.click_kernels import join
-from processors.click_lists import Flags, Lists, Numbers
-from processors.id_table import Hashes, hashes
+from kinstream.processors.click_kernels import join
+from kinstream.processors.click_lists import Flags, Lists, Numbers
+from kinstream.processors.id_table import Hashes, hashes
 
 #: Tell a user from a session of the same name, and a vector from an item.
 _SESSION: Final = np.uint64(0x5353_5353_5353_5353)

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.compiled import compiled
-from processors.id_table import Hashes, hashes
-from streams.errors import BadRecord, Reason
-from streams.records import Click, ClickBlock
+from kinstream.processors.compiled import compiled
+from kinstream.processors.id_table import Hashes, hashes
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import Click, ClickBlock
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int32]

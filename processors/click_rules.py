@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.click_lists import Flags, Lists, Numbers, Times
-from processors.compiled import compiled
+from kinstream.processors.click_lists import Flags, Lists, Numbers, Times
+from kinstream.processors.compiled import compiled
 
 #: Rules that prefer one item of a list over another, in the order of their numbers.
 PREFERENCE_RULES: Final = (

@@ -8,14 +8,14 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import click_kernels as kernels
-from processors import co_clicks
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.catalogue import Catalogue
-from processors.click_counts import NAMES, FateCounts
-from processors.click_filters import BIASES, TAKEN, Gate, Votes
-from processors.click_keys import Keys, keys_of
-from processors.click_lists import (
+from kinstream.processors import click_kernels as kernels
+from kinstream.processors import co_clicks
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.catalogue import Catalogue
+from kinstream.processors.click_counts import NAMES, FateCounts
+from kinstream.processors.click_filters import BIASES, TAKEN, Gate, Votes
+from kinstream.processors.click_keys import Keys, keys_of
+from kinstream.processors.click_lists import (
     Fault,
     Flags,
     Lists,
@@ -26,13 +26,13 @@ from processors.click_lists import (
     refusals,
     split_rows,
 )
-from processors.click_rules import PREFERENCE_RULES, Reading, preferences, read_clicks
-from processors.co_clicks import CoClicks, Pairs
-from processors.draws import fractions, raw_draws
-from processors.packing import Packing, References
-from processors.watermark import Watermark
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import Click, ClickBlock, ConstraintBlock, Event, ItemBlock, Kind, Table
+from kinstream.processors.click_rules import PREFERENCE_RULES, Reading, preferences, read_clicks
+from kinstream.processors.co_clicks import CoClicks, Pairs
+from kinstream.processors.draws import fractions, raw_draws
+from kinstream.processors.packing import Packing, References
+from kinstream.processors.watermark import Watermark
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import Click, ClickBlock, ConstraintBlock, Event, ItemBlock, Kind, Table
 
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
 
@@ -106,7 +106,7 @@ class Clicks:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -126,9 +126,9 @@ class Clicks:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.base import Origin
-    >>> from processors.clicks import Clicks
-    >>> from streams.records import Click, ItemBlock, ItemClick, Table
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.processors.clicks import Clicks
+    >>> from kinstream.streams.records import Click, ItemBlock, ItemClick, Table
     >>> builder = Clicks()
     >>> items = ItemBlock("shop", ("tea", "cup", "hat"), (Table("x", np.eye(3, dtype=np.float32)),), time_ms=0)
     >>> builder.process(items, Origin(offset=0)).blocks

@@ -11,21 +11,21 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import components as kernels
-from processors import seed_log
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.catalogue import Catalogue
-from processors.closure_clicks import CoClickedItems, Limits
-from processors.closure_graph import ClosureGraph
-from processors.closure_paths import Explanation, chain_text, explain, seed_text
-from processors.components import Options, Rows
-from processors.draws import event_key
-from processors.id_table import Hashes, hashes
-from processors.item_log import ItemLog
-from processors.packing import Packing, References
-from processors.seed_log import SeedLog
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import (
+from kinstream.processors import components as kernels
+from kinstream.processors import seed_log
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.catalogue import Catalogue
+from kinstream.processors.closure_clicks import CoClickedItems, Limits
+from kinstream.processors.closure_graph import ClosureGraph
+from kinstream.processors.closure_paths import Explanation, chain_text, explain, seed_text
+from kinstream.processors.components import Options, Rows
+from kinstream.processors.draws import event_key
+from kinstream.processors.id_table import Hashes, hashes
+from kinstream.processors.item_log import ItemLog
+from kinstream.processors.packing import Packing, References
+from kinstream.processors.seed_log import SeedLog
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import (
     Click,
     ClickBlock,
     ConstraintBlock,
@@ -39,7 +39,7 @@ from streams.records import (
     Table,
 )
 
-#: In the order of their numbers in `processors.components`.
+#: In the order of their numbers in `kinstream.processors.components`.
 PAIR_RULES: Final = ("closure-seed", "closure-similar", "closure-dissimilar")
 TRIPLET_RULE: Final = "closure-triplet"
 EMITTED: Final = ("pairs", "triplets", "both")
@@ -137,13 +137,13 @@ class Closure:
     from_co_clicks : whether co-clicked items make seeds.
     co_click_support : votes that a co-clicked pair needs.
     min_dwell_ms, vote_window_ms, support_window_ms, max_clicks_per_hour, max_list, max_ahead_ms, max_late_ms,
-    max_remembered : of click records, as in `processors.clicks.Clicks`.
+    max_remembered : of click records, as in `kinstream.processors.clicks.Clicks`.
     seed : of the draws, which depend on nothing but the seed, the identity of the event and the row.
     max_bytes : no encoded block is larger.
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -173,9 +173,9 @@ class Closure:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.base import Origin
-    >>> from processors.closure import Closure
-    >>> from streams.records import ItemBlock, Relation, Table
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.processors.closure import Closure
+    >>> from kinstream.streams.records import ItemBlock, Relation, Table
     >>> builder = Closure(emit="pairs")
     >>> items = ItemBlock("shop", ("cup", "mug", "pan"), (Table("x", np.eye(3, dtype=np.float32)),), time_ms=0)
     >>> _ = builder.process(items, Origin(offset=0))

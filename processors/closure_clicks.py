@@ -9,17 +9,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import Origin, State
-from processors.catalogue import Reference
-from processors.click_filters import AGAIN, BOT, LATE, TAKEN, Gate
-from processors.click_keys import keys_of
-from processors.click_lists import Fault, Flags, Lists, named, partly, read_lists, refusals, split_rows
-from processors.click_rules import CLICKED, read_clicks
-from processors.co_clicks import CoClicks, Pairs
-from processors.id_table import Hashes
-from processors.watermark import Watermark
-from streams.errors import BadRecord, Reason
-from streams.records import Click, ClickBlock
+from kinstream.processors.base import Origin, State
+from kinstream.processors.catalogue import Reference
+from kinstream.processors.click_filters import AGAIN, BOT, LATE, TAKEN, Gate
+from kinstream.processors.click_keys import keys_of
+from kinstream.processors.click_lists import (
+    Fault,
+    Flags,
+    Lists,
+    named,
+    partly,
+    read_lists,
+    refusals,
+    split_rows,
+)
+from kinstream.processors.click_rules import CLICKED, read_clicks
+from kinstream.processors.co_clicks import CoClicks, Pairs
+from kinstream.processors.id_table import Hashes
+from kinstream.processors.watermark import Watermark
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import Click, ClickBlock
 
 #: What is counted of click records. A list has one of the fates behind `lists`.
 COUNTED: Final = (
@@ -39,7 +48,7 @@ COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings of `processors.clicks.Clicks` of the same names."""
+    """The settings of `kinstream.processors.clicks.Clicks` of the same names."""
 
     co_click_support: int
     min_dwell_ms: int

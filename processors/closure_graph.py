@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import components as kernels
-from processors.base import State
-from processors.components import Graph, Options, Outbox, Rows, Votes
+from kinstream.processors import components as kernels
+from kinstream.processors.base import State
+from kinstream.processors.components import Graph, Options, Outbox, Rows, Votes
 
 #: Constraints for which there is room at first; an outbox that grew beyond the second is given back.
 _OUTBOX: Final = 1024

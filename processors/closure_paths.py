@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.item_log import ItemLog
-from processors.seed_log import Seed, SeedLog
+from kinstream.processors.item_log import ItemLog
+from kinstream.processors.seed_log import Seed, SeedLog
 
 _NAME_LENGTH: Final = 60
 

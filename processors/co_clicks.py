@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors import click_kernels as kernels
-from processors.base import State
-from processors.click_keys import Keys
-from processors.click_lists import Flags, Lists, Numbers
-from processors.click_rules import CLICKED, Reading
-from processors.memory import Memory
+from kinstream.processors import click_kernels as kernels
+from kinstream.processors.base import State
+from kinstream.processors.click_keys import Keys
+from kinstream.processors.click_lists import Flags, Lists, Numbers
+from kinstream.processors.click_rules import CLICKED, Reading
+from kinstream.processors.memory import Memory
 
 RULE: Final = "co-click"
 #: A session remembers so many items that it clicked last for a query.

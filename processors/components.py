@@ -5,8 +5,8 @@ similar, and items of two components with an edge between them are dissimilar. S
 component has a list of members and a list of the components that it is dissimilar from, and what is new with a
 relation are products of such lists, which are numbered and drawn from by number.
 
-Everything here is compiled and works on arrays that `processors.closure_graph` owns and lets grow: `take` stops
-before a row for which there is no room, with nothing of that row done, and is called again from there.
+Everything here is compiled and works on arrays that `kinstream.processors.closure_graph` owns and lets grow: `take`
+stops before a row for which there is no room, with nothing of that row done, and is called again from there.
 
 Two trees lie over the items. `parent` is the union-find of components. `proof` is a forest of the similar relations
 themselves, turned around where two trees meet, so that the way between two items is the chain of relations that
@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.compiled import compiled
+from kinstream.processors.compiled import compiled
 
 Ints = NDArray[np.int32]
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.records import Click, ClickBlock, LoadPosition, SampleBlock
+from kinstream.streams.records import Click, ClickBlock, LoadPosition, SampleBlock
 
 #: Of the numbers below 2^64 to fractions of 53 bits.
 _FRACTION_SHIFT = np.uint64(11)

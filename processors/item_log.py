@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
-from processors.id_table import Hashes, IdTable, Numbers
+from kinstream.processors.base import State
+from kinstream.processors.id_table import Hashes, IdTable, Numbers
 
 #: A segment holds so many items.
 SEGMENT: Final = 8192

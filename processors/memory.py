@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
-from processors.compiled import compiled
-from processors.id_table import Hashes
+from kinstream.processors.base import State
+from kinstream.processors.compiled import compiled
+from kinstream.processors.id_table import Hashes
 
 Times = NDArray[np.int64]
 Counts = NDArray[np.int32]
@@ -124,7 +124,7 @@ class Memory:
 
 @compiled
 def _index(keys: Hashes, slots: Counts, used: int) -> None:
-    """Number the entries in the table; the probing is that of `processors.click_kernels`."""
+    """Number the entries in the table; the probing is that of `kinstream.processors.click_kernels`."""
     mask = len(slots) - 1
     for entry in range(used):
         at = np.int64(keys[entry, 0] & np.uint64(mask))

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.draws import below, block_draws
-from processors.packing import References
-from processors.samples import SampleSpace
-from processors.validation import one_of, whole
-from streams.errors import SettingsError
-from streams.records import (
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.draws import below, block_draws
+from kinstream.processors.packing import References
+from kinstream.processors.samples import SampleSpace
+from kinstream.processors.validation import one_of, whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import (
     PREFIX_RULE,
     ConstraintBlock,
     Event,
@@ -49,7 +49,7 @@ class OnePass:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -66,9 +66,9 @@ class OnePass:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.base import Origin
-    >>> from processors.one_pass import OnePass
-    >>> from streams.records import SampleBlock, Table
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.processors.one_pass import OnePass
+    >>> from kinstream.streams.records import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
     >>> pairs, triplets = OnePass().process(block, Origin(offset=0)).blocks

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.compiled import compiled
-from streams.records import ConstraintBlock, Kind, Table
+from kinstream.processors.compiled import compiled
+from kinstream.streams.records import ConstraintBlock, Kind, Table
 
 #: References to sample vectors, whatever the builder means by them.
 References = NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from processors.base import State
+from kinstream.processors.base import State
 
 
 def put(name: str, part: State) -> State:

@@ -9,16 +9,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.draws import fractions, sample_draws
-from processors.fates import Fates
-from processors.parts import put, take
-from processors.reservoir import Reservoir
-from processors.reservoir_kernels import ANY, FOUND, OTHERS, OWN
-from processors.samples import SampleSpace
-from processors.targets import Targets
-from processors.validation import number, one_of, whole
-from streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.draws import fractions, sample_draws
+from kinstream.processors.fates import Fates
+from kinstream.processors.parts import put, take
+from kinstream.processors.reservoir import Reservoir
+from kinstream.processors.reservoir_kernels import ANY, FOUND, OTHERS, OWN
+from kinstream.processors.samples import SampleSpace
+from kinstream.processors.targets import Targets
+from kinstream.processors.validation import number, one_of, whole
+from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
 #: Version 2 says which pairs come from one sample, where there may be several. It draws as version 1 does.
 _DRAWN_AS: Final = "random-pairs/1"
@@ -68,7 +68,7 @@ class RandomPairs:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -86,9 +86,9 @@ class RandomPairs:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.base import Origin
-    >>> from processors.random_pairs import RandomPairs
-    >>> from streams.records import SampleBlock, Table
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.processors.random_pairs import RandomPairs
+    >>> from kinstream.streams.records import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
     >>> (pairs,) = RandomPairs(draw="balanced", similar=1.0).process(block, Origin(offset=0)).blocks

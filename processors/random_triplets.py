@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from processors.base import MAX_BLOCK_BYTES, Made, Origin, State
-from processors.draws import sample_draws
-from processors.fates import Fates
-from processors.parts import put, take
-from processors.reservoir import Reservoir
-from processors.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
-from processors.samples import SampleSpace
-from processors.validation import one_of, whole
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
+from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.draws import sample_draws
+from kinstream.processors.fates import Fates
+from kinstream.processors.parts import put, take
+from kinstream.processors.reservoir import Reservoir
+from kinstream.processors.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
+from kinstream.processors.samples import SampleSpace
+from kinstream.processors.validation import one_of, whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
 #: Version 2 says which triplets come from one sample, where there may be several. It draws as version 1 does.
 _DRAWN_AS: Final = "random-triplets/1"
@@ -51,7 +51,7 @@ class RandomTriplets:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes
@@ -64,9 +64,9 @@ class RandomTriplets:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.base import Origin
-    >>> from processors.random_triplets import RandomTriplets
-    >>> from streams.records import SampleBlock, Table
+    >>> from kinstream.processors.base import Origin
+    >>> from kinstream.processors.random_triplets import RandomTriplets
+    >>> from kinstream.streams.records import SampleBlock, Table
     >>> vectors = np.eye(4, dtype=np.float32)
     >>> block = SampleBlock("toys", (Table("x", vectors),), ("ball", "ball", "car", "ball"), time_ms=0)
     >>> builder = RandomTriplets()

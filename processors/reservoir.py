@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
-from processors.id_table import Hashes, hashes
-from processors.packing import References
-from processors.reservoir_kernels import (
+from kinstream.processors.base import State
+from kinstream.processors.id_table import Hashes, hashes
+from kinstream.processors.packing import References
+from kinstream.processors.reservoir_kernels import (
     ANCHORS,
     NEWEST,
     OLDEST,
@@ -24,7 +24,7 @@ from processors.reservoir_kernels import (
     walk,
     weigh,
 )
-from streams.records import Table, Vectors
+from kinstream.streams.records import Table, Vectors
 
 _LEAST_CLASSES: Final = 16
 _LEAST_ROWS: Final = 16
@@ -86,9 +86,9 @@ class Reservoir:
     Examples
     --------
     >>> import numpy as np
-    >>> from processors.draws import sample_draws
-    >>> from processors.reservoir_kernels import ANY
-    >>> from streams.records import Table
+    >>> from kinstream.processors.draws import sample_draws
+    >>> from kinstream.processors.reservoir_kernels import ANY
+    >>> from kinstream.streams.records import Table
     >>> reservoir = Reservoir(rows=2, max_classes=10)
     >>> labels = ["ball", "car", "ball", "ball"]
     >>> tables = (Table("x", np.eye(4, dtype=np.float32)),)
@@ -155,7 +155,7 @@ class Reservoir:
         ----------
         labels : n of them.
         draws : (n, >= 1 + 2 p): where the sample goes, then two draws for each pick.
-        wants : (n, p) ANY, OWN, OTHERS, ANCHOR or MATE of `processors.reservoir_kernels`.
+        wants : (n, p) ANY, OWN, OTHERS, ANCHOR or MATE of `kinstream.processors.reservoir_kernels`.
         """
         numbers: dict[Any, int] = {}
         local = np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int32)

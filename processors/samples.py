@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from processors.base import State
-from processors.packing import Packing
-from streams.errors import BadRecord, Reason
-from streams.records import Kind, SampleBlock, Table
+from kinstream.processors.base import State
+from kinstream.processors.packing import Packing
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import Kind, SampleBlock, Table
 
 #: The label type of a space as people and states say it.
 _WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
+from kinstream.processors.base import State
 
 #: A segment holds so many entries.
 SEGMENT: Final = 8192

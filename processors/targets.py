@@ -8,15 +8,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from processors.base import State
-from processors.draws import below_each, sample_draws
-from processors.packing import References
-from processors.parts import put, take
-from processors.reservoir import Reservoir
-from processors.reservoir_kernels import ANY, FOUND
-from processors.validation import number, one_of, whole
-from streams.errors import SettingsError
-from streams.records import Table
+from kinstream.processors.base import State
+from kinstream.processors.draws import below_each, sample_draws
+from kinstream.processors.packing import References
+from kinstream.processors.parts import put, take
+from kinstream.processors.reservoir import Reservoir
+from kinstream.processors.reservoir_kernels import ANY, FOUND
+from kinstream.processors.validation import number, one_of, whole
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Table
 
 MODES: Final = ("none", "frozen", "reservoir")
 #: Distances of a sample to earlier ones, and samples that are held to draw these from.
@@ -53,7 +53,7 @@ class Targets:
 
     Raises
     ------
-    streams.errors.SettingsError
+    kinstream.streams.errors.SettingsError
         A setting is out of range.
 
     Notes

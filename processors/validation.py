@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 
 def whole(name: str, value: int, least: int, most: int) -> int:

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from producers.labels import LabelScan, check_rows, labels
-from producers.numbers import Where, as_float32
-from producers.sources import Batch, Layout
-from producers.text import check_array
-from streams.errors import SourceError
-from streams.records import Table, Vectors
-from streams.validate import MAX_DIMENSION
+from kinstream.producers.labels import LabelScan, check_rows, labels
+from kinstream.producers.numbers import Where, as_float32
+from kinstream.producers.sources import Batch, Layout
+from kinstream.producers.text import check_array
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import Table, Vectors
+from kinstream.streams.validate import MAX_DIMENSION
 
 BATCH_ROWS: Final = 8192
 
@@ -26,7 +26,7 @@ class ArraySource:
     Parameters
     ----------
     batch : all rows.
-    layout, identity : see `producers.sources.Source`.
+    layout, identity : see `kinstream.producers.sources.Source`.
     """
 
     def __init__(self, batch: Batch, layout: Layout, identity: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import SourceError
+from kinstream.streams.errors import SourceError
 
 #: No block is larger when it is encoded.
 MAX_BLOCK_BYTES: Final = 512 * 1024

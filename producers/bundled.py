@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from sklearn import datasets
 
-from producers.array_source import ArraySource, from_arrays
-from producers.sources import BUNDLED_PREFIX, Selection
-from streams.errors import SourceError
-from streams.records import DEFAULT_MODALITY
+from kinstream.producers.array_source import ArraySource, from_arrays
+from kinstream.producers.sources import BUNDLED_PREFIX, Selection
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import DEFAULT_MODALITY
 
 
 def open_bundled(name: str, selection: Selection) -> ArraySource:
-    """Open one of `producers.sources.BUNDLED`.
+    """Open one of `kinstream.producers.sources.BUNDLED`.
 
     Raises
     ------

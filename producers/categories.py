@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from producers.numbers import Where, is_list, is_text
-from streams.errors import SettingsError
-from streams.records import Vectors
-from streams.validate import MAX_DIMENSION
+from kinstream.producers.numbers import Where, is_list, is_text
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Vectors
+from kinstream.streams.validate import MAX_DIMENSION
 
 
 class OneHot:

@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from producers.numbers import Where
-from producers.tables import TableFile
-from producers.text import fault_of
-from streams.validate import MAX_STRING_LENGTH
+from kinstream.producers.numbers import Where
+from kinstream.producers.tables import TableFile
+from kinstream.producers.text import fault_of
+from kinstream.streams.validate import MAX_STRING_LENGTH
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "1": True, "+1": True, "false": False, "0": False, "-1": False}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from producers.click_rows import UNKNOWN_TIME
-from producers.times import END_OF_TIME
-from streams.errors import SourceError
-from streams.records import Click
+from kinstream.producers.click_rows import UNKNOWN_TIME
+from kinstream.producers.times import END_OF_TIME
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import Click
 
 #: Makes the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
 Fault = Callable[[str, int | None, str], SourceError]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from producers.cells import CellFile, flag, is_missing, joined, whole
-from producers.click_checks import check_list
-from producers.click_table import ClickCells, ClickColumns
-from streams.errors import SourceError
-from streams.records import Click, ItemClick
+from kinstream.producers.cells import CellFile, flag, is_missing, joined, whole
+from kinstream.producers.click_checks import check_list
+from kinstream.producers.click_table import ClickCells, ClickColumns
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import Click, ItemClick
 
 _COLUMN: Final = {
     "items": "item",

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from producers.click_checks import check_list
-from producers.click_rows import UNKNOWN_TIME
-from producers.json_lines import JsonLines
-from producers.numbers import Where
-from streams.errors import BadRecord, SourceError
-from streams.json_events import read_json
-from streams.records import Click
+from kinstream.producers.click_checks import check_list
+from kinstream.producers.click_rows import UNKNOWN_TIME
+from kinstream.producers.json_lines import JsonLines
+from kinstream.producers.numbers import Where
+from kinstream.streams.errors import BadRecord, SourceError
+from kinstream.streams.json_events import read_json
+from kinstream.streams.records import Click
 
 
 class JsonLists:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from producers.cells import CellFile, name_of, sequence, whole
-from producers.click_checks import check_list
-from producers.click_rows import UNKNOWN_TIME
-from producers.click_table import ClickCells, ClickColumns
-from producers.numbers import Where
-from producers.times import Times
-from streams.errors import SourceError
-from streams.records import Click, ItemClick
+from kinstream.producers.cells import CellFile, name_of, sequence, whole
+from kinstream.producers.click_checks import check_list
+from kinstream.producers.click_rows import UNKNOWN_TIME
+from kinstream.producers.click_table import ClickCells, ClickColumns
+from kinstream.producers.numbers import Where
+from kinstream.producers.times import Times
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import Click, ItemClick
 
 _COLUMN: Final = {"shown_at_ms": "shown_at"}
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from producers.blocks import STRING_BYTES
-from producers.record_rows import RecordRows
-from streams.records import Click, ClickBlock, LoadPosition, Table
+from kinstream.producers.blocks import STRING_BYTES
+from kinstream.producers.record_rows import RecordRows
+from kinstream.streams.records import Click, ClickBlock, LoadPosition, Table
 
 #: session, user, query, query_row, starts: int32; shown_at: int64.
 _LIST_BYTES: Final = 5 * 4 + 8

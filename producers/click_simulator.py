@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from producers import click_models
-from producers.chance import row_numbers
-from producers.item_rows import ItemRows
-from producers.simulation import Simulation
-from streams.errors import SettingsError
-from streams.records import DEFAULT_MODALITY, Click, ItemClick, Table
+from kinstream.producers import click_models
+from kinstream.producers.chance import row_numbers
+from kinstream.producers.item_rows import ItemRows
+from kinstream.producers.simulation import Simulation
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, Click, ItemClick, Table
 
 #: Changes whenever the same items and settings give other lists.
 VERSION: Final = 1

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from producers.cells import CellFile, is_missing, joined
-from producers.click_rows import UNKNOWN_TIME
-from producers.fields import Field
-from producers.numbers import Where, as_float32
-from producers.times import Times
-from streams.records import Table
+from kinstream.producers.cells import CellFile, is_missing, joined
+from kinstream.producers.click_rows import UNKNOWN_TIME
+from kinstream.producers.fields import Field
+from kinstream.producers.numbers import Where, as_float32
+from kinstream.producers.times import Times
+from kinstream.streams.records import Table
 
 _SHARED: Final = (
     Field("shown_at", ("shown_at", "shown_at_ms", "timestamp", "time")),
@@ -48,7 +48,7 @@ class ClickColumns:
     ----------
     found : field -> its columns.
     query : modality -> columns of the query's vector; empty if it has none.
-    times : form of the times, see `producers.times`.
+    times : form of the times, see `kinstream.producers.times`.
     now : lists have no time but that of sending.
     first_position : what the file calls the top.
     separator : between the parts of a list that is written as text and not as JSON.

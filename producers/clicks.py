@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from producers.cells import CellFile
-from producers.click_checks import ClickTally
-from producers.click_impressions import ImpressionRows
-from producers.click_json import JsonLists
-from producers.click_lists import ListRows
-from producers.click_rows import ClickRows, click_bytes
-from producers.click_table import IMPRESSION_FIELDS, LIST_FIELDS, ClickColumns
-from producers.columns import matching
-from producers.fields import find_columns, require
-from producers.json_lines import JsonLines, open_cells
-from producers.record_rows import RecordSource
-from producers.sources import CsvFormat
-from producers.table_source import file_digest
-from streams.errors import SettingsError
-from streams.records import Click
+from kinstream.producers.cells import CellFile
+from kinstream.producers.click_checks import ClickTally
+from kinstream.producers.click_impressions import ImpressionRows
+from kinstream.producers.click_json import JsonLists
+from kinstream.producers.click_lists import ListRows
+from kinstream.producers.click_rows import ClickRows, click_bytes
+from kinstream.producers.click_table import IMPRESSION_FIELDS, LIST_FIELDS, ClickColumns
+from kinstream.producers.columns import matching
+from kinstream.producers.fields import find_columns, require
+from kinstream.producers.json_lines import JsonLines, open_cells
+from kinstream.producers.record_rows import RecordSource
+from kinstream.producers.sources import CsvFormat
+from kinstream.producers.table_source import file_digest
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Click
 
 NAME_LENGTH: Final = 8
 
@@ -37,7 +37,7 @@ class ClickReading:
     columns : field -> its columns. "items" makes each row a list, "item" each row an impression; without either,
         a column called items does the first.
     query_features : modality -> columns of the query's vector, which may hold * and ?.
-    times : form of the times, see `producers.times`.
+    times : form of the times, see `kinstream.producers.times`.
     now : lists have no time but that of sending.
     first_position : what the file calls the top rank.
     separator : between the parts of a list that is text and not JSON.

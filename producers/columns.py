@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from producers.sources import Selection
-from streams.errors import SourceError
-from streams.records import DEFAULT_MODALITY
+from kinstream.producers.sources import Selection
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import DEFAULT_MODALITY
 
 LABEL_NAMES: Final = ("label", "class", "target", "y")
 

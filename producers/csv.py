@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
-from producers.numbers import Where
-from producers.sources import CsvFormat
-from streams.errors import SourceError
+from kinstream.producers.numbers import Where
+from kinstream.producers.sources import CsvFormat
+from kinstream.streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.
 BLOCK_BYTES: Final = 8 * 1024 * 1024

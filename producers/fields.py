@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from streams.errors import SettingsError, SourceError
+from kinstream.streams.errors import SettingsError, SourceError
 
 
 @dataclass(frozen=True, slots=True)

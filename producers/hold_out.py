@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.chance import row_numbers
-from producers.sources import Batch, Layout, Source, concatenate
-from streams.errors import SettingsError, SourceError
+from kinstream.producers.chance import row_numbers
+from kinstream.producers.sources import Batch, Layout, Source, concatenate
+from kinstream.streams.errors import SettingsError, SourceError
 
 
 def is_held_out(fraction: float, seed: int, start: int, stop: int) -> NDArray[np.bool_]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.blocks import STRING_BYTES
-from producers.record_rows import RecordLayout
-from producers.text import fault_of
-from streams.errors import SourceError
-from streams.records import ItemBlock, LoadPosition, Table
-from streams.validate import MAX_STRING_LENGTH
+from kinstream.producers.blocks import STRING_BYTES
+from kinstream.producers.record_rows import RecordLayout
+from kinstream.producers.text import fault_of
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import ItemBlock, LoadPosition, Table
+from kinstream.streams.validate import MAX_STRING_LENGTH
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,20 +12,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from producers.categories import Category, OneHot, category_values
-from producers.cells import JOINT, flag, timely
-from producers.columns import matching
-from producers.item_rows import ItemRows
-from producers.labels import names
-from producers.numbers import Where, numbers
-from producers.record_rows import RecordLayout
-from producers.sources import CsvFormat
-from producers.table_source import file_digest
-from producers.tables import TableFile, open_table
-from producers.times import Times
-from streams.errors import SourceError
-from streams.records import DEFAULT_MODALITY, Table
-from streams.validate import MAX_DIMENSION, MAX_STRING_LENGTH
+from kinstream.producers.categories import Category, OneHot, category_values
+from kinstream.producers.cells import JOINT, flag, timely
+from kinstream.producers.columns import matching
+from kinstream.producers.item_rows import ItemRows
+from kinstream.producers.labels import names
+from kinstream.producers.numbers import Where, numbers
+from kinstream.producers.record_rows import RecordLayout
+from kinstream.producers.sources import CsvFormat
+from kinstream.producers.table_source import file_digest
+from kinstream.producers.tables import TableFile, open_table
+from kinstream.producers.times import Times
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import DEFAULT_MODALITY, Table
+from kinstream.streams.validate import MAX_DIMENSION, MAX_STRING_LENGTH
 
 ID_NAMES: Final = ("id", "ids", "item", "item_id")
 
@@ -41,7 +41,7 @@ class ItemColumns:
     categories : modality -> categories, whose features follow the numbers.
     deleted : column whose true rows are tombstones, or None.
     time : column of the time of a row, or None for the time of sending.
-    times : form of the times, see `producers.times`.
+    times : form of the times, see `kinstream.producers.times`.
     """
 
     ids: tuple[str, ...] | None = None

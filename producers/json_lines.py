@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from producers.cells import CellFile, TableCells
-from producers.sources import CsvFormat
-from producers.tables import ending, existing, open_table
-from streams.errors import BadRecord, SourceError
-from streams.json_text import check_text, unique
+from kinstream.producers.cells import CellFile, TableCells
+from kinstream.producers.sources import CsvFormat
+from kinstream.producers.tables import ending, existing, open_table
+from kinstream.streams.errors import BadRecord, SourceError
+from kinstream.streams.json_text import check_text, unique
 
 #: Longest line, unpacked, and most fields of all objects together.
 MAX_LINE_BYTES: Final = 16 * 2**20

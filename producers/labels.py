@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from producers.numbers import Where, is_text, refuse_missing
-from producers.sources import Labels, LabelType
-from streams.errors import SourceError
-from streams.validate import MAX_STRING_LENGTH
+from kinstream.producers.numbers import Where, is_text, refuse_missing
+from kinstream.producers.sources import Labels, LabelType
+from kinstream.streams.errors import SourceError
+from kinstream.streams.validate import MAX_STRING_LENGTH
 
 #: As whole numbers are written: text with leading zeros or a plus is a name, and 007 is not 7.
 _WHOLE: Final = r"^(0|-?[1-9][0-9]{0,18})$"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from producers.blocks import BEGINNING, Cut, Cutter, Position
-from producers.hold_out import Part
-from producers.load_name import check_load_id, check_modalities, checked_space, digest_id
-from producers.shuffled import Shuffled
-from producers.sources import Batch, Layout, Source
-from streams.errors import SettingsError
-from streams.records import LoadPosition, SampleBlock
+from kinstream.producers.blocks import BEGINNING, Cut, Cutter, Position
+from kinstream.producers.hold_out import Part
+from kinstream.producers.load_name import check_load_id, check_modalities, checked_space, digest_id
+from kinstream.producers.shuffled import Shuffled
+from kinstream.producers.sources import Batch, Layout, Source
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import LoadPosition, SampleBlock
 
 #: Changes whenever the same rows and settings give other blocks.
 VERSION: Final = 1

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from producers.text import fault_of
-from streams.errors import BadRecord, SettingsError
-from streams.validate import MAX_STRING_LENGTH, check_space
+from kinstream.producers.text import fault_of
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.validate import MAX_STRING_LENGTH, check_space
 
 _LOAD_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from producers.array_source import ArraySource, from_arrays
-from producers.columns import Columns, choose
-from producers.numbers import Where
-from producers.sources import Selection
-from producers.table_source import file_digest
-from producers.text import check_array
-from streams.errors import SourceError
+from kinstream.producers.array_source import ArraySource, from_arrays
+from kinstream.producers.columns import Columns, choose
+from kinstream.producers.numbers import Where
+from kinstream.producers.sources import Selection
+from kinstream.producers.table_source import file_digest
+from kinstream.producers.text import check_array
+from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
 #: Of one array in memory. A packed file can be a thousandth of it.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streams.errors import SourceError
+from kinstream.streams.errors import SourceError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from streams.errors import SettingsError, Stalled
+from kinstream.streams.errors import SettingsError, Stalled
 
 
 class Pacing(Protocol):

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from producers.numbers import is_list, is_number
-from producers.text import check_columns
-from streams.errors import SourceError
+from kinstream.producers.numbers import is_list, is_number
+from kinstream.producers.text import check_columns
+from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
 #: Of the columns that are read of one row group, by what the file says of itself.

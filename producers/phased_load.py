@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from producers.blocks import BEGINNING, Cut, Cutter, Position, Rows, RowSource
-from producers.load_name import check_load_id, check_modalities, checked_space, digest_id
-from streams.errors import SettingsError
-from streams.records import Event, LoadPosition
+from kinstream.producers.blocks import BEGINNING, Cut, Cutter, Position, Rows, RowSource
+from kinstream.producers.load_name import check_load_id, check_modalities, checked_space, digest_id
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Event, LoadPosition
 
 #: Changes whenever the same rows and settings give other blocks.
 VERSION: Final = 1

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from producers.blocks import BEGINNING, Position
-from streams.errors import SettingsError
+from kinstream.producers.blocks import BEGINNING, Position
+from kinstream.streams.errors import SettingsError
 
 FOLDER: Final = Path(".kinstream/loads")
 _FORMAT: Final = 1
@@ -28,7 +28,7 @@ class Progress:
 
     Parameters
     ----------
-    shaping : of the load, see `producers.load.Load.shaping`.
+    shaping : of the load, see `kinstream.producers.load.Load.shaping`.
     log : which topic of which cluster holds it.
     sequence, position : of the first block that is not confirmed.
     rows : confirmed so far.

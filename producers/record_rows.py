@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import SourceError
+from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 1024
 

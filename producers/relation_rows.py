@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from producers.blocks import STRING_BYTES
-from producers.record_rows import RecordRows
-from streams.records import LoadPosition, Relation, RelationBlock
+from kinstream.producers.blocks import STRING_BYTES
+from kinstream.producers.record_rows import RecordRows
+from kinstream.streams.records import LoadPosition, Relation, RelationBlock
 
 #: left, right, source: int32; time: int64; similar: a byte.
 _ROW_BYTES: Final = 4 + 4 + 4 + 8 + 1

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from producers.cells import CellFile, flag, is_missing, joined
-from producers.fields import Field, find_columns, require
-from producers.json_lines import open_cells
-from producers.numbers import Where
-from producers.record_rows import RecordSource
-from producers.relation_rows import UNKNOWN_TIME, RelationRows, relation_bytes
-from producers.sources import CsvFormat
-from producers.table_source import file_digest
-from producers.times import Times
-from streams.records import Relation
+from kinstream.producers.cells import CellFile, flag, is_missing, joined
+from kinstream.producers.fields import Field, find_columns, require
+from kinstream.producers.json_lines import open_cells
+from kinstream.producers.numbers import Where
+from kinstream.producers.record_rows import RecordSource
+from kinstream.producers.relation_rows import UNKNOWN_TIME, RelationRows, relation_bytes
+from kinstream.producers.sources import CsvFormat
+from kinstream.producers.table_source import file_digest
+from kinstream.producers.times import Times
+from kinstream.streams.records import Relation
 
 FIELDS: Final = (
     Field("left", ("left",), joins=True),
@@ -40,7 +40,7 @@ def open_relations(
     Parameters
     ----------
     columns : field of `FIELDS` -> its column; left and right may stand in several.
-    times : form of the times, see `producers.times`. Without a column it is the time of sending.
+    times : form of the times, see `kinstream.producers.times`. Without a column it is the time of sending.
 
     Raises
     ------

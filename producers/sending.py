@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from producers.blocks import Cut, Position, Rows
-from producers.pacing import Pacing, Rate, Unpaced
-from producers.progress import Progress, ProgressFolder
-from streams import failpoints
-from streams.codec import encode
-from streams.emitter import Sink
-from streams.errors import DeliveryError
-from streams.records import Event
+from kinstream.producers.blocks import Cut, Position, Rows
+from kinstream.producers.pacing import Pacing, Rate, Unpaced
+from kinstream.producers.progress import Progress, ProgressFolder
+from kinstream.streams import failpoints
+from kinstream.streams.codec import encode
+from kinstream.streams.emitter import Sink
+from kinstream.streams.errors import DeliveryError
+from kinstream.streams.records import Event
 
 #: Confirmations are waited for after so many bytes, or so many seconds, or before a longer pause.
 CONFIRM_BYTES: Final = 16 * 1024 * 1024
@@ -121,7 +121,7 @@ def produce(
 
     Parameters
     ----------
-    sink : an `Emitter` with the configuration of `streams.clients.confluent_producer`.
+    sink : an `Emitter` with the configuration of `kinstream.streams.clients.confluent_producer`.
     folder : where progress is kept; None keeps none and begins at sequence 0.
     from_start : send all of it again although it is confirmed, for a space that was reset.
     rate, pacing : what to wait for; None for nothing.

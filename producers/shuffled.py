@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from producers.chance import row_numbers
-from producers.hold_out import read_all
-from producers.sources import Batch, Source
-from streams.errors import SourceError
+from kinstream.producers.chance import row_numbers
+from kinstream.producers.hold_out import read_all
+from kinstream.producers.sources import Batch, Source
+from kinstream.streams.errors import SourceError
 
 #: Vectors that a shuffle holds in memory at most.
 MAX_BYTES: Final = 4 * 1024**3

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 #: 2025-01-01T00:00:00Z.
 START_MS: Final = 1_735_689_600_000

@@ -11,9 +11,9 @@ from typing import Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.blocks import STRING_BYTES, RowSource
-from streams.errors import SettingsError
-from streams.records import Table
+from kinstream.producers.blocks import STRING_BYTES, RowSource
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Table
 
 LabelType = Literal["integer", "string"]
 Labels = NDArray[np.int64] | tuple[str, ...]
@@ -121,7 +121,7 @@ class Layout:
 class Source(RowSource[Batch], Protocol):
     """Labelled rows in an order that never changes.
 
-    Every method raises `streams.errors.SourceError` where rows cannot be used, naming file, row and column.
+    Every method raises `kinstream.streams.errors.SourceError` where rows cannot be used, naming file, row and column.
     """
 
     @property
@@ -176,18 +176,18 @@ def open_source(
     """
     bundled = name.removeprefix(BUNDLED_PREFIX)
     if bundled in BUNDLED:
-        from producers.bundled import open_bundled
+        from kinstream.producers.bundled import open_bundled
 
         return open_bundled(bundled, selection)
     path = Path(name)
     if not name.startswith(BUNDLED_PREFIX) and path.suffix.lower() == ".npz":
-        from producers.npz import open_npz
-        from producers.tables import existing
+        from kinstream.producers.npz import open_npz
+        from kinstream.producers.tables import existing
 
         return open_npz(existing(path), selection)
-    from producers.columns import choose
-    from producers.table_source import TableSource
-    from producers.tables import open_table
+    from kinstream.producers.columns import choose
+    from kinstream.producers.table_source import TableSource
+    from kinstream.producers.tables import open_table
 
     file = open_table(name, csv, *(BUNDLED_PREFIX + known for known in BUNDLED))
     columns = choose(str(path), file.names, selection, file.usable, file.last)

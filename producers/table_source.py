@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from producers.columns import Columns
-from producers.labels import LabelScan, check_rows, labels, names
-from producers.numbers import Where, numbers
-from producers.sources import Batch, LabelType, Layout
-from producers.tables import TableFile
-from streams.errors import SourceError
-from streams.records import Table
-from streams.validate import MAX_DIMENSION
+from kinstream.producers.columns import Columns
+from kinstream.producers.labels import LabelScan, check_rows, labels, names
+from kinstream.producers.numbers import Where, numbers
+from kinstream.producers.sources import Batch, LabelType, Layout
+from kinstream.producers.tables import TableFile
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records import Table
+from kinstream.streams.validate import MAX_DIMENSION
 
 
 class TableSource:

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from producers.sources import CsvFormat
-from streams.errors import SourceError
+from kinstream.producers.sources import CsvFormat
+from kinstream.streams.errors import SourceError
 
 CSV_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 ENDINGS: Final = (*CSV_ENDINGS, ".parquet", ".npz")
@@ -65,14 +65,14 @@ def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
         raise SourceError(f"{name}: {neither}a file that ends in {either(ENDINGS)}{more}")
     existing(path)
     if kind == ".npz":
-        from producers.npz import NpzFile
+        from kinstream.producers.npz import NpzFile
 
         return NpzFile(path)
     if kind == ".parquet":
-        from producers.parquet import ParquetFile
+        from kinstream.producers.parquet import ParquetFile
 
         return ParquetFile(path)
-    from producers.csv import CsvFile
+    from kinstream.producers.csv import CsvFile
 
     return CsvFile(path, csv)
 

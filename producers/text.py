@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from producers.numbers import Where
-from streams.errors import SourceError
+from kinstream.producers.numbers import Where
+from kinstream.streams.errors import SourceError
 
 _NO_UTF8: Final = "is not valid UTF-8"
 

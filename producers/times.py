@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from producers.numbers import Where
-from streams.errors import SettingsError, SourceError
+from kinstream.producers.numbers import Where
+from kinstream.streams.errors import SettingsError, SourceError
 
 FORMS: Final = ("auto", "milliseconds", "seconds", "iso")
 #: Numbers from here on are milliseconds (1973) and not seconds (the year 5138).

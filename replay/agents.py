@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from streams.agent import AgentSpec
-from streams.birth import Birth, read_birth, settings_digest
-from streams.cluster import Cluster
-from streams.cluster_view import ClusterView
-from streams.errors import SettingsError
-from streams.generation import Generation
-from streams.inheritance import inherit
-from streams.machine import Machine, Place
-from streams.newest import newest_generation
-from streams.settings import Settings
-from streams.spelling import meant
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, read_birth, settings_digest
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.cluster_view import ClusterView
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.generation import Generation
+from kinstream.streams.inheritance import inherit
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.settings import Settings
+from kinstream.streams.spelling import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Agent:
 
 def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
     """The builder `[builders.NAME]`; see `open_agent`."""
-    from processors.agent import builder_spec
+    from kinstream.processors.agent import builder_spec
 
     spec = builder_spec(settings, name)
     return open_agent(spec, settings, cluster)
@@ -120,7 +120,7 @@ def open_builder(settings: Settings, name: str, cluster: Cluster | None) -> Agen
 
 def open_learner(settings: Settings, name: str, cluster: Cluster | None) -> Agent:
     """The learner `[learners.NAME]`; see `open_agent`."""
-    from learners.agent import learner_spec
+    from kinstream.learners.agent import learner_spec
 
     spec = learner_spec(settings, name)
     return open_agent(spec, settings, cluster)

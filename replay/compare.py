@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from replay.pipeline import AgentReplay, state_digest
-from streams.checkpoint import DataFile, Restored, versions
-from streams.errors import CheckpointError
-from streams.generation import Generation
-from streams.identity import Position, read_identity
-from streams.log import Message
-from streams.machine import Machine
-from streams.manifest import LastRecord, Manifest
-from streams.space import core_state, restore_space
-from streams.state import State
+from kinstream.replay.pipeline import AgentReplay, state_digest
+from kinstream.streams.checkpoint import DataFile, Restored, versions
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.generation import Generation
+from kinstream.streams.identity import Position, read_identity
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Machine
+from kinstream.streams.manifest import LastRecord, Manifest
+from kinstream.streams.space import core_state, restore_space
+from kinstream.streams.state import State
 
 
 class Verdict(StrEnum):

@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners.base import Learner
-from learners.export import learner_from
-from learners.fusion import Fusion
-from learners.multi_modal import MultiModal
-from learners.single import SingleModal
-from monitoring.tallies import Tallies
-from producers.hold_out import held_out_rows, streamed_rows
-from producers.sources import Batch, open_source
-from streams.checkpoint_view import agents, checkpoints
-from streams.errors import SettingsError
-from streams.models_view import data_of, from_checkpoints
-from streams.records import Counts
-from streams.settings import Settings
+from kinstream.learners.base import Learner
+from kinstream.learners.export import learner_from
+from kinstream.learners.fusion import Fusion
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.single import SingleModal
+from kinstream.monitoring.tallies import Tallies
+from kinstream.producers.hold_out import held_out_rows, streamed_rows
+from kinstream.producers.sources import Batch, open_source
+from kinstream.streams.checkpoint_view import agents, checkpoints
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.models_view import data_of, from_checkpoints
+from kinstream.streams.records import Counts
+from kinstream.streams.settings import Settings
 
 NEIGHBOURS: Final = 5
 EUCLIDEAN: Final = "euclidean"

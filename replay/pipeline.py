@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from streams.agent import AgentSpec
-from streams.codec import decode
-from streams.errors import CheckpointError
-from streams.log import Message, Output
-from streams.machine import Machine, Place
-from streams.records import Control, Counts, Outcome
-from streams.space import Core
-from streams.state import State, to_bytes
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import Control, Counts, Outcome
+from kinstream.streams.space import Core
+from kinstream.streams.state import State, to_bytes
 
 
 class Watch(Protocol):
@@ -39,7 +39,7 @@ class Model:
     Parameters
     ----------
     epoch, step : of the space.
-    digest : sha256 over `streams.state.to_bytes` of the core's state; None where the space holds nothing.
+    digest : sha256 over `kinstream.streams.state.to_bytes` of the core's state; None where the space holds nothing.
     """
 
     agent: str

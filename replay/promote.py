@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from learners.agent import learner_spec
-from replay.what_if_settings import as_toml
-from replay.what_if_state import SavedState, StateFolder
-from streams import promotion
-from streams.agent import AgentSpec
-from streams.birth import Birth, ClusterView, Promotion, cluster_differences, read_birth, settings_differences
-from streams.checkpoint import versions
-from streams.cluster import Cluster
-from streams.ending import emitted_past, what_to_do
-from streams.errors import CheckpointError, GenerationMismatch, SettingsError
-from streams.generation import Generation
-from streams.manifest import Manifest
-from streams.newest import newest_generation
-from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
-from streams.recreated import refuse_old_outputs
-from streams.settings import Settings
-from streams.state import State
+from kinstream.learners.agent import learner_spec
+from kinstream.replay.what_if_settings import as_toml
+from kinstream.replay.what_if_state import SavedState, StateFolder
+from kinstream.streams import promotion
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import (
+    Birth,
+    ClusterView,
+    Promotion,
+    cluster_differences,
+    read_birth,
+    settings_differences,
+)
+from kinstream.streams.checkpoint import versions
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.ending import emitted_past, what_to_do
+from kinstream.streams.errors import CheckpointError, GenerationMismatch, SettingsError
+from kinstream.streams.generation import Generation
+from kinstream.streams.manifest import Manifest
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.opening import birth_at, generations_that_ran, refuse_members, view_of
+from kinstream.streams.recreated import refuse_old_outputs
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import State
 
 
 @dataclass(frozen=True, slots=True)

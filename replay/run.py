@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from learners.base import Learner
-from replay.agents import Agent, followed, open_builder, open_learner
-from replay.claims import Claim, Origin, claim
-from replay.compare import ChainWatch, Comparison, Goal, OffsetWatch, foreign_versions, newest_checkpoints
-from replay.pipeline import AgentReplay, Model, Pipeline
-from replay.sources import Point, TopicRange, messages_of, topic_range
-from streams.checkpoint import versions
-from streams.cluster import Cluster
-from streams.errors import CheckpointError, GenerationMismatch, SettingsError
-from streams.generation import Generation
-from streams.log import Message, Output
-from streams.machine import Machine
-from streams.records import Counts, SampleBlock
-from streams.settings import Settings
-from streams.topics import partition_of
+from kinstream.learners.base import Learner
+from kinstream.replay.agents import Agent, followed, open_builder, open_learner
+from kinstream.replay.claims import Claim, Origin, claim
+from kinstream.replay.compare import (
+    ChainWatch,
+    Comparison,
+    Goal,
+    OffsetWatch,
+    foreign_versions,
+    newest_checkpoints,
+)
+from kinstream.replay.pipeline import AgentReplay, Model, Pipeline
+from kinstream.replay.sources import Point, TopicRange, messages_of, topic_range
+from kinstream.streams.checkpoint import versions
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import CheckpointError, GenerationMismatch, SettingsError
+from kinstream.streams.generation import Generation
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine
+from kinstream.streams.records import Counts, SampleBlock
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import partition_of
 
 Progress = Callable[[int], None]
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from replay.pipeline import VirtualLog
-from streams.cluster import Cluster
-from streams.codec import encode
-from streams.errors import SettingsError
-from streams.log import Message, Output
-from streams.reader import ends, read_range
-from streams.records import SampleBlock
-from streams.settings import KafkaSettings, Settings
-from streams.topics import partition_of
+from kinstream.replay.pipeline import VirtualLog
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.log import Message, Output
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.records import SampleBlock
+from kinstream.streams.settings import KafkaSettings, Settings
+from kinstream.streams.topics import partition_of
 
 if TYPE_CHECKING:
-    from producers.load import BlockSettings, Load
-    from producers.sources import CsvFormat, Selection
+    from kinstream.producers.load import BlockSettings, Load
+    from kinstream.producers.sources import CsvFormat, Selection
 
 FILE_PREFIX = "file:"
 
@@ -168,8 +168,8 @@ def open_load(
     SettingsError : neither of them, or a setting of the load is out of range.
     SourceError : the rows cannot be used.
     """
-    from producers.load import Load
-    from producers.sources import BUNDLED_PREFIX, CsvFormat, Selection, open_source
+    from kinstream.producers.load import Load
+    from kinstream.producers.sources import BUNDLED_PREFIX, CsvFormat, Selection, open_source
 
     if not name.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
         raise SettingsError(f"--from {name!r}: write events, constraints, file:PATH or sklearn:NAME")

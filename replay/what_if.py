@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replay.agents import Agent, open_learner, other_log
-from replay.claims import Origin
-from replay.run import Replay, Request, Result
-from replay.sources import Point, TopicRange, topic_range
-from replay.what_if_outcomes import Outcomes, SideBySide, Tap, read_recorded, side_by_side
-from replay.what_if_settings import section_of
-from replay.what_if_state import SavedState, StateFolder
-from streams.birth import read_birth
-from streams.cluster import Cluster
-from streams.errors import SettingsError
-from streams.opening import birth_at, view_of
-from streams.settings import Settings
-from streams.topics import partition_of
+from kinstream.replay.agents import Agent, open_learner, other_log
+from kinstream.replay.claims import Origin
+from kinstream.replay.run import Replay, Request, Result
+from kinstream.replay.sources import Point, TopicRange, topic_range
+from kinstream.replay.what_if_outcomes import Outcomes, SideBySide, Tap, read_recorded, side_by_side
+from kinstream.replay.what_if_settings import section_of
+from kinstream.replay.what_if_state import SavedState, StateFolder
+from kinstream.streams.birth import read_birth
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.opening import birth_at, view_of
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import partition_of
 
 Progress = Callable[[int], None]
 
@@ -96,7 +96,7 @@ class WhatIf:
     Parameters
     ----------
     running : the settings of the running system.
-    changed : the same with the section to be tried (`replay.what_if_settings`).
+    changed : the same with the section to be tried (`kinstream.replay.what_if_settings`).
 
     Raises
     ------

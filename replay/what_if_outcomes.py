@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.what_if_statistics import Paired, paired
-from streams.codec import decode_outcome
-from streams.errors import BadRecord
-from streams.identity import EMITTER, Identity, read_identity
-from streams.log import Message, Output
-from streams.records import Counts, Outcome
+from kinstream.replay.what_if_statistics import Paired, paired
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.identity import EMITTER, Identity, read_identity
+from kinstream.streams.log import Message, Output
+from kinstream.streams.records import Counts, Outcome
 
 #: Parts of a curve.
 POINTS: Final = 100

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from streams.errors import SettingsError
-from streams.settings import LearnerSettings, Settings
-from streams.settings_faults import dotted, faults_of
-from streams.spelling import meant
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import LearnerSettings, Settings
+from kinstream.streams.settings_faults import dotted, faults_of
+from kinstream.streams.spelling import meant
 
 #: Which of the running generations is compared with: no part of what the learner does.
 _PINNED: Final = "generation"

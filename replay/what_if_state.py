@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from streams.birth import Birth, as_content, from_content
-from streams.checkpoint import CheckpointStore
-from streams.checkpoint_files import file_name, open_files, seal, unseal
-from streams.checkpoint_folder import CheckpointFolder, manifest_name
-from streams.errors import CheckpointError, SettingsError
-from streams.files import Damaged, Files, without_secret
-from streams.machine import Machine
-from streams.manifest import DataFile, LastRecord, Manifest, versions
-from streams.settings import Settings
-from streams.state import State, from_bytes
+from kinstream.streams.birth import Birth, as_content, from_content
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.checkpoint_files import file_name, open_files, seal, unseal
+from kinstream.streams.checkpoint_folder import CheckpointFolder, manifest_name
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.files import Damaged, Files, without_secret
+from kinstream.streams.machine import Machine
+from kinstream.streams.manifest import DataFile, LastRecord, Manifest, versions
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import State, from_bytes
 
 FORMAT: Final = 1
 #: Written last: without it there is no saved state.

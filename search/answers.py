@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from search.metrics import SearchMetrics
-from search.refusals import Refused, Why
-from search.requests import (
+from kinstream.search.metrics import SearchMetrics
+from kinstream.search.refusals import Refused, Why
+from kinstream.search.requests import (
     SearchRequest,
     SimilarItemsRequest,
     SimilarRequest,
@@ -17,8 +17,8 @@ from search.requests import (
     read,
     rows_of,
 )
-from search.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
-from search.service import SearchService, Served
+from kinstream.search.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
+from kinstream.search.service import SearchService, Served
 
 _RETRY_SECONDS = 1
 

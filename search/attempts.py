@@ -8,15 +8,15 @@ from collections.abc import Callable
 from threading import Condition
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from search.loading import Unloadable
-from search.model import Model
-from search.newest import Candidate
-from search.staleness import Failure
-from streams.records import ModelVersion
-from streams.secrets import hide
+from kinstream.search.loading import Unloadable
+from kinstream.search.model import Model
+from kinstream.search.newest import Candidate
+from kinstream.search.staleness import Failure
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.secrets import hide
 
 if TYPE_CHECKING:
-    from search.subscription import Subscription
+    from kinstream.search.subscription import Subscription
 
 log = logging.getLogger("kinstream.follower")
 
@@ -29,7 +29,7 @@ _LASTING: Final = (Failure.REFUSED, Failure.FAULT)
 
 
 class Loads(Protocol):
-    """What makes models of announcements; see `search.loading.Loader`."""
+    """What makes models of announcements; see `kinstream.search.loading.Loader`."""
 
     def load(self, version: ModelVersion, present: Model) -> Model: ...
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from processors.agent import BuilderMachine
-from processors.base import Made, Origin, State
-from streams.errors import BadRecord, KinstreamError, Reason
-from streams.log import Message
-from streams.machine import Place, RecordsMissed
-from streams.records import Declaration, Event, ItemBlock, Kind, SampleBlock, Table
-from streams.space import Status
-from streams.validate import MAX_STRING_LENGTH
+from kinstream.processors.agent import BuilderMachine
+from kinstream.processors.base import Made, Origin, State
+from kinstream.streams.errors import BadRecord, KinstreamError, Reason
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Place, RecordsMissed
+from kinstream.streams.records import Declaration, Event, ItemBlock, Kind, SampleBlock, Table
+from kinstream.streams.space import Status
+from kinstream.streams.validate import MAX_STRING_LENGTH
 
 log = logging.getLogger("kinstream.search")
 
@@ -178,7 +178,7 @@ class CatalogueReader:
 
         Raises
         ------
-        streams.machine.RecordsMissed : the client dropped records before this one.
+        kinstream.streams.machine.RecordsMissed : the client dropped records before this one.
         """
         space = self._sources.get(message.key or b"")
         if space is None:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from search.metrics import SearchMetrics
-from search.refusals import Refused, Why
-from streams.settings import SearchSettings
+from kinstream.search.metrics import SearchMetrics
+from kinstream.search.refusals import Refused, Why
+from kinstream.streams.settings import SearchSettings
 
 #: Bytes of a request line and its headers together.
 MAX_HEADER_BYTES: Final = 16_384

@@ -10,24 +10,24 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from learners import registry
-from learners.base import Learner
-from learners.single import SingleModal
-from search import frozen
-from search.exact import First, Found, Mapped, first_slots
-from search.frozen import FrozenIndex
-from search.index import Index, create
-from search.items import Modalities, Slots, features
-from search.lsh.warm_up import warm_up
-from search.mapping import CHUNK, Mapping, divided, linear
-from search.model import Model
-from search.stepped import Matrix
-from streams.errors import SettingsError
-from streams.records import Vectors
-from streams.settings import Settings
+from kinstream.learners import registry
+from kinstream.learners.base import Learner
+from kinstream.learners.single import SingleModal
+from kinstream.search import frozen
+from kinstream.search.exact import First, Found, Mapped, first_slots
+from kinstream.search.frozen import FrozenIndex
+from kinstream.search.index import Index, create
+from kinstream.search.items import Modalities, Slots, features
+from kinstream.search.lsh.warm_up import warm_up
+from kinstream.search.mapping import CHUNK, Mapping, divided, linear
+from kinstream.search.model import Model
+from kinstream.search.stepped import Matrix
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Vectors
+from kinstream.streams.settings import Settings
 
 LINEAR: Final = "linear"
-#: Modes of `search.index` that follow a linear map in place. `static` follows none, and is for comparisons.
+#: Modes of `kinstream.search.index` that follow a linear map in place. `static` follows none, and is for comparisons.
 ONLINE: Final = (LINEAR, "lazy", "naive")
 
 
@@ -202,7 +202,7 @@ def make(plan: Plan, model: Model, modalities: Modalities, centre: Vectors) -> E
 
     Parameters
     ----------
-    centre : (D,) raw features near the items, as `search.mapping.Mapping` takes them.
+    centre : (D,) raw features near the items, as `kinstream.search.mapping.Mapping` takes them.
 
     Raises
     ------

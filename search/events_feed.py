@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from search.catalogue import CatalogueReader, Changed
-from streams.clients import confluent
-from streams.cluster import Cluster
-from streams.errors import BrokerUnavailable, KinstreamError, LogGap
-from streams.log import Message
-from streams.login import denied
-from streams.machine import RecordsMissed
-from streams.reader import headers_of
-from streams.settings import Settings
-from streams.topic_watch import POLL_SECONDS, described
-from streams.topics import partition_of
+from kinstream.search.catalogue import CatalogueReader, Changed
+from kinstream.streams.clients import confluent
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LogGap
+from kinstream.streams.log import Message
+from kinstream.streams.login import denied
+from kinstream.streams.machine import RecordsMissed
+from kinstream.streams.reader import headers_of
+from kinstream.streams.settings import Settings
+from kinstream.streams.topic_watch import POLL_SECONDS, described
+from kinstream.streams.topics import partition_of
 
 log = logging.getLogger("kinstream.search")
 
@@ -47,7 +47,7 @@ class EventsFeed:
 
     Parameters
     ----------
-    sources : of each space, where its items come from (`search.catalogue.SOURCES`).
+    sources : of each space, where its items come from (`kinstream.search.catalogue.SOURCES`).
     apply : takes over the changes of a space, in order.
     redrives_of : see `CatalogueReader`.
     """

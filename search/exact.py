@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from search.items import Slots
-from search.scan_kernels import measure
+from kinstream.search.items import Slots
+from kinstream.search.scan_kernels import measure
 
 Mapped = NDArray[np.float32]
 Distances = NDArray[np.float64]

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from threading import Condition, Event, Thread
 from typing import Final, Self
 
-from search.attempts import Attempts, Limits, Loads
-from search.loading import Loader
-from search.newest import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
-from search.sources import CheckpointSource, Source
-from search.staleness import Failure, Staleness
-from search.subscription import FollowerStopped, Subscription
-from search.topic import TopicSource
-from streams.errors import SettingsError
-from streams.settings import Settings
+from kinstream.search.attempts import Attempts, Limits, Loads
+from kinstream.search.loading import Loader
+from kinstream.search.newest import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
+from kinstream.search.sources import CheckpointSource, Source
+from kinstream.search.staleness import Failure, Staleness
+from kinstream.search.subscription import FollowerStopped, Subscription
+from kinstream.search.topic import TopicSource
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from search.feed import ModelFeed
-from search.model import Features, Model, Rows
-from search.staleness import Staleness
-from search.subscription import Wanted
-from streams.settings import Settings, load
+from kinstream.search.feed import ModelFeed
+from kinstream.search.model import Features, Model, Rows
+from kinstream.search.staleness import Staleness
+from kinstream.search.subscription import Wanted
+from kinstream.streams.settings import Settings, load
 
 
 class ModelFollower:

@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from search.exact import EPS, LONGEST, Exact, First, Found, Mapped, first_slots, lengths, nearest
-from search.items import Slots
-from search.scan_kernels import measure, products
-from streams.errors import PackageMissing, SettingsError
+from kinstream.search.exact import EPS, LONGEST, Exact, First, Found, Mapped, first_slots, lengths, nearest
+from kinstream.search.items import Slots
+from kinstream.search.scan_kernels import measure, products
+from kinstream.streams.errors import PackageMissing, SettingsError
 
 EXACT: Final = "exact"
 FLAT: Final = "faiss-flat"
@@ -171,7 +171,7 @@ class Faiss:
         """Whether items that FAISS finds at least so far away are truly farther than the edge.
 
         FAISS adds up differences, or lengths and products where there are many queries: both are off by less than
-        (d + 8) 2^-24 (l + P)^2, in the words of `search.exact`.
+        (d + 8) 2^-24 (l + P)^2, in the words of `kinstream.search.exact`.
         """
         d = self._exact.rows.shape[1]
         both = length + self._longest

@@ -20,12 +20,12 @@ from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from search.answers import Answering
-from search.connections import Connections
-from search.metrics import SearchMetrics
-from search.page import page
-from search.refusals import Refused, Why
-from search.requests import (
+from kinstream.search.answers import Answering
+from kinstream.search.connections import Connections
+from kinstream.search.metrics import SearchMetrics
+from kinstream.search.page import page
+from kinstream.search.refusals import Refused, Why
+from kinstream.search.requests import (
     ErrorReply,
     SearchReply,
     SearchRequest,
@@ -35,8 +35,8 @@ from search.requests import (
     TransformReply,
     TransformRequest,
 )
-from search.service import SearchService, threads_of
-from streams.validate import MAX_SPACE_LENGTH
+from kinstream.search.service import SearchService, threads_of
+from kinstream.streams.validate import MAX_SPACE_LENGTH
 
 log = logging.getLogger("kinstream.search")
 

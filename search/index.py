@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 Mode = Literal["linear", "naive", "lazy", "static"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
@@ -154,16 +154,16 @@ def create(mode: str = "lazy", **settings: Any) -> Index:
         metric has moved, and looks at the items whose keys are nearest. "naive" computes all keys anew for the first
         search after every change of the metric. "static" stays with the metric that it has when its first item is
         put, for keys and distances: what a search without learning finds.
-    settings : see `search.lsh.settings.Settings`; those that a mode has no use for are ignored.
+    settings : see `kinstream.search.lsh.settings.Settings`; those that a mode has no use for are ignored.
 
     Raises
     ------
     SettingsError
         A mode or setting is unknown or out of range.
     """
-    from search.lsh.hashed import LazyIndex, NaiveIndex, StaticIndex
-    from search.lsh.linear import LinearIndex
-    from search.lsh.settings import Settings
+    from kinstream.search.lsh.hashed import LazyIndex, NaiveIndex, StaticIndex
+    from kinstream.search.lsh.linear import LinearIndex
+    from kinstream.search.lsh.settings import Settings
 
     made = Settings.of(**settings)
     if mode == "linear":

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from search.model import Features
-from streams.records import Table, Vectors
+from kinstream.search.model import Features
+from kinstream.streams.records import Table, Vectors
 
 Slots = NDArray[np.int64]
 #: Name and dimension of each modality.

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from learners.base import Learner
-from learners.export import learner_of
-from search.model import Model
-from search.staleness import Failure
-from streams.errors import CheckpointError, SettingsError
-from streams.files import Damaged, Missing
-from streams.models_view import Refused, birth_behind, data_of
-from streams.records import ModelVersion
-from streams.secrets import hide
-from streams.settings import Settings
-from streams.state import from_bytes
-from streams.validate import MAX_DIMENSION
+from kinstream.learners.base import Learner
+from kinstream.learners.export import learner_of
+from kinstream.search.model import Model
+from kinstream.search.staleness import Failure
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.files import Damaged, Missing
+from kinstream.streams.models_view import Refused, birth_behind, data_of
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import from_bytes
+from kinstream.streams.validate import MAX_DIMENSION
 
 #: Where a model was learned, which says nothing about what it is; by the hyper-parameters that may say so.
 _ELSEWHERE = {"device": "cpu", "path": "compiled"}
@@ -129,7 +129,7 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Learner:
     SettingsError : neither a birth record nor the settings know the learner.
     CheckpointError : the model's file is gone or damaged, or nothing was learned yet.
     """
-    from learners.export import learner_from
+    from kinstream.learners.export import learner_from
 
     kind, arguments = Loader(settings).hyper_parameters(version)
     return learner_from(data_of(version, settings), kind, arguments)

@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.export import linear_map
-from search.exact import Mapped
-from search.items import Modalities, features
-from search.model import Model
-from search.scan_kernels import products
-from search.stepped import SteppedModel
-from streams.errors import CheckpointError, SettingsError
-from streams.records import Vectors
+from kinstream.learners.export import linear_map
+from kinstream.search.exact import Mapped
+from kinstream.search.items import Modalities, features
+from kinstream.search.model import Model
+from kinstream.search.scan_kernels import products
+from kinstream.search.stepped import SteppedModel
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.records import Vectors
 
 Matrix = NDArray[np.floating[Any]]
 

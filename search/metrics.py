@@ -9,11 +9,11 @@ from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from search.searcher import Answer
-from search.service import SearchService
-from search.staleness import Failure
-from streams.errors import Reason
-from streams.worker_metrics import registry
+from kinstream.search.searcher import Answer
+from kinstream.search.service import SearchService
+from kinstream.search.staleness import Failure
+from kinstream.streams.errors import Reason
+from kinstream.streams.worker_metrics import registry
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)

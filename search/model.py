@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.base import Learner
-from streams.records import ModelVersion
+from kinstream.learners.base import Learner
+from kinstream.streams.records import ModelVersion
 
 Rows = NDArray[np.floating[Any]]
 #: Raw features (n, d) of one modality, or of several by name.

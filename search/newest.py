@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from search.model import UNLEARNED, Model, Name, name_of
-from search.staleness import Failure
-from streams.records import ModelVersion
+from kinstream.search.model import UNLEARNED, Model, Name, name_of
+from kinstream.search.staleness import Failure
+from kinstream.streams.records import ModelVersion
 
 #: Announced versions that are kept for the case that those above them cannot be loaded: of a space that is followed,
 #: and of one that may be followed later.

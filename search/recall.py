@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import Final
 
-from search.model import Model
-from search.searcher import Answer, Searcher
-from streams.records import Vectors
+from kinstream.search.model import Model
+from kinstream.search.searcher import Answer, Searcher
+from kinstream.streams.records import Vectors
 
 log = logging.getLogger("kinstream.search")
 

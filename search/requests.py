@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from search.items import Modalities
-from search.refusals import Refused, Why
-from streams.records import Vectors
-from streams.validate import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
+from kinstream.search.items import Modalities
+from kinstream.search.refusals import Refused, Why
+from kinstream.streams.records import Vectors
+from kinstream.streams.validate import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
 
 #: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
 MOST: Final = 1e15

@@ -17,15 +17,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from search.catalogue import Begin, Change, Changed, Drop, Put
-from search.engines import Engine, OnlineEngine, Plan, fits, make, mapped
-from search.exact import Mapped, measured, nearest
-from search.items import Items, Modalities, Slots, least, side_by_side, sizes_of
-from search.mapping import CHUNK, Mapping, middle
-from search.model import Model, Name
-from search.sharing import SharedLock
-from search.stepped import Matrix
-from streams.records import Vectors
+from kinstream.search.catalogue import Begin, Change, Changed, Drop, Put
+from kinstream.search.engines import Engine, OnlineEngine, Plan, fits, make, mapped
+from kinstream.search.exact import Mapped, measured, nearest
+from kinstream.search.items import Items, Modalities, Slots, least, side_by_side, sizes_of
+from kinstream.search.mapping import CHUNK, Mapping, middle
+from kinstream.search.model import Model, Name
+from kinstream.search.sharing import SharedLock
+from kinstream.search.stepped import Matrix
+from kinstream.streams.records import Vectors
 
 log = logging.getLogger("kinstream.search")
 
@@ -392,7 +392,7 @@ class Searcher:
 
         Parameters
         ----------
-        U, V : (k, r) and (r, d + 1), as `search.index.Index.step` takes them.
+        U, V : (k, r) and (r, d + 1), as `kinstream.search.index.Index.step` takes them.
 
         Returns
         -------

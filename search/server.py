@@ -11,18 +11,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from streams.access import check_role
-from streams.cluster import Cluster
-from streams.errors import PackageMissing
-from streams.listening import bound, cannot_listen
-from streams.settings import Settings
-from streams.supervisor import RESTART, hold_on_to_supervisor
+from kinstream.streams.access import check_role
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import PackageMissing
+from kinstream.streams.listening import bound, cannot_listen
+from kinstream.streams.settings import Settings
+from kinstream.streams.supervisor import RESTART, hold_on_to_supervisor
 
 if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-    from search.service import SearchService
+    from kinstream.search.service import SearchService
 
 log = logging.getLogger("kinstream.search")
 
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         require_packages()
-        from search.service import SearchService
+        from kinstream.search.service import SearchService
 
         self._settings = settings
         self.service: SearchService = SearchService(settings)
@@ -86,7 +86,7 @@ class Server:
         """Serve; returns the exit status."""
         from threadpoolctl import threadpool_limits
 
-        from search.http import make_app
+        from kinstream.search.http import make_app
 
         # Requests run beside each other, so each has one core.
         threadpool_limits(limits=1)
@@ -127,7 +127,7 @@ class Server:
 
 
 def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
-    """What serves the application of `search.http.make_app`, within the limits of its connections.
+    """What serves the application of `kinstream.search.http.make_app`, within the limits of its connections.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
     """
     import uvicorn
 
-    from search.connections import MAX_HEADER_BYTES, protocol
+    from kinstream.search.connections import MAX_HEADER_BYTES, protocol
 
     connections = app.state.connections
     return uvicorn.Server(

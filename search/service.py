@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from search.catalogue import Changed
-from search.engines import ONLINE, Plan, check
-from search.events_feed import EventsFeed
-from search.feed import ModelFeed
-from search.model import Model
-from search.recall import RecallSampler
-from search.searcher import Searcher
-from search.stepping import Stepping
-from search.subscription import FollowerStopped, Subscription
-from search.updates_feed import UpdatesFeed
-from streams.errors import BadRecord, SettingsError
-from streams.http import Check, Health
-from streams.records import ModelUpdate
-from streams.settings import SearchSettings, Settings
-from streams.validate import check_space
+from kinstream.search.catalogue import Changed
+from kinstream.search.engines import ONLINE, Plan, check
+from kinstream.search.events_feed import EventsFeed
+from kinstream.search.feed import ModelFeed
+from kinstream.search.model import Model
+from kinstream.search.recall import RecallSampler
+from kinstream.search.searcher import Searcher
+from kinstream.search.stepping import Stepping
+from kinstream.search.subscription import FollowerStopped, Subscription
+from kinstream.search.updates_feed import UpdatesFeed
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.http import Check, Health
+from kinstream.streams.records import ModelUpdate
+from kinstream.streams.settings import SearchSettings, Settings
+from kinstream.streams.validate import check_space
 
 log = logging.getLogger("kinstream.search")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Protocol
 
-from search.newest import Announcement
-from streams.checkpoint_view import Agent
-from streams.errors import CheckpointError
-from streams.models_view import checkpointed
-from streams.secrets import hide
-from streams.settings import Settings
+from kinstream.search.newest import Announcement
+from kinstream.streams.checkpoint_view import Agent
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.models_view import checkpointed
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
 

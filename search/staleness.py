@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from search.model import Name
+from kinstream.search.model import Name
 
 
 class Failure(StrEnum):

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.single import SingleModal
-from search.model import UNLEARNED, Features, Model, Name, Rows
+from kinstream.learners.single import SingleModal
+from kinstream.search.model import UNLEARNED, Features, Model, Name, Rows
 
 Matrix = NDArray[np.floating[Any]]
 

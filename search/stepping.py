@@ -7,12 +7,12 @@ from collections import deque
 
 import numpy as np
 
-from learners.single import SingleModal
-from search.model import Model, Name
-from search.searcher import Searcher
-from search.stepped import SteppedModel
-from search.updates import MAX_WAITING_BYTES, At, Changed, MapReplica, Remapped, size_of
-from streams.records import ModelUpdate
+from kinstream.learners.single import SingleModal
+from kinstream.search.model import Model, Name
+from kinstream.search.searcher import Searcher
+from kinstream.search.stepped import SteppedModel
+from kinstream.search.updates import MAX_WAITING_BYTES, At, Changed, MapReplica, Remapped, size_of
+from kinstream.streams.records import ModelUpdate
 
 
 class Stepping:

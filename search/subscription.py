@@ -7,14 +7,14 @@ from collections.abc import Callable
 from threading import Condition
 from typing import TYPE_CHECKING
 
-from search.model import Features, Model, Name, Rows
-from search.newest import Choice, Rank
-from search.staleness import Staleness
-from streams.errors import KinstreamError
+from kinstream.search.model import Features, Model, Name, Rows
+from kinstream.search.newest import Choice, Rank
+from kinstream.search.staleness import Staleness
+from kinstream.streams.errors import KinstreamError
 
 if TYPE_CHECKING:
-    from search.attempts import Load
-    from search.feed import ModelFeed
+    from kinstream.search.attempts import Load
+    from kinstream.search.feed import ModelFeed
 
 #: What to wait for: a name that has to be reached, or a condition that the model has to meet.
 Wanted = Name | Callable[[Model], bool]

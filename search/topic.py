@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from search.newest import Announcement
-from streams.clients import confluent
-from streams.cluster import Cluster
-from streams.codec import decode
-from streams.errors import BadRecord, KinstreamError
-from streams.login import denied, refused_login
-from streams.records import ModelVersion
-from streams.secrets import hide
-from streams.settings import Settings
+from kinstream.search.newest import Announcement
+from kinstream.streams.clients import confluent
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import BadRecord, KinstreamError
+from kinstream.streams.login import denied, refused_login
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

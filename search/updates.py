@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.records import ModelUpdate
+from kinstream.streams.records import ModelUpdate
 
 #: What a replica may keep of updates that it cannot use yet.
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024

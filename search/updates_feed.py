@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
-from streams.clients import confluent
-from streams.codec import decode
-from streams.errors import BadRecord
-from streams.login import denied
-from streams.records import ModelUpdate
-from streams.secrets import hide
-from streams.settings import Settings
-from streams.topics import partition_of
+from kinstream.streams.clients import confluent
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.login import denied
+from kinstream.streams.records import ModelUpdate
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import partition_of
 
 log = logging.getLogger("kinstream.search")
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from streams.acls import Grant, role
-from streams.cluster import Cluster
-from streams.errors import AccessDenied
-from streams.login import who
-from streams.settings import Settings
+from kinstream.streams.acls import Grant, role
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import AccessDenied
+from kinstream.streams.login import who
+from kinstream.streams.settings import Settings
 
 #: What an operation is allowed by besides itself (Kafka's authoriser).
 _IMPLIED_BY: Final = {

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streams import groups
-from streams.errors import SettingsError
-from streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
+from kinstream.streams import groups
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
 
 #: How the operations are called by kafka-acls.sh and by Strimzi.
 _SPELLED: Final = {

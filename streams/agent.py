@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams import groups
-from streams.checkpoint import CheckpointStore
-from streams.machine import Machine, Place
-from streams.partition import Announce, announce_nothing
-from streams.state import State
+from kinstream.streams import groups
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.partition import Announce, announce_nothing
+from kinstream.streams.state import State
 
 MachineFactory = Callable[[Place, Callable[[str], State]], Machine]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from streams.errors import BadRecord, Reason
+from kinstream.streams.errors import BadRecord, Reason
 
 MARKER: Final = b"\xc3\x01"
 HEADER_SIZE: Final = 10
@@ -30,7 +30,7 @@ MAX_MESSAGE_BYTES: Final = 1_000_000
 def _versions() -> dict[str, tuple[tuple[bytes, Any], ...]]:
     """Marks and schemas of each record, the oldest first: `Name.avsc`, `Name-2.avsc`, ..."""
     found: dict[str, dict[int, tuple[bytes, Any]]] = {}
-    for entry in resources.files("streams").joinpath("schemas").iterdir():
+    for entry in resources.files("kinstream.streams").joinpath("schemas").iterdir():
         if entry.name.endswith(".avsc"):
             raw = json.loads(entry.read_text(encoding="utf-8"))
             name, _, number = entry.name.removesuffix(".avsc").partition("-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streams.cluster import Cluster
+from kinstream.streams.cluster import Cluster
 
 
 class Backlog:

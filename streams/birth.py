@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from streams.checkpoint_files import file_name, open_files, seal, unseal
-from streams.errors import CheckpointError, GenerationMismatch
-from streams.files import Damaged, Files
+from kinstream.streams.checkpoint_files import file_name, open_files, seal, unseal
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.files import Damaged, Files
 
 #: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
 FORMAT: Final = 3

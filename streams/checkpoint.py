@@ -14,14 +14,22 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from streams import failpoints
-from streams.checkpoint_files import file_name, open_files
-from streams.checkpoint_folder import CheckpointFolder, manifest_name
-from streams.errors import CheckpointError
-from streams.files import Damaged
-from streams.manifest import DataFile, LastRecord, Manifest, Segments, difference, encode_manifest, versions
-from streams.pruning import prune
-from streams.state import State, from_bytes, to_bytes
+from kinstream.streams import failpoints
+from kinstream.streams.checkpoint_files import file_name, open_files
+from kinstream.streams.checkpoint_folder import CheckpointFolder, manifest_name
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import Damaged
+from kinstream.streams.manifest import (
+    DataFile,
+    LastRecord,
+    Manifest,
+    Segments,
+    difference,
+    encode_manifest,
+    versions,
+)
+from kinstream.streams.pruning import prune
+from kinstream.streams.state import State, from_bytes, to_bytes
 
 __all__ = ["CheckpointStore", "DataFile", "LastRecord", "Manifest", "Restored", "versions"]
 

@@ -12,11 +12,11 @@ from urllib.parse import quote
 from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
-from streams.errors import CheckpointError
-from streams.files import Damaged, Files, without_secret
-from streams.local_files import LocalFiles
-from streams.object_files import ObjectFiles
-from streams.secrets import hide
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import Damaged, Files, without_secret
+from kinstream.streams.local_files import LocalFiles
+from kinstream.streams.object_files import ObjectFiles
+from kinstream.streams.secrets import hide
 
 _LONGEST_NAME: Final = 120
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from streams.files import Damaged, Files
-from streams.manifest import DataFile, Manifest, decode_manifest
+from kinstream.streams.files import Damaged, Files
+from kinstream.streams.manifest import DataFile, Manifest, decode_manifest
 
 _MANIFEST: Final = re.compile(r"(\d{20})\.manifest\.json")
 _READERS: Final = 8

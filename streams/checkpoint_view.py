@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from streams.birth import Birth, read_birth
-from streams.checkpoint_files import file_name, open_files
-from streams.checkpoint_folder import CheckpointFolder
-from streams.errors import CheckpointError, SettingsError
-from streams.files import Damaged
-from streams.manifest import DataFile, Manifest
-from streams.newest import newest_generation
-from streams.settings import Settings
-from streams.state import State, from_bytes
+from kinstream.streams.birth import Birth, read_birth
+from kinstream.streams.checkpoint_files import file_name, open_files
+from kinstream.streams.checkpoint_folder import CheckpointFolder
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.files import Damaged
+from kinstream.streams.manifest import DataFile, Manifest
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import State, from_bytes
 
 log = logging.getLogger("kinstream.checkpoints")
 

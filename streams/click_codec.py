@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from streams.codec_parts import array, load_in, load_out, tables_in, tables_out
-from streams.errors import BadRecord, Reason
-from streams.records import ClickBlock
-from streams.validate import check_finite, check_indices, check_space, distinct_strings, strings
+from kinstream.streams.codec_parts import array, load_in, load_out, tables_in, tables_out
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ClickBlock
+from kinstream.streams.validate import check_finite, check_indices, check_space, distinct_strings, strings
 
 _INT32: Final = ("session", "user", "query", "query_row", "starts", "item", "position", "clicked")
 _INT64: Final = ("shown_at_ms", "click_ms", "dwell_ms")

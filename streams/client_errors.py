@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 
-from streams.cluster import Cluster
-from streams.errors import KinstreamError, LoginRefused
-from streams.login import denied, diagnose, refused_login
-from streams.secrets import hide
-from streams.settings import KafkaSettings
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import KinstreamError, LoginRefused
+from kinstream.streams.login import denied, diagnose, refused_login
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import KafkaSettings
 
 #: Of the other library's try, which ends as soon as it is refused.
 _SECONDS = 5.0

@@ -6,9 +6,9 @@ import os
 import ssl
 from typing import Any
 
-from streams.errors import SettingsError
-from streams.settings import KafkaSettings
-from streams.topics import PARTITIONER
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import KafkaSettings
+from kinstream.streams.topics import PARTITIONER
 
 
 def confluent(kafka: KafkaSettings) -> dict[str, Any]:

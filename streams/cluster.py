@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from streams.clients import confluent
-from streams.cluster_view import ClusterView, TopicView
-from streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
-from streams.login import denied, diagnose, refused_login
-from streams.settings import KafkaSettings, Settings
-from streams.topics import CATALOGUE, Topic
-from streams.unanswered import NOT_KNOWN, answers, broker_error, unanswered
+from kinstream.streams.clients import confluent
+from kinstream.streams.cluster_view import ClusterView, TopicView
+from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
+from kinstream.streams.login import denied, diagnose, refused_login
+from kinstream.streams.settings import KafkaSettings, Settings
+from kinstream.streams.topics import CATALOGUE, Topic
+from kinstream.streams.unanswered import NOT_KNOWN, answers, broker_error, unanswered
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -1,4 +1,4 @@
-"""One codec for every record kind: values of `streams.records` to bytes and back, checked on the way in.
+"""One codec for every record kind: values of `kinstream.streams.records` to bytes and back, checked on the way in.
 
 Sizes are checked before anything is allocated, and every number for finiteness. What does not hold raises
 `BadRecord`; nothing else escapes.
@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streams import avro
-from streams.click_codec import click_block_in, click_block_out
-from streams.codec_parts import array, load_in, load_out, tables_in, tables_out
-from streams.errors import BadRecord, Reason
-from streams.json_events import read_json
-from streams.records import (
+from kinstream.streams import avro
+from kinstream.streams.click_codec import click_block_in, click_block_out
+from kinstream.streams.codec_parts import array, load_in, load_out, tables_in, tables_out
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.json_events import read_json
+from kinstream.streams.records import (
     SCALERS,
     Action,
     Click,
@@ -38,9 +38,9 @@ from streams.records import (
     RelationBlock,
     SampleBlock,
 )
-from streams.relation_codec import relation_block_in, relation_block_out
-from streams.update_codec import update_in, update_out
-from streams.validate import (
+from kinstream.streams.relation_codec import relation_block_in, relation_block_out
+from kinstream.streams.update_codec import update_in, update_out
+from kinstream.streams.validate import (
     MAX_DIMENSION,
     check_finite,
     check_space,

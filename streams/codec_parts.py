@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import BadRecord, Reason
-from streams.records import LoadPosition, Table
-from streams.validate import MAX_LOAD_ID_LENGTH, sequence_number, text, vectors
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import LoadPosition, Table
+from kinstream.streams.validate import MAX_LOAD_ID_LENGTH, sequence_number, text, vectors
 
 
 def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from streams.errors import BadRecord, Reason
-from streams.identity import Headers
-from streams.log import Message, Output
-from streams.refusals import Rows, parse_rows, rows_text
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message, Output
+from kinstream.streams.refusals import Rows, parse_rows, rows_text
 
 CONSUMER: Final = "kinstream-dead-consumer"
 REASON: Final = "kinstream-dead-reason"

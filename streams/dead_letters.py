@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from streams import dead_letter
-from streams.checkpoint_view import INPUT_ROLES, Agent, agents, birth_of, folder_of, newest
-from streams.errors import BadRecord, Reason
-from streams.log import Message, Output
-from streams.refusals import Refusals, Rows, parse_rows, read_moved, rows_text
-from streams.settings import Settings
-from streams.topics import partition_of
+from kinstream.streams import dead_letter
+from kinstream.streams.checkpoint_view import INPUT_ROLES, Agent, agents, birth_of, folder_of, newest
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.log import Message, Output
+from kinstream.streams.refusals import Refusals, Rows, parse_rows, read_moved, rows_text
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import partition_of
 
 
 @dataclass(frozen=True, slots=True)

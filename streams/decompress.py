@@ -16,8 +16,8 @@ import cramjam
 import numpy as np
 from aiokafka.errors import CorruptRecordException
 
-from streams.errors import BatchTooLarge
-from streams.odd_headers import Records, cannot_be_read
+from kinstream.streams.errors import BatchTooLarge
+from kinstream.streams.odd_headers import Records, cannot_be_read
 
 #: What a batch may unpack to. Our producers write none above 1 MB.
 MAX_BATCH_BYTES: Final = 64 * 2**20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.errors import BrokerUnavailable
-from streams.settings import Settings
-from streams.topics import CATALOGUE
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import CATALOGUE
 
 NOTICE: Final = (
     "embedded broker: for trying things out. It keeps about 5 MB per partition and forgets everything at exit; "

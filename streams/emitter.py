@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from streams.errors import DeliveryDenied, DeliveryError
-from streams.identity import Headers
+from kinstream.streams.errors import DeliveryDenied, DeliveryError
+from kinstream.streams.identity import Headers
 
 
 class Sink(Protocol):
@@ -45,7 +45,7 @@ class Emitter:
 
     Parameters
     ----------
-    config : of `streams.clients.confluent_producer`.
+    config : of `kinstream.streams.clients.confluent_producer`.
     deadline_seconds : how long a record may stay unconfirmed while more are being sent.
     on_delivery : called with (topic, partition, offset) of each confirmed record, on the sending thread.
     """

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streams.cluster import Cluster
-from streams.errors import AccessDenied, BadRecord, GenerationMismatch
-from streams.generation import Generation
-from streams.identity import read_identity
-from streams.log import Message
-from streams.reader import ends, read_range
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import AccessDenied, BadRecord, GenerationMismatch
+from kinstream.streams.generation import Generation
+from kinstream.streams.identity import read_identity
+from kinstream.streams.log import Message
+from kinstream.streams.reader import ends, read_range
 
 #: How far the clocks of brokers and workers may be apart, as Kerberos has it.
 CLOCK_SKEW_MS: Final = 300_000

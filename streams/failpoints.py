@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 VARIABLE: Final = "KINSTREAM_FAILPOINTS"
 

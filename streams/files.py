@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from streams.errors import CheckpointError
-from streams.secrets import hide
-from streams.secrets import without_secret as without_secret
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.secrets import hide
+from kinstream.streams.secrets import without_secret as without_secret
 
 
 def nothing() -> None:

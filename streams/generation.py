@@ -5,19 +5,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from streams.agent import AgentSpec
-from streams.birth import Birth
-from streams.checkpoint import CheckpointStore, Manifest
-from streams.checkpoint_files import file_name, open_files
-from streams.emitter import Sink
-from streams.errors import GenerationMismatch, PartitionParked
-from streams.machine import Machine, Place
-from streams.newest import recorded
-from streams.parking import Parking
-from streams.partition import PartitionRunner
-from streams.reader import read_range
-from streams.settings import Settings
-from streams.state import State
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth
+from kinstream.streams.checkpoint import CheckpointStore, Manifest
+from kinstream.streams.checkpoint_files import file_name, open_files
+from kinstream.streams.emitter import Sink
+from kinstream.streams.errors import GenerationMismatch, PartitionParked
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.newest import recorded
+from kinstream.streams.parking import Parking
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.reader import read_range
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import State
 
 
 class Generation:

@@ -24,7 +24,7 @@ from typing import Any, Final, Self, cast
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from streams.listening import bound, cannot_listen
+from kinstream.streams.listening import bound, cannot_listen
 
 log = logging.getLogger("kinstream.http")
 

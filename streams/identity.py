@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from streams.errors import BadRecord, Reason
+from kinstream.streams.errors import BadRecord, Reason
 
 EMITTER: Final = "kinstream-emitter"
 GENERATION: Final = "kinstream-generation"

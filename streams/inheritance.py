@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streams.checkpoint import CheckpointStore
-from streams.machine import Machine
-from streams.state import State
-from streams.topics import partition_of
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.machine import Machine
+from kinstream.streams.state import State
+from kinstream.streams.topics import partition_of
 
 
 def inherit(machine: Machine, store: CheckpointStore) -> list[str]:

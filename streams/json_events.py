@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from streams.codec_parts import load_position
-from streams.errors import BadRecord, Reason
-from streams.json_text import parse
-from streams.records import (
+from kinstream.streams.codec_parts import load_position
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.json_text import parse
+from kinstream.streams.records import (
     DEFAULT_MODALITY,
     Click,
     Event,
@@ -26,7 +26,7 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.validate import MAX_DIMENSION, check_space, strings, text
+from kinstream.streams.validate import MAX_DIMENSION, check_space, strings, text
 
 _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "samples": (frozenset({"vectors", "labels", "time_ms"}), frozenset({"ids", "load"})),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streams.errors import BadRecord, Reason
+from kinstream.streams.errors import BadRecord, Reason
 
 #: No documented event is nested deeper than this, with room to spare.
 MAX_DEPTH: Final = 32

@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Final
 
-from streams.errors import CannotListen
+from kinstream.streams.errors import CannotListen
 
 #: File descriptor of a bound socket that a parent hands to the worker.
 HANDED: Final = "KINSTREAM_HTTP_SOCKET"

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from typing import Final
 
-from streams.errors import CheckpointError
-from streams.files import MAX_FILE_BYTES, Damaged, Files, nothing
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import MAX_FILE_BYTES, Damaged, Files, nothing
 
 _TEMPORARY: Final = ".tmp-"
 #: From this many files on, one sync of the whole file system is quicker than one fsync for each.

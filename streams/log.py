@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from streams.identity import Headers
+from kinstream.streams.identity import Headers
 
 
 @dataclass(frozen=True, slots=True)

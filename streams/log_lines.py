@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from streams.secrets import HidingFormatter
+from kinstream.streams.secrets import HidingFormatter
 
 #: Libraries whose lines these are, by the first part of their loggers' names.
 OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})

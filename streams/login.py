@@ -13,9 +13,9 @@ import ssl
 import struct
 from typing import Any, Final
 
-from streams.clients import ssl_context
-from streams.errors import AccessDenied, LoginRefused
-from streams.settings import KafkaSettings
+from kinstream.streams.clients import ssl_context
+from kinstream.streams.errors import AccessDenied, LoginRefused
+from kinstream.streams.settings import KafkaSettings
 
 #: Of one step of one attempt.
 STEP_SECONDS: Final = 3.0

@@ -17,15 +17,24 @@ from typing import Final
 
 import numpy as np
 
-from streams.dead_letter import Redrive, dead_letter, redrive_of
-from streams.errors import BadRecord, LogGap, Reason
-from streams.identity import Identity, Position, Verdict, judge, read_identity
-from streams.log import Message, Output
-from streams.records import Record
-from streams.refusals import Refusals, Rows, moved_state, read_moved
-from streams.space import Core, HeirCore, Mark, SegmentedCore, Space, Status, core_state, restore_space
-from streams.state import State
-from streams.topics import partition_of
+from kinstream.streams.dead_letter import Redrive, dead_letter, redrive_of
+from kinstream.streams.errors import BadRecord, LogGap, Reason
+from kinstream.streams.identity import Identity, Position, Verdict, judge, read_identity
+from kinstream.streams.log import Message, Output
+from kinstream.streams.records import Record
+from kinstream.streams.refusals import Refusals, Rows, moved_state, read_moved
+from kinstream.streams.space import (
+    Core,
+    HeirCore,
+    Mark,
+    SegmentedCore,
+    Space,
+    Status,
+    core_state,
+    restore_space,
+)
+from kinstream.streams.state import State
+from kinstream.streams.topics import partition_of
 
 
 class RecordsMissed(Exception):

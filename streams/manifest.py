@@ -10,9 +10,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from streams.checkpoint_files import seal, unseal
-from streams.errors import CheckpointError
-from streams.files import Damaged
+from kinstream.streams.checkpoint_files import seal, unseal
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import Damaged
 
 #: 2 where spaces have segments, else 1.
 FORMAT: Final = 2

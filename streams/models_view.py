@@ -13,17 +13,17 @@ from typing import Final
 from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
-from streams.birth import Birth, read_birth
-from streams.checkpoint_files import file_name
-from streams.checkpoint_view import Agent, Seen, agents, birth_of, checkpoints, folder_of
-from streams.codec import decode
-from streams.errors import BadRecord, CheckpointError, SettingsError
-from streams.files import MAX_STATE_BYTES, Damaged, Missing
-from streams.local_files import LocalFiles
-from streams.log import Message
-from streams.records import ModelVersion
-from streams.secrets import hide
-from streams.settings import Settings
+from kinstream.streams.birth import Birth, read_birth
+from kinstream.streams.checkpoint_files import file_name
+from kinstream.streams.checkpoint_view import Agent, Seen, agents, birth_of, checkpoints, folder_of
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
+from kinstream.streams.files import MAX_STATE_BYTES, Damaged, Missing
+from kinstream.streams.local_files import LocalFiles
+from kinstream.streams.log import Message
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
 
 #: Kinds of stores that a record may point to. Who writes the record must not choose which web server, which archive or
 #: which chain of both a reader asks.

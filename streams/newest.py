@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.agent import AgentSpec
-from streams.birth import Birth, read_birth
-from streams.checkpoint_files import file_name, open_files
-from streams.errors import CheckpointError, GenerationMismatch
-from streams.files import Files
-from streams.settings import Settings
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, read_birth
+from kinstream.streams.checkpoint_files import file_name, open_files
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.files import Files
+from kinstream.streams.settings import Settings
 
 #: File beside the generations that holds the number of the newest.
 _NEWEST: Final = "newest"

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
-from streams.errors import CheckpointError
-from streams.files import MAX_FILE_BYTES, Files, nothing
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import MAX_FILE_BYTES, Files, nothing
 
 #: Objects above this size are digested as a stream.
 _STREAM_ABOVE: Final = 64 * 2**20

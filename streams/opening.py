@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streams.agent import AgentSpec
-from streams.birth import (
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import (
     Birth,
     ClusterView,
     Promotion,
@@ -22,17 +22,17 @@ from streams.birth import (
     settings_digest,
     write_birth,
 )
-from streams.checkpoint_files import file_name
-from streams.cluster import Cluster
-from streams.cluster_view import TopicView
-from streams.ending import final_offsets
-from streams.errors import CheckpointError, GenerationMismatch
-from streams.generation import Generation
-from streams.newest import make_newest, newest_generation, recorded
-from streams.recreated import refuse_left_behind
-from streams.repartition_record import old_ends
-from streams.secrets import without_secret
-from streams.settings import Settings
+from kinstream.streams.checkpoint_files import file_name
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.cluster_view import TopicView
+from kinstream.streams.ending import final_offsets
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.generation import Generation
+from kinstream.streams.newest import make_newest, newest_generation, recorded
+from kinstream.streams.recreated import refuse_left_behind
+from kinstream.streams.repartition_record import old_ends
+from kinstream.streams.secrets import without_secret
+from kinstream.streams.settings import Settings
 
 #: Ends a search among brokers that answer nonsense.
 MAX_GENERATIONS: Final = 100_000

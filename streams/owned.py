@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from streams.errors import KinstreamError
-from streams.generation import Generation
-from streams.log import Message
-from streams.machine import RecordsMissed
-from streams.parking import FAULTS, Parking
-from streams.partition import PartitionRunner
+from kinstream.streams.errors import KinstreamError
+from kinstream.streams.generation import Generation
+from kinstream.streams.log import Message
+from kinstream.streams.machine import RecordsMissed
+from kinstream.streams.parking import FAULTS, Parking
+from kinstream.streams.partition import PartitionRunner
 
 log = logging.getLogger("kinstream.worker")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from streams.checkpoint import CheckpointStore
-from streams.checkpoint_files import file_name, open_files, seal, unseal
-from streams.errors import CheckpointError
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.checkpoint_files import file_name, open_files, seal, unseal
+from kinstream.streams.errors import CheckpointError
 
 #: So many faults at one offset, without progress between them, park the partition.
 FAULTS: Final = 3

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from streams import failpoints
-from streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest
-from streams.emitter import Sink
-from streams.errors import GenerationMismatch, LogGap
-from streams.inheritance import inherit
-from streams.log import Message, Output
-from streams.machine import Machine, RecordsMissed
-from streams.state import State
+from kinstream.streams import failpoints
+from kinstream.streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest
+from kinstream.streams.emitter import Sink
+from kinstream.streams.errors import GenerationMismatch, LogGap
+from kinstream.streams.inheritance import inherit
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine, RecordsMissed
+from kinstream.streams.state import State
 
 
 class Announce(Protocol):

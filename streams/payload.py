@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from streams.describe import hex_lines
+from kinstream.streams.describe import hex_lines
 
 #: Of a text that is not JSON; what breaks it is mostly near its start or its end.
 TEXT_CHARACTERS: Final = 4_000

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from streams.agent import AgentSpec
-from streams.birth import Birth, as_content, read_birth, write_birth
-from streams.errors import CheckpointError, GenerationMismatch
-from streams.files import without_secret
-from streams.generation import Generation
-from streams.manifest import DataFile, Manifest
-from streams.newest import make_newest
-from streams.settings import Settings
-from streams.state import State
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, as_content, read_birth, write_birth
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.files import without_secret
+from kinstream.streams.generation import Generation
+from kinstream.streams.manifest import DataFile, Manifest
+from kinstream.streams.newest import make_newest
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import State
 
 
 @dataclass(frozen=True, slots=True)

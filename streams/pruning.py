@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams import failpoints
-from streams.checkpoint_folder import CheckpointFolder, manifest_name
-from streams.files import Damaged
+from kinstream.streams import failpoints
+from kinstream.streams.checkpoint_folder import CheckpointFolder, manifest_name
+from kinstream.streams.files import Damaged
 
 #: A data file that no manifest names is left alone for so long: its writer may only be slow.
 ORPHAN_SECONDS: Final = 24 * 3600

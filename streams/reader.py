@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from operator import methodcaller
 from typing import Any, Final, cast
 
-from streams.clients import confluent
-from streams.cluster import Cluster
-from streams.errors import BrokerUnavailable
-from streams.log import Message
-from streams.login import denied
-from streams.settings import KafkaSettings
-from streams.unanswered import broker_error
+from kinstream.streams.clients import confluent
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.log import Message
+from kinstream.streams.login import denied
+from kinstream.streams.settings import KafkaSettings
+from kinstream.streams.unanswered import broker_error
 
 #: Longest wait for the next record while the end of the range is not reached.
 PATIENCE_SECONDS = 30.0

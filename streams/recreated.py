@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import logging
 
-from streams.agent import AgentSpec
-from streams.birth import RECIPE, Birth, ClusterView, TopicIdentity
-from streams.cluster import Cluster
-from streams.errors import AccessDenied, CheckpointError, GenerationMismatch
-from streams.generation import Generation
-from streams.identity import EMITTER
-from streams.log import Message
-from streams.reader import ends, read_range
-from streams.settings import Settings
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import RECIPE, Birth, ClusterView, TopicIdentity
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import AccessDenied, CheckpointError, GenerationMismatch
+from kinstream.streams.generation import Generation
+from kinstream.streams.identity import EMITTER
+from kinstream.streams.log import Message
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.opening")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from streams.codec_parts import array, load_in, load_out
-from streams.errors import BadRecord, Reason
-from streams.records import RelationBlock
-from streams.validate import check_indices, check_space, distinct_strings
+from kinstream.streams.codec_parts import array, load_in, load_out
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import RelationBlock
+from kinstream.streams.validate import check_indices, check_space, distinct_strings
 
 
 def relation_block_out(r: RelationBlock) -> dict[str, Any]:

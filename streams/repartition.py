@@ -1,10 +1,10 @@
 """More partitions for the topics, with the states and chains of every agent moved to where their spaces belong then.
 
-Everything is checked before anything is written (`streams.repartition_checks`). Then, in this order: the birth record
-of each agent's next generation (the lock: nobody opens the old one from here on), the place in the log at which this
-happens, the partitions of the topics, a starting checkpoint of every partition, and the numbers of the new generations,
-those of readers before those that they read from: whoever can start has everything downstream of it moved. The same
-repartition once more completes one that was killed.
+Everything is checked before anything is written (`kinstream.streams.repartition_checks`). Then, in this order: the
+birth record of each agent's next generation (the lock: nobody opens the old one from here on), the place in the log
+at which this happens, the partitions of the topics, a starting checkpoint of every partition, and the numbers of the
+new generations, those of readers before those that they read from: whoever can start has everything downstream of it
+moved. The same repartition once more completes one that was killed.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streams import failpoints
-from streams.agent import AgentSpec
-from streams.birth import Birth, as_content, read_birth, write_birth
-from streams.cluster import Cluster
-from streams.errors import GenerationMismatch
-from streams.files import without_secret
-from streams.generation import Generation
-from streams.newest import make_newest
-from streams.opening import refuse_members, unfinished
-from streams.repartition_record import Growth, write_growth
-from streams.repartition_state import Beginning
-from streams.settings import Settings
+from kinstream.streams import failpoints
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, as_content, read_birth, write_birth
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import GenerationMismatch
+from kinstream.streams.files import without_secret
+from kinstream.streams.generation import Generation
+from kinstream.streams.newest import make_newest
+from kinstream.streams.opening import refuse_members, unfinished
+from kinstream.streams.repartition_record import Growth, write_growth
+from kinstream.streams.repartition_state import Beginning
+from kinstream.streams.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

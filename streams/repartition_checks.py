@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from streams import groups
-from streams.agent import AgentSpec
-from streams.birth import (
+from kinstream.streams import groups
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import (
     Birth,
     ClusterView,
     Repartition,
@@ -19,24 +19,24 @@ from streams.birth import (
     read_birth,
     settings_differences,
 )
-from streams.checkpoint_files import is_local
-from streams.cluster import Cluster
-from streams.dead_letters import keys_of
-from streams.ending import marked_too_early, not_ended, what_to_do
-from streams.errors import CheckpointError, GenerationMismatch, SettingsError
-from streams.files import without_secret
-from streams.generation import Generation
-from streams.log import Message
-from streams.login import denied
-from streams.manifest import Manifest
-from streams.newest import newest_generation
-from streams.opening import birth_at, generations_that_ran, refuse_members, view_of
-from streams.reader import ends, read_range
-from streams.repartition import Move, Plan, taken, without_time
-from streams.repartition_record import Growth
-from streams.repartition_state import Last, beginnings, last_of, refused
-from streams.settings import Settings
-from streams.topics import murmur2, partition_of
+from kinstream.streams.checkpoint_files import is_local
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.dead_letters import keys_of
+from kinstream.streams.ending import marked_too_early, not_ended, what_to_do
+from kinstream.streams.errors import CheckpointError, GenerationMismatch, SettingsError
+from kinstream.streams.files import without_secret
+from kinstream.streams.generation import Generation
+from kinstream.streams.log import Message
+from kinstream.streams.login import denied
+from kinstream.streams.manifest import Manifest
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.opening import birth_at, generations_that_ran, refuse_members, view_of
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.repartition import Move, Plan, taken, without_time
+from kinstream.streams.repartition_record import Growth
+from kinstream.streams.repartition_state import Last, beginnings, last_of, refused
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import murmur2, partition_of
 
 #: The topics in which the key says the space. Models are read whole, and dead letters by nobody in order.
 ROLES: Final = ("events", "constraints", "outcomes")

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streams.checkpoint_files import file_name, open_files, seal, unseal
-from streams.cluster_view import TopicView
-from streams.errors import CheckpointError
-from streams.files import Damaged
+from kinstream.streams.checkpoint_files import file_name, open_files, seal, unseal
+from kinstream.streams.cluster_view import TopicView
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import Damaged
 
 FORMAT: Final = 1
 #: Folder beside the agents' own. No agent is called so.

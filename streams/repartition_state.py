@@ -9,16 +9,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from streams.checkpoint import CheckpointStore, Restored
-from streams.errors import CheckpointError
-from streams.generation import Generation
-from streams.inheritance import inherit
-from streams.machine import Machine
-from streams.manifest import LastRecord, Manifest
-from streams.refusals import Refusals, read_moved
-from streams.space import on_another_partition
-from streams.state import State
-from streams.topics import partition_of
+from kinstream.streams.checkpoint import CheckpointStore, Restored
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.generation import Generation
+from kinstream.streams.inheritance import inherit
+from kinstream.streams.machine import Machine
+from kinstream.streams.manifest import LastRecord, Manifest
+from kinstream.streams.refusals import Refusals, read_moved
+from kinstream.streams.space import on_another_partition
+from kinstream.streams.state import State
+from kinstream.streams.topics import partition_of
 
 T = TypeVar("T")
 Load = Callable[[], State]

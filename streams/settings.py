@@ -1,7 +1,8 @@
 """Settings: `kinstream.toml`, then the environment, then the command line, each over the one before.
 
 Brokers are named once, in the words of Kafka's own environment variables (`KAFKA_BOOTSTRAP_SERVERS`,
-`KAFKA_SECURITY_PROTOCOL`, `KAFKA_SASL_MECHANISM`, ...), and handed to both client libraries by `streams.clients`.
+`KAFKA_SECURITY_PROTOCOL`, `KAFKA_SASL_MECHANISM`, ...), and handed to both client libraries by
+`kinstream.streams.clients`.
 
 A secret comes from the environment, from a file that a setting names (as container platforms mount them), or from the
 settings file; never from the command line, which every user of the machine can read.
@@ -29,12 +30,12 @@ from pydantic import (
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SettingsSourceError
 
-from streams.errors import SettingsError
-from streams.secrets import remember, remember_url, without_secret
-from streams.settings_faults import Fault, Path, as_text, faults_of, names
-from streams.settings_layers import Layers, broken_json, environment_faults, merged
-from streams.spelling import meant
-from streams.topics import PARTITIONS, REPLICATION
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.secrets import remember, remember_url, without_secret
+from kinstream.streams.settings_faults import Fault, Path, as_text, faults_of, names
+from kinstream.streams.settings_layers import Layers, broken_json, environment_faults, merged
+from kinstream.streams.spelling import meant
+from kinstream.streams.topics import PARTITIONS, REPLICATION
 
 DEFAULT_FILE: Final = "kinstream.toml"
 #: Largest settings file, and largest file that holds a password.

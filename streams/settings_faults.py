@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from streams.spelling import meant
+from kinstream.streams.spelling import meant
 
 Path = tuple[str, ...]
 

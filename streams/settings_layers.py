@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streams.settings_faults import Fault, Path, place
-from streams.spelling import nearest
+from kinstream.streams.settings_faults import Fault, Path, place
+from kinstream.streams.spelling import nearest
 
 PREFIX: Final = "KINSTREAM_"
 BROKERS: Final = "KAFKA_"

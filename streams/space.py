@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from streams.identity import Position
-from streams.records import Declaration
-from streams.state import State
+from kinstream.streams.identity import Position
+from kinstream.streams.records import Declaration
+from kinstream.streams.state import State
 
 _CORE = "core."
 #: Of a mark that was found on another partition: before every offset of this one.

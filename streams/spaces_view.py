@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.checkpoint_view import Agent, Seen, agents, checkpoints
-from streams.errors import SettingsError
-from streams.records import Action, Declaration
-from streams.settings import Settings
-from streams.space import Status, restore_space
+from kinstream.streams.checkpoint_view import Agent, Seen, agents, checkpoints
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Action, Declaration
+from kinstream.streams.settings import Settings
+from kinstream.streams.space import Status, restore_space
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from streams.errors import CheckpointError
+from kinstream.streams.errors import CheckpointError
 
 State = dict[str, NDArray[Any] | int | float | str | bool]
 

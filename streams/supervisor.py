@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
-from streams.listening import HANDED
+from kinstream.streams.listening import HANDED
 
 log = logging.getLogger("kinstream.supervisor")
 

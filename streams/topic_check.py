@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.cluster import Cluster
-from streams.settings import Settings
-from streams.topics import CATALOGUE
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import CATALOGUE
 
 #: A longer retention than recommended is the operator's choice; a shorter one loses records sooner than they think.
 _AT_LEAST: Final = "retention.ms"

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from streams.agent import AgentSpec
-from streams.birth import RECIPE, Birth
-from streams.cluster import Cluster
-from streams.cluster_view import TopicView
-from streams.emitter import Sink
-from streams.errors import BrokerUnavailable, GenerationMismatch
-from streams.identity import Headers
-from streams.settings import Settings
-from streams.unanswered import answers
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import RECIPE, Birth
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.cluster_view import TopicView
+from kinstream.streams.emitter import Sink
+from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
+from kinstream.streams.identity import Headers
+from kinstream.streams.settings import Settings
+from kinstream.streams.unanswered import answers
 
 log = logging.getLogger("kinstream.topics")
 

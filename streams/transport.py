@@ -17,8 +17,8 @@ from faust.tables.recovery import RebalanceAgain
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams import decompress
-from streams.errors import BatchTooLarge
+from kinstream.streams import decompress
+from kinstream.streams.errors import BatchTooLarge
 
 decompress.install()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from streams.errors import BrokerUnavailable
-from streams.settings import KafkaSettings
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.settings import KafkaSettings
 
 #: Names of librdkafka's own errors that mean: no answer.
 _SILENT: Final = frozenset(

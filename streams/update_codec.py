@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import BadRecord, Reason
-from streams.records import ModelUpdate
-from streams.validate import MAX_DIMENSION, check_space, text
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ModelUpdate
+from kinstream.streams.validate import MAX_DIMENSION, check_space, text
 
 _TYPES: Final[dict[str, np.dtype[Any]]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 #: More parts than the largest update of the largest map can have, at one direction each.

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.errors import BadRecord, Reason
-from streams.records import Table, Vectors
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import Table, Vectors
 
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
 MAX_SPACE_LENGTH: Final = 200

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from streams.cluster import Cluster
-from streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
 
 log = logging.getLogger("kinstream.watchdog")
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from streams.agent import AgentSpec
-from streams.client_errors import explained
-from streams.clients import confluent_producer, faust_broker
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.errors import (
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.client_errors import explained
+from kinstream.streams.clients import confluent_producer, faust_broker
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.errors import (
     AccessDenied,
     BatchTooLarge,
     CheckpointError,
@@ -36,14 +36,14 @@ from streams.errors import (
     PartitionParked,
     SettingsError,
 )
-from streams.generation import Generation
-from streams.log import Message
-from streams.owned import QUEUE_SIZE, Owned, Place
-from streams.settings import Settings
-from streams.supervisor import CRASHED, REFUSED, RESTART, hold_on_to_supervisor
-from streams.topic_watch import WatchedSink, topic_watch
-from streams.watchdog import Progress, Watchdog
-from streams.worker_view import WorkerView
+from kinstream.streams.generation import Generation
+from kinstream.streams.log import Message
+from kinstream.streams.owned import QUEUE_SIZE, Owned, Place
+from kinstream.streams.settings import Settings
+from kinstream.streams.supervisor import CRASHED, REFUSED, RESTART, hold_on_to_supervisor
+from kinstream.streams.topic_watch import WatchedSink, topic_watch
+from kinstream.streams.watchdog import Progress, Watchdog
+from kinstream.streams.worker_view import WorkerView
 
 #: How long a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
@@ -118,8 +118,8 @@ class Worker:
     def _make_app(self) -> Any:
         import faust
 
-        from streams.recovery import TableManager
-        from streams.transport import RUN
+        from kinstream.streams.recovery import TableManager
+        from kinstream.streams.transport import RUN
 
         w = self.settings.worker
         app: Any = faust.App(

@@ -18,11 +18,11 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from streams.errors import Reason
-from streams.machine import FATE_PREFIX
+from kinstream.streams.errors import Reason
+from kinstream.streams.machine import FATE_PREFIX
 
 _LABELS: Final = ("agent", "topic", "partition")
-#: Each count of `streams.machine.COUNTED`, its series and what it means.
+#: Each count of `kinstream.streams.machine.COUNTED`, its series and what it means.
 COUNTED: Final = {
     "applied": ("records_applied", "Records applied to the state."),
     "duplicates": (
@@ -186,7 +186,7 @@ class WorkerCollector(Collector):
 
     Parameters
     ----------
-    build : versions to show, by label; `streams.manifest.versions()`.
+    build : versions to show, by label; `kinstream.streams.manifest.versions()`.
     """
 
     def __init__(self, *workers: WorkerGauges, build: Mapping[str, str] | None = None) -> None:

@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from streams.checkpoint import versions
-from streams.http import Check, HttpServer, worker_health
-from streams.owned import Owned, Place
-from streams.supervisor import RESTARTS, supervisor
-from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
+from kinstream.streams.checkpoint import versions
+from kinstream.streams.http import Check, HttpServer, worker_health
+from kinstream.streams.owned import Owned, Place
+from kinstream.streams.supervisor import RESTARTS, supervisor
+from kinstream.streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 
 if TYPE_CHECKING:
-    from streams.worker import Worker
+    from kinstream.streams.worker import Worker
 
 #: Rates for the retention headroom are measured over so long, by looks that are so far apart. The log's start moves by
 #: whole segments: over a shorter time one step of it would look like a gallop.

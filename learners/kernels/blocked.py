@@ -1,6 +1,6 @@
 """The exact blocked update of OPML: a few matrix products for a block instead of two passes a triplet.
 
-Inside a block the map is L_t = L_0 + V' S' Z (`learners.kernels.opml.recursion`), so L itself is touched
+Inside a block the map is L_t = L_0 + V' S' Z (`kinstream.learners.kernels.opml.recursion`), so L itself is touched
 twice: for V = Z L_0' at the beginning, and for the sum at the end. Nothing is approximated; results equal
 the sequential loop's to rounding, and a block whose numbers would lose too many digits on this way takes the
 sequential loop.
@@ -18,11 +18,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels import opml
-from learners.kernels.events import Judged
-from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.spans import PIECE, last_event
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels import opml
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.spans import PIECE, last_event
+from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
 NARROW_BLOCK: Final = 32
@@ -53,7 +53,7 @@ def triplets(
     report: Report,
     judged: Judged,
 ) -> float:
-    """As `learners.kernels.opml.triplets`, in steps counted from the block's first triplet."""
+    """As `kinstream.learners.kernels.opml.triplets`, in steps counted from the block's first triplet."""
     length = WIDE_BLOCK if len(T) >= WIDE else NARROW_BLOCK
     with one_blas_thread():
         for start in range(0, len(index), length):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -51,6 +51,17 @@ def limit(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).max) / 4.0
 
 
+def _imported(source: Path) -> set[str]:
+    """The last parts of all names that a file imports, modules among them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").rpartition(".")[2])
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+    return found
+
+
 @cache
 def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
     """Names, times and sizes of a kernel's file and of those that it imports from this folder."""
@@ -61,10 +72,6 @@ def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
         if path in found:
             continue
         found.add(path)
-        text = path.read_text(encoding="utf-8")
-        names = re.findall(r"^from learners\.kernels\.(\w+) import", text, re.MULTILINE)
-        for several in re.findall(r"^from learners\.kernels import (.+)$", text, re.MULTILINE):
-            names += re.findall(r"\w+", several)
-        waiting += [other for name in names if (other := path.parent / f"{name}.py").exists()]
+        waiting += [other for name in _imported(path) if (other := path.parent / f"{name}.py").exists()]
     facts = ((path.name, path.stat()) for path in sorted(found))
     return tuple((name, fact.st_mtime, fact.st_size) for name, fact in facts)

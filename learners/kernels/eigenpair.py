@@ -27,9 +27,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.opml import Matrix
-from learners.kernels.psd_matrix import add, combine, deflate, dot, product
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.opml import Matrix
+from kinstream.learners.kernels.psd_matrix import add, combine, deflate, dot, product
 
 Vector = NDArray[np.float64]
 #: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only what is in use is ever touched; then

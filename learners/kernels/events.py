@@ -1,7 +1,8 @@
 """What the kernels share that judge all constraints of an event before they learn any of them.
 
 At the first row of an event of several rows, a kernel measures the others under its model as it stands, and goes on as
-if nothing had happened: what is learned does not depend on it. `learners.events` writes the verdicts down afterwards.
+if nothing had happened: what is learned does not depend on it. `kinstream.learners.events` writes the verdicts down
+afterwards.
 
 The rows of an event share vectors: in a list of results the query and the clicked item. A difference that the row
 before has, too, is mapped once; and several differences are mapped in one pass over the matrix, which is what a step
@@ -16,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.equal_vectors import NO_DIFFERENCE, TINY
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.equal_vectors import NO_DIFFERENCE, TINY
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -151,7 +152,7 @@ def measure(
     ----------
     M : (d, d) the map transposed; or, if `quadratic`, the matrix of the squared distance.
     X : (n, d) vectors, of M's type.
-    index, usable : see `learners.single.Batch`.
+    index, usable : see `kinstream.learners.single.Batch`.
     scale : see `differences`.
     sums : becomes, of each triplet, the sum of the two squared distances behind its margin; without entries for none.
     """

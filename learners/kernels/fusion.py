@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
+from kinstream.learners.kernels.compiled import compiled
 
 Vector = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def follow(
     Parameters
     ----------
     mistakes : (m, n) of m modalities on n constraints, -1 where undefined.
-    ends : (n,) see `learners.kernels.events.Judged`.
+    ends : (n,) see `kinstream.learners.kernels.events.Judged`.
     keep : factor of all that was counted before, for a new constraint.
     wrong, seen : (m,) decayed numbers of mistakes and of constraints; changed in place.
     chosen : (n,) filled in.

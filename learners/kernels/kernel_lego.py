@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged, differences, spread
-from learners.kernels.lego import EXACT, judge, step_size, verdict
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged, differences, spread
+from kinstream.learners.kernels.lego import EXACT, judge, step_size, verdict
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
 LINEAR: Final = 0
 RBF: Final = 1
@@ -275,11 +275,11 @@ def pairs(
     ----------
     model, count : changed in place; points of the basis.
     X : (n, d) vectors, of the basis's type.
-    index, usable, signs, targets, thresholds, group : see `learners.single.Batch`.
+    index, usable, signs, targets, thresholds, group : see `kinstream.learners.single.Batch`.
     squared : every pair asks for its target; otherwise only those on the wrong side of it.
     limit : an entry of G below this, in magnitude, is safely a number.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
 
     Returns
     -------

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged, measure
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
 
 #: How rho is found: LEGO's closed form, or ITML-Online's step with its cap.
 EXACT: Final = 0
@@ -222,12 +222,12 @@ def pairs(
     ----------
     T : (d, d) the map transposed; changed in place.
     X : (n, d) vectors, of T's type.
-    index, usable, signs, targets, thresholds, group : see `learners.single.Batch`.
+    index, usable, signs, targets, thresholds, group : see `kinstream.learners.single.Batch`.
     rule, eta, kappa : EXACT or CAPPED, step size, and the share of the cap (read by CAPPED only).
     squared : every pair asks for its target; otherwise only those on the wrong side of it.
     limit, bound : see `_commit`, before the first pair; a negative bound is unknown.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     start, stop : which of the m pairs to learn; `start` is even where `group` is 2.
 
     Returns

@@ -26,13 +26,13 @@ import scipy.linalg.cython_blas  # noqa: F401
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, unused-ignore]
 
-from learners.kernels import lego, threads
-from learners.kernels.compiled import compiled
-from learners.kernels.events import WIDTH, Judged, map_many, spread
-from learners.kernels.events import differences as numbered
-from learners.kernels.lego import difference, judge, square, step_size, verdict
-from learners.kernels.opml import TINY, Flags, Matrix, Report, largest
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels import lego, threads
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import WIDTH, Judged, map_many, spread
+from kinstream.learners.kernels.events import differences as numbered
+from kinstream.learners.kernels.lego import difference, judge, square, step_size, verdict
+from kinstream.learners.kernels.opml import TINY, Flags, Matrix, Report, largest
+from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Pairs of one blocked step below a dimension: few where d is small and the scalar work weighs most.
 LENGTHS: Final = ((80, 16), (250, 32), (2**62, 64))
@@ -72,7 +72,7 @@ def pairs(
     report: Report,
     judged: Judged,
 ) -> tuple[float, int, float]:
-    """As `learners.kernels.lego.pairs`, in steps counted from the block's first pair."""
+    """As `kinstream.learners.kernels.lego.pairs`, in steps counted from the block's first pair."""
     length = next(pairs for d, pairs in LENGTHS if len(T) < d)
     given = (
         T,

@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
-from learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
 
 #: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.
 SAFE: Final = 0.5
@@ -77,16 +77,16 @@ def triplets(
     T : the maps; changed in place.
     starts, ranks : (m + 1,) where each modality begins in a vector, and (m,) the rows of each W.
     X : (n, D) vectors, of T's type.
-    index, usable : as in `learners.kernels.opml.triplets`.
+    index, usable : as in `kinstream.learners.kernels.opml.triplets`.
     eta, safe : step size, and the largest eta |a|^2; infinity for no guard.
     cap : largest Frobenius norm of a map; infinity for none.
     own : whether a modality that is right by 1 rests.
-    beta, most, behind, theta : see `learners.kernels.modalities`.
+    beta, most, behind, theta : see `kinstream.learners.kernels.modalities`.
     margin : of the fused score.
     bound : (m,) at least the norm of each map; negative for unknown.
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     start, stop : which of the m triplets to learn.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Imported for its side effect: `one_blas_thread` knows the BLAS of compiled products from then on.
-from learners.kernels import lego_blocked as _  # noqa: F401
-from learners.kernels import lomdml
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged, inner, map_many
-from learners.kernels.modalities import Vector, Whole, charge, differences, vanishes
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+from kinstream.learners.kernels import lomdml
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged, inner, map_many
+from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, vanishes
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step, and below how many its fixed cost is not earned back.
 LENGTH: Final = 32
@@ -56,7 +56,7 @@ def triplets(
     report: Report,
     judged: Judged,
 ) -> None:
-    """As `learners.kernels.lomdml.triplets`, in steps counted from the block's first triplet."""
+    """As `kinstream.learners.kernels.lomdml.triplets`, in steps counted from the block's first triplet."""
     work = _work(tuple(starts.tolist()), tuple(ranks.tolist()), T.dtype)
     reach = _reach(X, starts)
     with one_blas_thread():
@@ -340,7 +340,7 @@ def recursion(
     squares, still : (m, modes, 2) a.a and b.b, and (m, modes) whether there is nothing to learn from.
     sizes : (modes,) the largest absolute entries of the maps; changed in place.
     steps : (m, modes) zeros; become the steps taken.
-    judged, start : see `learners.kernels.events`, and which row of a block is the first here.
+    judged, start : see `kinstream.learners.kernels.events`, and which row of a block is the first here.
     weights : (modes,) becomes theta at the beginning of the last event of several rows.
 
     Returns

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
-from learners.kernels import lego_blocked as _  # noqa: F401
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged, differences, spread
-from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.psd_matrix import against, difference, verdict
-from learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
+from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged, differences, spread
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.psd_matrix import against, difference, verdict
+from kinstream.learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
 
 Vector = NDArray[np.float64]
 
@@ -138,12 +138,12 @@ def pairs(
     E, e : (d, d) unit eigenvectors in rows and (d,) eigenvalues; changed in place.
     counters : (3,) threshold, pairs seen and updates made; changed in place.
     X : (n, d) vectors, of E's type.
-    index, usable, signs, group : see `learners.single.Batch`.
+    index, usable, signs, group : see `kinstream.learners.single.Batch`.
     eta, rho : step size and strength of the shrinkage.
-    loss_kind, divergence, soft, guard : see the constants, and `learners.mdml.MDML`.
-    space : from `learners.kernels.rank_one.work`.
+    loss_kind, divergence, soft, guard : see the constants, and `kinstream.learners.mdml.MDML`.
+    space : from `kinstream.learners.kernels.rank_one.work`.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, levels = judged

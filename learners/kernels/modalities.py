@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import WIDTH, inner, map_many
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import WIDTH, inner, map_many
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix
 
 Whole = NDArray[np.int64]
 Vector = NDArray[np.float64]

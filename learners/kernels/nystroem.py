@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.opml import Matrix
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.opml import Matrix
 
 
 @compiled

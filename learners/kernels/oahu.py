@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
 
 #: Entries of a row are a multiple of it.
 LANES: Final = 32
@@ -330,12 +330,12 @@ def triplets(
     by_alpha : whether a model's gradient is weighted with its alpha, and not with 1 / (L + 1).
     share, given : the fused score is share sum_l alpha_l (D_l(x, x+) - D_l(x, x-)) + given, (b,) by triplet.
     index : (b, 3) of the n vectors of `ahead`.
-    usable : see `learners.single.Batch`.
+    usable : see `kinstream.learners.single.Batch`.
     limit : an entry below it is safely a number of the type.
     bound : at least the network's largest entry.
     report : outcome arrays.
-    beside, judged : how to judge the triplets of events, see `learners.kernels.events`; the level is the loss. Of
-        `judged` the ends are those of the chunk, the other arrays and the numbers in it are of all rows.
+    beside, judged : how to judge the triplets of events, see `kinstream.learners.kernels.events`; the level is the
+        loss. Of `judged` the ends are those of the chunk, the other arrays and the numbers in it are of all rows.
     first : the row of the chunk's first triplet.
 
     Returns

@@ -2,7 +2,8 @@
 
 One triplet after the other, an active step is kept for the next sweep over W, which takes it row by row on the way
 to the next product: one pass over memory for a triplet. Rows with x_i = 0 are left out, and where v is sparse only
-the entries that x and v meet are visited. The pieces of the blocked way (`learners.kernels.oasis_blocked`) follow.
+the entries that x and v meet are visited. The pieces of the blocked way (`kinstream.learners.kernels.oasis_blocked`)
+follow.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.bilinear import SCATTER, direction, filled, total
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.opml import Flags, Matrix, Report, largest
+from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import Flags, Matrix, Report, largest
 
 #: A step this many times the rounding of the largest entry changes that entry for certain.
 ROUNDING: Final = 4.0
@@ -161,7 +162,7 @@ def triplets(
     limit : entries below it are safely numbers of W's type. A step that might go beyond is rejected.
     bound : at least the largest absolute entry of W; negative where unknown.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     start, stop : which of the m triplets to learn.
 
     Returns
@@ -322,7 +323,7 @@ def recursion(
     G, K : (k, k) and (m, m) inner products of the anchors and of the directions.
     tau : (m,) becomes the steps, 0 where there is none.
     report : outcome arrays; `degenerate` is read, the others are written.
-    judged, start : see `learners.kernels.events`, and which row of a block is the first here.
+    judged, start : see `kinstream.learners.kernels.events`, and which row of a block is the first here.
 
     Returns
     -------

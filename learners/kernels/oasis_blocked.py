@@ -1,8 +1,8 @@
 """The exact blocked update of OASIS: a few matrix products for a block instead of a pass over W for a triplet.
 
-Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`learners.kernels.oasis.recursion`), so W itself is touched twice:
-for W_0^T x of the block's distinct anchors, and for the sum at the end. Nothing is approximated; results equal the
-sequential loop's to rounding.
+Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`kinstream.learners.kernels.oasis.recursion`), so W itself is touched
+twice: for W_0^T x of the block's distinct anchors, and for the sum at the end. Nothing is approximated; results equal
+the sequential loop's to rounding.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 # The first for its side effect: `one_blas_thread` knows the library of compiled products from then on.
-from learners.kernels import lego_blocked as _  # noqa: F401
-from learners.kernels import oasis
-from learners.kernels.events import Judged
-from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.threads import one_blas_thread
+from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+from kinstream.learners.kernels import oasis
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
 NARROW_BLOCK: Final = 64
@@ -44,7 +44,7 @@ def triplets(
     report: Report,
     judged: Judged,
 ) -> float:
-    """As `learners.kernels.oasis.triplets`, in steps counted from the block's first triplet.
+    """As `kinstream.learners.kernels.oasis.triplets`, in steps counted from the block's first triplet.
 
     Unless `full`, steps whose anchors are mostly zeros are left to the sequential loop, which skips these.
     """

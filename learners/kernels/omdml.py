@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.eigenpair import WIDE, subtract
-from learners.kernels.events import Judged
-from learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
-from learners.kernels.opml import Flags, Matrix, Report, largest
-from learners.kernels.projection import project
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.eigenpair import WIDE, subtract
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
+from kinstream.learners.kernels.opml import Flags, Matrix, Report, largest
+from kinstream.learners.kernels.projection import project
 
 
 @compiled
@@ -74,8 +74,8 @@ def triplets(
     M : the matrices; changed in place. N : as M, work space.
     starts : (m + 1,) where each modality begins in a vector.
     X : (n, D) vectors, of M's type.
-    index, usable : as in `learners.kernels.opml.triplets`.
-    beta, most, behind, theta : see `learners.kernels.modalities`.
+    index, usable : as in `kinstream.learners.kernels.opml.triplets`.
+    beta, most, behind, theta : see `kinstream.learners.kernels.modalities`.
     aggressiveness, margin : C, and gamma of the fused score.
     every : 1 to project with each step, by an eigenpair; more, to project a matrix once it has had so many steps; 0, to
         project all after each triplet that opens the gate.
@@ -84,7 +84,7 @@ def triplets(
     bound : (m,) at least the largest absolute entry of each matrix; negative for unknown.
     limit : an entry below it is safely a number of the type.
     report : outcome arrays.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
@@ -95,7 +95,7 @@ def triplets(
     wide = 0
     for i in range(modes):
         wide = max(wide, starts[i + 1] - starts[i])
-    # Of the work space, see `learners.kernels.eigenpair.Work`, only what is used is ever touched.
+    # Of the work space, see `kinstream.learners.kernels.eigenpair.Work`, only what is used is ever touched.
     most_blocks = (wide + WIDE - 1) // WIDE
     Q, K = np.empty(wide * wide, X.dtype), np.zeros(most_blocks * wide * WIDE, X.dtype)
     h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)

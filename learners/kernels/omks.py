@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.modalities import Vector, Whole, charge
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.modalities import Vector, Whole, charge
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
 LINEAR: Final = 0
 RBF: Final = 1
@@ -167,12 +167,12 @@ def triplets(
     starts : (m + 1,) where each modality begins in a vector.
     modes, kinds, rates : (e,) of each expert its modality, LINEAR or RBF, and the factor of -|x - y|^2 in RBF.
     X : (n, D) vectors, of the support set's type.
-    index, usable : as in `learners.kernels.opml.triplets`.
+    index, usable : as in `kinstream.learners.kernels.opml.triplets`.
     aggressiveness : the largest tau.
-    beta, most, behind, theta : of the experts, see `learners.kernels.modalities`.
+    beta, most, behind, theta : of the experts, see `kinstream.learners.kernels.modalities`.
     drop : which triplet goes when the support set is full, OLDEST or SMALLEST (of equal ones the oldest).
     report : outcome arrays.
-    judged : see `learners.kernels.events`; the level is the fused loss.
+    judged : see `kinstream.learners.kernels.events`; the level is the fused loss.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, levels = judged

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.equal_vectors import NO_DIFFERENCE as NO_DIFFERENCE
-from learners.kernels.equal_vectors import TINY as TINY
-from learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.equal_vectors import NO_DIFFERENCE as NO_DIFFERENCE
+from kinstream.learners.kernels.equal_vectors import TINY as TINY
+from kinstream.learners.kernels.events import Judged, measure
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -180,7 +180,7 @@ def triplets(
     gamma, guard : step size; RAW or CLIP.
     limit, bound : see `_commit`, before the first triplet; a negative bound is unknown.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
     start, stop : which of the m triplets to learn.
 
     Returns

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.eigenpair import Work, subtract
-from learners.kernels.events import Judged, measure
-from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.psd_matrix import add, difference, square, verdict
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.eigenpair import Work, subtract
+from kinstream.learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.psd_matrix import add, difference, square, verdict
 
 
 @compiled
@@ -34,12 +34,12 @@ def pairs(
     A : (d, d) the matrix; changed in place.
     b : the threshold.
     X : (n, d) vectors, of A's type.
-    index, usable, signs, group : see `learners.single.Batch`.
+    index, usable, signs, group : see `kinstream.learners.single.Batch`.
     cap : largest step size.
-    limit : see `learners.kernels.psd_matrix.add`.
-    space : from `learners.kernels.eigenpair.work`.
+    limit : see `kinstream.learners.kernels.psd_matrix.add`.
+    space : from `kinstream.learners.kernels.eigenpair.work`.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
 
     Returns
     -------

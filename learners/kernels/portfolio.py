@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
+from kinstream.learners.kernels.compiled import compiled
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -152,7 +152,7 @@ def follow(
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
     split : (m,) constraints of which members may have learned something before: they are voted on, and move no loss.
-    ends : (m,) see `learners.kernels.events.Judged`.
+    ends : (m,) see `kinstream.learners.kernels.events.Judged`.
     learned, prior, floor : see `weigh`.
     starts : (m,) of `weigh`, for each constraint.
     keep : factor of all that was counted before, for a new constraint.

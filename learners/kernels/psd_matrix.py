@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from learners.kernels.compiled import compiled
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Matrix
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Matrix
 
 #: Bytes of a matrix that a core's own cache does not hold: from here on it is read above its diagonal only.
 LARGE: Final = 3_500_000

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.opml import Matrix
-from learners.kernels.psd_matrix import combine, dot
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.opml import Matrix
+from kinstream.learners.kernels.psd_matrix import combine, dot
 
 Vector = NDArray[np.float64]
 Index = NDArray[np.int64]

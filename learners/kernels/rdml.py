@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.eigenpair import Work, subtract
-from learners.kernels.events import Judged, measure
-from learners.kernels.opml import Flags, Matrix, Report
-from learners.kernels.psd_matrix import add, difference, dot, product, square
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.eigenpair import Work, subtract
+from kinstream.learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.psd_matrix import add, difference, dot, product, square
 
 OUTSIDE: Final = 0.0
 UNKNOWN: Final = -1.0
@@ -45,7 +45,7 @@ def exact(
     report: Report,
     judged: Judged,
 ) -> None:
-    """RDML with A <- psd(A - rate s z z'); arguments as in `learners.kernels.pola.pairs`."""
+    """RDML with A <- psd(A - rate s z z'); arguments as in `kinstream.learners.kernels.pola.pairs`."""
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
     for t in range(len(index)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, _differences, _map_two
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, _differences, _map_two
 
 
 @compiled
@@ -53,7 +53,7 @@ def constraints(
     ----------
     T : (d, d) the map transposed, or (0, 0) for the identity.
     X : (n, d) vectors, of T's type.
-    index, usable, signs, group : see `learners.single.Batch`. The two rows of a triplet are reported as one
+    index, usable, signs, group : see `kinstream.learners.single.Batch`. The two rows of a triplet are reported as one
         constraint in its first row.
     threshold : squared distance above which a similar pair is a mistake, and up to which a dissimilar one is.
     first : row to begin with.

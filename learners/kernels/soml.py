@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.bilinear import total
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from learners.kernels.sors import shrunk
+from kinstream.learners.kernels.bilinear import total
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.sors import shrunk
 
 #: Relative length of a difference below which it is none, and absolute length.
 _NONE: Final = NO_DIFFERENCE**0.5
@@ -124,7 +124,7 @@ def truncated(
     usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, for then its
         margin is not.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def dual_averaging(
     u : (d,) sum of the subgradients, changed in place.
     rounds : triplets so far.
     centre : entry of the point that the quadratic term pulls to.
-    kappa, sparsity : see `learners.soml_da.SOMLDA`.
+    kappa, sparsity : see `kinstream.learners.soml_da.SOMLDA`.
     limit, X, index, usable, report, judged : as for `truncated`.
 
     Returns

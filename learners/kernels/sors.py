@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.bilinear import SCATTER, direction, filled, total
-from learners.kernels.compiled import compiled
-from learners.kernels.events import Judged
-from learners.kernels.opml import Flags, Matrix, Report, largest
+from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.opml import Flags, Matrix, Report, largest
 
 #: `rows` (d,): steps that every entry of a row has had. `since` (d, d): as many where a sparse step visited an entry
 #: later. `mixed` (d,): whether there is such an entry.
@@ -260,7 +260,7 @@ def triplets(
     index : (m, 3) rows of X: anchor, positive, negative.
     usable : (m,) false where a vector is not finite.
     report : outcome arrays of length m.
-    judged : see `learners.kernels.events`.
+    judged : see `kinstream.learners.kernels.events`.
 
     Returns
     -------

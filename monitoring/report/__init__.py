@@ -25,6 +25,6 @@ def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
     SettingsError : the folder cannot be written to.
     """
     # Charts take a second to import, and the measures of this package are used without them.
-    from monitoring.report.write import write
+    from kinstream.monitoring.report.write import write
 
     return write(result, folder)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from monitoring.report.measures import Measure
-from monitoring.report.results import Entry, Mark, Results, Standing
-from monitoring.report.words import chance, listed, several, spread
+from kinstream.monitoring.report.measures import Measure
+from kinstream.monitoring.report.results import Entry, Mark, Results, Standing
+from kinstream.monitoring.report.words import chance, listed, several, spread
 
 _FEW_SPLITS: Final = 5
 

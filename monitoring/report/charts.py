@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from monitoring.report import curves
-from monitoring.report.curves import Curve, Line
-from monitoring.report.results import Entry, Results
-from monitoring.report.style import GRID, INK, LOOKS, MUTED
-from monitoring.report.words import capital, number, shortened
+from kinstream.monitoring.report import curves
+from kinstream.monitoring.report.curves import Curve, Line
+from kinstream.monitoring.report.results import Entry, Results
+from kinstream.monitoring.report.style import GRID, INK, LOOKS, MUTED
+from kinstream.monitoring.report.words import capital, number, shortened
 
 _WIDTH: Final = 4.4
 #: Height of the axes of curves, and of a line of text.

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from monitoring.report import charts
-from monitoring.report.answer import answer
-from monitoring.report.measures import Measure
-from monitoring.report.results import Entry, Mark, Results, Standing
-from monitoring.report.words import capital, chance, number, several, spread
+from kinstream.monitoring.report import charts
+from kinstream.monitoring.report.answer import answer
+from kinstream.monitoring.report.measures import Measure
+from kinstream.monitoring.report.results import Entry, Mark, Results, Standing
+from kinstream.monitoring.report.words import capital, chance, number, several, spread
 
 #: Kinds of charts, with the words above them.
 _KINDS: Final = {
@@ -122,7 +122,7 @@ def page(results: Results, pictures: Mapping[str, Sequence[Picture]]) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("monitoring.report"),
+        loader=PackageLoader("kinstream.monitoring.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

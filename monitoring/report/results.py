@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
-from monitoring.report.measures import Measure, measure, order
+from kinstream.monitoring.report.measures import Measure, measure, order
 
 Line = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from monitoring.report.measures import order
-from monitoring.report.results import Results
+from kinstream.monitoring.report.measures import order
+from kinstream.monitoring.report.results import Results
 
 Row = Sequence[object]
 

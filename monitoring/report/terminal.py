@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from monitoring.report.answer import Answer, answer
-from monitoring.report.measures import Measure
-from monitoring.report.results import Entry, Mark, Results
-from monitoring.report.words import capital, number, spread
-from streams.columns import columns
+from kinstream.monitoring.report.answer import Answer, answer
+from kinstream.monitoring.report.measures import Measure
+from kinstream.monitoring.report.results import Entry, Mark, Results
+from kinstream.monitoring.report.words import capital, number, spread
+from kinstream.streams.columns import columns
 
 #: Widths of a value with its deviation and sign, and of the column that counts data sets, with the space beside them.
 _VALUE: Final = 18

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from monitoring.report.charts import charts
-from monitoring.report.page import Picture, page
-from monitoring.report.results import Results
-from monitoring.report.style import png, styled, svg
-from monitoring.report.tables import TABLES, tables
-from streams.errors import SettingsError
+from kinstream.monitoring.report.charts import charts
+from kinstream.monitoring.report.page import Picture, page
+from kinstream.monitoring.report.results import Results
+from kinstream.monitoring.report.style import png, styled, svg
+from kinstream.monitoring.report.tables import TABLES, tables
+from kinstream.streams.errors import SettingsError
 
 PAGE: Final = "report.html"
 FIGURES: Final = "figures"
@@ -21,7 +21,7 @@ _CHART: Final = re.compile(r"[0-9]{2,}-[a-z0-9-]+\.png")
 
 
 def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
-    """See `monitoring.report.write_report`."""
+    """See `kinstream.monitoring.report.write_report`."""
     results = Results(result)
     figures = folder / FIGURES
     try:

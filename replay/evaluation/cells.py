@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, TimeSeriesSplit
 
-from learners import registry as learners
-from learners.base import Learner
-from learners.kernels.threads import one_blas_thread
-from learners.warm_up import warm_up
-from replay.evaluation import views
-from replay.evaluation.data import Data, Labels, Recorded, Rows, Tables
-from replay.evaluation.measured import Measured, of_constraints, of_rows
-from replay.evaluation.plan import Cell, Contender, Plan
-from replay.evaluation.prequential import Run, prequential
-from replay.evaluation.splits import Index
-from streams.errors import KinstreamError, SettingsError
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners import registry as learners
+from kinstream.learners.base import Learner
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.warm_up import warm_up
+from kinstream.replay.evaluation import views
+from kinstream.replay.evaluation.data import Data, Labels, Recorded, Rows, Tables
+from kinstream.replay.evaluation.measured import Measured, of_constraints, of_rows
+from kinstream.replay.evaluation.plan import Cell, Contender, Plan
+from kinstream.replay.evaluation.prequential import Run, prequential
+from kinstream.replay.evaluation.splits import Index
+from kinstream.streams.errors import KinstreamError, SettingsError
+from kinstream.streams.records import ConstraintBlock, Kind
 
 Blocks = Iterable[ConstraintBlock | None]
 #: Bytes of a stream that are kept, for the next contender of the same split.

@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.hold_out import read_all
-from producers.sources import Batch, Source
-from streams.codec import encode
-from streams.errors import SettingsError
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Vectors
+from kinstream.producers.hold_out import read_all
+from kinstream.producers.sources import Batch, Source
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Vectors
 
 Labels = NDArray[np.int64]
 Tables = Mapping[str, Vectors]
@@ -123,7 +123,7 @@ def of_source(name: str, source: Source) -> Rows:
 
     Raises
     ------
-    streams.errors.SourceError : they cannot be read.
+    kinstream.streams.errors.SourceError : they cannot be read.
     """
     return of_batch(name, read_all(source))
 

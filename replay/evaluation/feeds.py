@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from processors import registry as builders
-from processors.base import Origin
-from replay.evaluation.data import Labels, Tables
-from streams.records import ConstraintBlock, Kind, SampleBlock, Table
+from kinstream.processors import registry as builders
+from kinstream.processors.base import Origin
+from kinstream.replay.evaluation.data import Labels, Tables
+from kinstream.streams.records import ConstraintBlock, Kind, SampleBlock, Table
 
 #: Space of all evaluations, which the draws of a builder depend on.
 SPACE = "evaluation"
@@ -45,7 +45,7 @@ class Built:
 
     Parameters
     ----------
-    kind, settings : of the builder; see `processors.registry`.
+    kind, settings : of the builder; see `kinstream.processors.registry`.
     limit : constraints at most; None for all of `passes` passes.
     passes : over the rows at most.
     block_rows : rows of a block.
@@ -104,7 +104,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Follows:
-    """The constraints that a builder left in the log; see `replay.evaluation.data.Recorded`."""
+    """The constraints that a builder left in the log; see `kinstream.replay.evaluation.data.Recorded`."""
 
     builder: str
     emits: frozenset[Kind] = frozenset(Kind)

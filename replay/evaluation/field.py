@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from learners import registry as learners
-from processors import registry as builders
-from replay.evaluation.feeds import Built, Feed, Follows
-from replay.evaluation.log import stream_name
-from replay.evaluation.plan import SIDE_BY_SIDE, Contender, grid
-from replay.evaluation.views import several
-from streams.errors import SettingsError
-from streams.settings import BuilderSettings, LearnerSettings, Settings
-from streams.spelling import meant
+from kinstream.learners import registry as learners
+from kinstream.processors import registry as builders
+from kinstream.replay.evaluation.feeds import Built, Feed, Follows
+from kinstream.replay.evaluation.log import stream_name
+from kinstream.replay.evaluation.plan import SIDE_BY_SIDE, Contender, grid
+from kinstream.replay.evaluation.views import several
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import BuilderSettings, LearnerSettings, Settings
+from kinstream.streams.spelling import meant
 
 #: What is compared where nobody names a learner and the settings have none.
 USUAL: Final = ("opml", "copml", "lego", "rdml", "oasis", "soml-tg")

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from learners.agent import LearnerMachine
-from learners.base import Learner, Outcomes, State
-from processors.agent import BuilderMachine, builder_spec
-from processors.base import MAX_BLOCK_BYTES, Builder, Made, Origin
-from processors.samples import SampleSpace
-from producers.sources import Batch, concatenate
-from replay.evaluation.data import Recorded, Rows, of_batch
-from replay.pipeline import AgentReplay, VirtualLog
-from streams.agent import AgentSpec
-from streams.errors import SettingsError
-from streams.log import Message
-from streams.machine import Machine, Place
-from streams.records import ConstraintBlock, Declaration, Event, Kind, SampleBlock, Table
-from streams.settings import Settings
+from kinstream.learners.agent import LearnerMachine
+from kinstream.learners.base import Learner, Outcomes, State
+from kinstream.processors.agent import BuilderMachine, builder_spec
+from kinstream.processors.base import MAX_BLOCK_BYTES, Builder, Made, Origin
+from kinstream.processors.samples import SampleSpace
+from kinstream.producers.sources import Batch, concatenate
+from kinstream.replay.evaluation.data import Recorded, Rows, of_batch
+from kinstream.replay.pipeline import AgentReplay, VirtualLog
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import ConstraintBlock, Declaration, Event, Kind, SampleBlock, Table
+from kinstream.streams.settings import Settings
 
 #: Builders whose constraints reach one learner, in the order of its settings.
 Followed = tuple[str, ...]

@@ -8,13 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from learners.base import Learner
-from replay.evaluation import views
-from replay.evaluation.data import Labels, Tables
-from replay.evaluation.measures import Verification, evaluation_pairs, graded, knn, retrieval, verification
-from replay.evaluation.plan import Measuring
-from replay.held_out import begun
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.base import Learner
+from kinstream.replay.evaluation import views
+from kinstream.replay.evaluation.data import Labels, Tables
+from kinstream.replay.evaluation.measures import (
+    Verification,
+    evaluation_pairs,
+    graded,
+    knn,
+    retrieval,
+    verification,
+)
+from kinstream.replay.evaluation.plan import Measuring
+from kinstream.replay.held_out import begun
+from kinstream.streams.records import ConstraintBlock, Kind
 
 
 @dataclass

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
-from learners import registry as learners
-from replay.evaluation.data import Data
-from replay.evaluation.feeds import Feed
-from replay.evaluation.splits import RandomHalves, Scaling, Splitter
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners import registry as learners
+from kinstream.replay.evaluation.data import Data
+from kinstream.replay.evaluation.feeds import Feed
+from kinstream.replay.evaluation.splits import RandomHalves, Scaling, Splitter
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 
 #: Changes whenever the same plan gives other results, so that finished cells of older versions are not taken over.
 VERSION: Final = 1
@@ -33,7 +33,7 @@ class Contender:
     Parameters
     ----------
     name : as results call it; unique in a plan.
-    kind : of the learner, see `learners.registry`.
+    kind : of the learner, see `kinstream.learners.registry`.
     feed : where its constraints come from.
     settings : of the learner; `grid` comes over them.
     grid : settings to choose among, in each split anew and by the rows learned from alone. The first of equals wins.

@@ -15,9 +15,9 @@ from multiprocessing.connection import wait as wait_for_handles
 from multiprocessing.util import Finalize
 from typing import Any, Final
 
-from replay.evaluation.cells import Done, Runner
-from replay.evaluation.data import Data
-from replay.evaluation.plan import Cell, Plan
+from kinstream.replay.evaluation.cells import Done, Runner
+from kinstream.replay.evaluation.data import Data
+from kinstream.replay.evaluation.plan import Cell, Plan
 
 _runner: Runner | None = None
 #: How long an interruption waits at most before it is noticed.

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from learners.base import Learner, Outcomes
-from learners.kernels.threads import one_blas_thread
-from streams.records import ConstraintBlock, Counts, Table
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.streams.records import ConstraintBlock, Counts, Table
 
 #: Counts of what was predicted of a constraint, whatever became of it.
 _PREDICTED: Final = ("scored", "mistakes", "split_scored", "split_mistakes", "loss_sum")

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from replay.evaluation.cells import Done
-from replay.evaluation.data import Data
-from replay.evaluation.plan import Plan
-from replay.evaluation.pool import run_all
-from replay.evaluation.store import Store, canonical
-from replay.evaluation.summary import summarise
-from streams.checkpoint import versions
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.cells import Done
+from kinstream.replay.evaluation.data import Data
+from kinstream.replay.evaluation.plan import Plan
+from kinstream.replay.evaluation.pool import run_all
+from kinstream.replay.evaluation.store import Store, canonical
+from kinstream.replay.evaluation.summary import summarise
+from kinstream.streams.checkpoint import versions
+from kinstream.streams.errors import SettingsError
 
 FORMAT: Final = 1
 RESULT: Final = "result.json"

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.evaluation.data import Rows, Tables
-from streams.errors import SettingsError
-from streams.records import Vectors
+from kinstream.replay.evaluation.data import Rows, Tables
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Vectors
 
 Index = NDArray[np.int64]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from replay.evaluation.cells import Done
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.cells import Done
+from kinstream.streams.errors import SettingsError
 
 CELLS: Final = "cells"
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from monitoring.report.measures import measure, order
-from replay.evaluation.statistics import holm_known, paired, unpaired, verdict
+from kinstream.monitoring.report.measures import measure, order
+from kinstream.replay.evaluation.statistics import holm_known, paired, unpaired, verdict
 
 #: A cell, metric, data set, or one line of what comes of them, as `result.json` has it.
 Item = Mapping[str, Any]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from learners import registry as learners
-from learners.fusion import Fusion
-from learners.multi_modal import MultiModal
-from replay.evaluation.data import Tables
-from replay.evaluation.plan import SIDE_BY_SIDE, TABLES, Contender
-from streams.errors import SettingsError
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Table, Vectors
+from kinstream.learners import registry as learners
+from kinstream.learners.fusion import Fusion
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.replay.evaluation.data import Tables
+from kinstream.replay.evaluation.plan import SIDE_BY_SIDE, TABLES, Contender
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Table, Vectors
 
 
 def several(contender: Contender) -> bool:

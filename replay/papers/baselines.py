@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from replay.evaluation.feeds import Built
-from replay.evaluation.plan import Contender
-from replay.papers.feeds import DrawnPairs
+from kinstream.replay.evaluation.feeds import Built
+from kinstream.replay.evaluation.plan import Contender
+from kinstream.replay.papers.feeds import DrawnPairs
 
 #: One-pass triplets after which LMNN is fitted, once. They go round the rows until all are there, so that the chains of
 #: similar rows are the classes.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from replay.papers.published import Printed, Reported
+from kinstream.replay.papers.published import Printed, Reported
 
 #: Measures of which more is better. More or less utilisation is neither.
 _MORE_IS_BETTER: Final = ("macro_f1", "map")
@@ -97,7 +97,7 @@ def compared(
     Parameters
     ----------
     result : as `result.json` has it.
-    same, other, bounded : see `replay.papers.protocol.Protocol`.
+    same, other, bounded : see `kinstream.replay.papers.protocol.Protocol`.
     """
     found: list[Line] = []
     for data in (one["name"] for one in result["data"]):

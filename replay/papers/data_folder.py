@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.sources import BUNDLED_PREFIX, open_source
-from replay.evaluation.data import Rows, of_arrays, of_source
-from replay.papers.registry import VARIABLE
-from streams.errors import SettingsError, SourceError
+from kinstream.producers.sources import BUNDLED_PREFIX, open_source
+from kinstream.replay.evaluation.data import Rows, of_arrays, of_source
+from kinstream.replay.papers.registry import VARIABLE
+from kinstream.streams.errors import SettingsError, SourceError
 
 _UCI: Final = "UCI Machine Learning Repository"
 

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.sampling import squared_percentiles
-from processors.base import Origin
-from processors.closure import Closure
-from replay.evaluation.data import Labels, Tables
-from replay.evaluation.feeds import SPACE
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, ItemBlock, Kind, RelationBlock, Table
+from kinstream.learners.sampling import squared_percentiles
+from kinstream.processors.base import Origin
+from kinstream.processors.closure import Closure
+from kinstream.replay.evaluation.data import Labels, Tables
+from kinstream.replay.evaluation.feeds import SPACE
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, RelationBlock, Table
 
 Index = NDArray[np.int64]
 Signs = NDArray[np.int8]
@@ -38,7 +38,7 @@ class DrawnPairs:
     ----------
     limit : how many.
     targets : whether they have target distances: the 5th percentile of the squared distances of all rows for similar
-        ones, the 95th for the others (`learners.sampling.squared_percentiles`).
+        ones, the 95th for the others (`kinstream.learners.sampling.squared_percentiles`).
     """
 
     limit: int

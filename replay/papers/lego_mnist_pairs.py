@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from replay.evaluation.data import Rows
-from replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from replay.evaluation.splits import Scaling
-from replay.papers.baselines import euclidean
-from replay.papers.comparison import Statement
-from replay.papers.data_folder import DataFolder, Missing
-from replay.papers.feeds import DrawnPairs
-from replay.papers.protocol import Protocol
-from replay.papers.splitters import GivenTest, Parted
-from replay.papers.tables import LEGO_AT_LEAST_POLA
-from streams.records import DEFAULT_MODALITY
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.splits import Scaling
+from kinstream.replay.papers.baselines import euclidean
+from kinstream.replay.papers.comparison import Statement
+from kinstream.replay.papers.data_folder import DataFolder, Missing
+from kinstream.replay.papers.feeds import DrawnPairs
+from kinstream.replay.papers.protocol import Protocol
+from kinstream.replay.papers.splitters import GivenTest, Parted
+from kinstream.replay.papers.tables import LEGO_AT_LEAST_POLA
+from kinstream.streams.records import DEFAULT_MODALITY
 
 CONSTRAINTS: Final = 1_000
 TRAIN_ROWS: Final = 10_000

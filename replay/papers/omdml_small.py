@@ -26,16 +26,16 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
-from replay.evaluation.data import Rows
-from replay.evaluation.feeds import Built, Feed
-from replay.evaluation.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
-from replay.evaluation.splits import RandomHalves, Scaling
-from replay.papers.baselines import WARM_UP
-from replay.papers.comparison import Statement
-from replay.papers.data_folder import DataFolder, Missing
-from replay.papers.feeds import DrawnTriplets
-from replay.papers.protocol import Protocol
-from replay.papers.tables import OMDML_TABLE_2
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.evaluation.feeds import Built, Feed
+from kinstream.replay.evaluation.plan import SIDE_BY_SIDE, Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.splits import RandomHalves, Scaling
+from kinstream.replay.papers.baselines import WARM_UP
+from kinstream.replay.papers.comparison import Statement
+from kinstream.replay.papers.data_folder import DataFolder, Missing
+from kinstream.replay.papers.feeds import DrawnTriplets
+from kinstream.replay.papers.protocol import Protocol
+from kinstream.replay.papers.tables import OMDML_TABLE_2
 
 SPLITS: Final = 5
 QUICK_SPLITS: Final = 2

@@ -26,15 +26,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from replay.evaluation.data import Rows
-from replay.evaluation.feeds import Built
-from replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from replay.evaluation.splits import Scaling
-from replay.papers.baselines import batch, euclidean
-from replay.papers.data_folder import DataFolder, Missing
-from replay.papers.feeds import DrawnPairs, DrawnTriplets
-from replay.papers.protocol import Protocol
-from replay.papers.tables import OPML_TABLE_2
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.evaluation.feeds import Built
+from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.splits import Scaling
+from kinstream.replay.papers.baselines import batch, euclidean
+from kinstream.replay.papers.data_folder import DataFolder, Missing
+from kinstream.replay.papers.feeds import DrawnPairs, DrawnTriplets
+from kinstream.replay.papers.protocol import Protocol
+from kinstream.replay.papers.tables import OPML_TABLE_2
 
 SPLITS: Final = 100
 QUICK_SPLITS: Final = 10

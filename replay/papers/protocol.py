@@ -9,14 +9,14 @@ from inspect import cleandoc, getmodule
 from pathlib import Path
 from typing import Any, Final
 
-from replay.evaluation.data import Rows
-from replay.evaluation.plan import Plan
-from replay.evaluation.run import TIMES, evaluate
-from replay.evaluation.store import Store, canonical
-from replay.papers.comparison import Comparison, Statement, compared
-from replay.papers.data_folder import DataFolder, Missing
-from replay.papers.published import Printed
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.evaluation.plan import Plan
+from kinstream.replay.evaluation.run import TIMES, evaluate
+from kinstream.replay.evaluation.store import Store, canonical
+from kinstream.replay.papers.comparison import Comparison, Statement, compared
+from kinstream.replay.papers.data_folder import DataFolder, Missing
+from kinstream.replay.papers.published import Printed
+from kinstream.streams.errors import SettingsError
 
 #: File of the comparison, beside `result.json`.
 COMPARISON: Final = "comparison.json"

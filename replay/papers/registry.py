@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from streams.errors import SettingsError
+from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from replay.papers.protocol import Protocol
+    from kinstream.replay.papers.protocol import Protocol
 
 #: Environment variable that names the folder of data sets where no option does.
 VARIABLE: Final = "KINSTREAM_DATA"
@@ -37,5 +37,5 @@ def protocol(name: str) -> Protocol:
     """
     if name not in _MODULES:
         raise SettingsError(f"no experiment is called {name!r}; there are {', '.join(names())}")
-    found: Protocol = import_module(f"replay.papers.{_MODULES[name]}").PROTOCOL
+    found: Protocol = import_module(f"kinstream.replay.papers.{_MODULES[name]}").PROTOCOL
     return found

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from replay.evaluation.data import Rows
-from replay.evaluation.splits import Split
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.evaluation.splits import Split
+from kinstream.streams.errors import SettingsError
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.index import Counters, First, Found
-from search.lsh.items import Items, Slots, vectors
-from search.lsh.metric import HELD, Metric
-from search.lsh.ranking import nearest
-from search.lsh.settings import Settings
+from kinstream.search.index import Counters, First, Found
+from kinstream.search.lsh.items import Items, Slots, vectors
+from kinstream.search.lsh.metric import HELD, Metric
+from kinstream.search.lsh.ranking import nearest
+from kinstream.search.lsh.settings import Settings
 
 
 class MetricIndex(ABC):
@@ -29,7 +29,7 @@ class MetricIndex(ABC):
         return 0 if self._d is None else len(self.items)
 
     def put(self, ids: Sequence[str], X: NDArray[Any]) -> None:
-        """See `search.index.Index.put`."""
+        """See `kinstream.search.index.Index.put`."""
         X = vectors(X, self._d, "X", self.settings.dtype)
         if len(ids) != len(X):
             raise ValueError(f"{len(ids)} ids for {len(X)} rows of X")
@@ -38,12 +38,12 @@ class MetricIndex(ABC):
             self._entered(self.items.put(ids, X))
 
     def drop(self, ids: Sequence[str]) -> None:
-        """See `search.index.Index.drop`."""
+        """See `kinstream.search.index.Index.drop`."""
         if self._d is not None:
             self._left(self.items.drop(ids))
 
     def remap(self, matrix: NDArray[Any], offset: NDArray[Any] | None = None) -> None:
-        """See `search.index.Index.remap`."""
+        """See `kinstream.search.index.Index.remap`."""
         matrix = vectors(matrix, self._d, "matrix")
         k = len(matrix)
         if k == 0:
@@ -55,7 +55,7 @@ class MetricIndex(ABC):
         self.stats.update_seconds += perf_counter() - begun
 
     def step(self, U: NDArray[Any], V: NDArray[Any]) -> None:
-        """See `search.index.Index.step`."""
+        """See `kinstream.search.index.Index.step`."""
         if self._d is None:
             raise ValueError("a step needs a metric or items to be there before it")
         U, V = np.asarray(U), vectors(V, None, "V")
@@ -72,7 +72,7 @@ class MetricIndex(ABC):
         self.stats.update_seconds += perf_counter() - begun
 
     def search(self, Q: NDArray[Any], k: int, first: First | None = None) -> Found:
-        """See `search.index.Index.search`."""
+        """See `kinstream.search.index.Index.search`."""
         Q = vectors(Q, self._d, "Q")
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")

@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh import kernels
-from search.lsh.items import Items, Slots, grown
-from search.lsh.keys import CHUNK, Keys
-from search.lsh.metric import Metric
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.keys import CHUNK, Keys
+from kinstream.search.lsh.metric import Metric
 
 #: Lengths are looked at when the map, or the hyperplanes on their way, have moved by this share of their norm.
 _MOVED: Final = 0.1

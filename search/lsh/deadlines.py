@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from search.lsh import kernels
-from search.lsh.items import Items, Slots, grown
-from search.lsh.keys import Keys, doubt
-from search.lsh.metric import Metric
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.keys import Keys, doubt
+from kinstream.search.lsh.metric import Metric
 
 #: Levels to the length of a hyperplane's normal vector: deadlines are kept in 16 bits.
 _LEVELS: Final = 16_384.0
@@ -70,7 +70,7 @@ class Deadlines:
 
         Parameters
         ----------
-        S : (m, bits), see `search.lsh.keys.Keys.write`.
+        S : (m, bits), see `kinstream.search.lsh.keys.Keys.write`.
         """
         if items.slots > len(self._due):
             self._due = grown(self._due, items.slots, kernels.NEVER)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh.base import MetricIndex
-from search.lsh.candidates import Candidates
-from search.lsh.deadlines import Deadlines
-from search.lsh.items import Slots, grown
-from search.lsh.keys import Keys
-from search.lsh.ranking import distances, foremost, projected
-from search.lsh.second_level import SecondLevel
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh.base import MetricIndex
+from kinstream.search.lsh.candidates import Candidates
+from kinstream.search.lsh.deadlines import Deadlines
+from kinstream.search.lsh.items import Slots, grown
+from kinstream.search.lsh.keys import Keys
+from kinstream.search.lsh.ranking import distances, foremost, projected
+from kinstream.search.lsh.second_level import SecondLevel
 
 
 class HashedIndex(MetricIndex):

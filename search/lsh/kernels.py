@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.compiled import compiled
+from kinstream.learners.kernels.compiled import compiled
 
 Keys = NDArray[np.uint64]
 Levels = NDArray[np.uint16]

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh import kernels
-from search.lsh.items import Items, Slots, grown
-from search.lsh.metric import Metric
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.metric import Metric
 
 #: Items that are multiplied at once.
 CHUNK: Final = 4_096

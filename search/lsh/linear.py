@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh.base import MetricIndex
-from search.lsh.items import Slots
-from search.lsh.keys import CHUNK
-from search.lsh.metric import HELD
-from search.lsh.ranking import distances, underflow
-from search.lsh.squares import Squares, changes
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh.base import MetricIndex
+from kinstream.search.lsh.items import Slots
+from kinstream.search.lsh.keys import CHUNK
+from kinstream.search.lsh.metric import HELD
+from kinstream.search.lsh.ranking import distances, underflow
+from kinstream.search.lsh.squares import Squares, changes
 
 
 class LinearIndex(MetricIndex):

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.index import Counters
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.index import Counters
 
 Matrix = NDArray[np.float64]
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.index import First
-from search.lsh import kernels
-from search.lsh.items import Items, Slots
-from search.lsh.metric import Metric
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.index import First
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.items import Items, Slots
+from kinstream.search.lsh.metric import Metric
 
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
 #: rows it has, and equal vectors are to have equal distances.
@@ -94,7 +94,7 @@ def nearest(
 
     Parameters
     ----------
-    first : chooses among those at the cut; see `search.index.Index.search`.
+    first : chooses among those at the cut; see `kinstream.search.index.Index.search`.
     """
     if len(slots) > k:
         edge = np.partition(squared, k - 1)[k - 1]

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh import kernels
-from search.lsh.candidates import lowest
-from search.lsh.items import Items, Slots, grown
-from search.lsh.keys import Keys
-from search.lsh.metric import Metric
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.candidates import lowest
+from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.keys import Keys
+from kinstream.search.lsh.metric import Metric
 
 #: The c of u and q, as a share of the length of P1_j.
 _FIRST: Final = 0.05

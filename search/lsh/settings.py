@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from learners.validation import not_negative, one_of, positive, whole
-from streams.errors import SettingsError
+from kinstream.learners.validation import not_negative, one_of, positive, whole
+from kinstream.streams.errors import SettingsError
 
 STALE: Final = ("exact", "second-level")
 RULES: Final = ("items", "bits")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.kernels.threads import one_blas_thread
-from search.lsh.items import Items, Slots, grown
-from search.lsh.keys import CHUNK
-from search.lsh.metric import Metric
-from search.lsh.ranking import rounding
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.keys import CHUNK
+from kinstream.search.lsh.metric import Metric
+from kinstream.search.lsh.ranking import rounding
 
 
 class Squares:

@@ -11,16 +11,16 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.birth import Birth, settings_digest, write_birth
-from streams.codec import encode
-from streams.identity import Headers
-from streams.log import Message
-from streams.records import Action, Control, Declaration
-from streams.settings import Settings
+from kinstream.cli.main import cli
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, settings_digest, write_birth
+from kinstream.streams.codec import encode
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message
+from kinstream.streams.records import Action, Control, Declaration
+from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples, settings
 
@@ -84,7 +84,7 @@ class System:
         `input` is typed at a terminal; without it there is none.
         """
         config = str(self.folder / "kinstream.toml")
-        with patch("cli.asking.at_terminal", return_value=input is not None):
+        with patch("kinstream.cli.asking.at_terminal", return_value=input is not None):
             return CliRunner().invoke(cli, ["--config", config, *arguments], input=input)
 
     def letters(self) -> list[Message]:
@@ -139,7 +139,7 @@ def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
         def close(self) -> None: ...
 
     patch.setenv("KAFKA_BOOTSTRAP_SERVERS", "nowhere.invalid:9092")
-    patch.setattr("streams.cluster.Cluster", FakeCluster)
-    patch.setattr("streams.emitter.Emitter", FakeEmitter)
-    patch.setattr("streams.reader.ends", ends)
-    patch.setattr("streams.reader.read_range", read_range)
+    patch.setattr("kinstream.streams.cluster.Cluster", FakeCluster)
+    patch.setattr("kinstream.streams.emitter.Emitter", FakeEmitter)
+    patch.setattr("kinstream.streams.reader.ends", ends)
+    patch.setattr("kinstream.streams.reader.read_range", read_range)

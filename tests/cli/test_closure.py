@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from processors import item_log, seed_log
-from processors.agent import builder_spec
-from streams.birth import Birth, settings_digest, write_birth
-from streams.codec import encode
-from streams.errors import SettingsError
-from streams.records import Event
-from streams.settings import Settings
+from kinstream.cli.main import cli
+from kinstream.processors import item_log, seed_log
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.birth import Birth, settings_digest, write_birth
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Event
+from kinstream.streams.settings import Settings
 from tests.processors.closure_samples import SPACE, items, relations
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from cli.dead_letters import _since
-from streams.errors import SettingsError
-from streams.records import Action
-from streams.topics import partition_of
+from kinstream.cli.dead_letters import _since
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Action
+from kinstream.streams.topics import partition_of
 from tests.cli.system import EVENTS, LETTERS, System
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streams.birth import read_birth
-from streams.errors import CheckpointError, SettingsError
-from streams.generation import Generation
-from streams.parking import Parking
+from kinstream.streams.birth import read_birth
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.generation import Generation
+from kinstream.streams.parking import Parking
 from tests.cli.system import EVENTS, System
 
 CONSTRAINTS = "kinstream.constraints"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "demo", *options],
+        [sys.executable, "-m", "kinstream.cli.main", "demo", *options],
         cwd=folder,
         env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "140"},
         stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: P
 def test_it_needs_no_torch() -> None:
     """Extras are not installed by `make run`."""
     script = (
-        "import sys, tomllib; from cli.demos import digits; from learners.warm_up import warm_up\n"
+        "import sys, tomllib; from kinstream.cli.demos import digits; from kinstream.learners.warm_up import warm_up\n"
         "sys.modules['torch'] = None\n"
         "for own in tomllib.loads(digits().settings)['learners'].values():\n"
         "    warm_up(own.pop('kind'), {name: value for name, value in own.items() if name != 'from'})\n"

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cli.demo_summary import chained_pair
-from cli.main import cli
-from processors.base import Origin
-from processors.closure import Closure
-from streams.records import ItemBlock, Relation, Table
+from kinstream.cli.demo_summary import chained_pair
+from kinstream.cli.main import cli
+from kinstream.processors.base import Origin
+from kinstream.processors.closure import Closure
+from kinstream.streams.records import ItemBlock, Relation, Table
 from tests.cli.test_demo import ROOT, ended, of_folder
 
 
 def up(folder: Path, *options: str) -> subprocess.Popen[str]:
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "up", "--demo", "clicks", *options],
+        [sys.executable, "-m", "kinstream.cli.main", "up", "--demo", "clicks", *options],
         cwd=folder,
         env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "140"},
         stdout=subprocess.PIPE,
@@ -78,7 +78,7 @@ def test_clicks_become_a_metric_and_no_process_is_left(tmp_path: Path) -> None:
     for words in ("models list", "models export clicks", "closure explain clicks"):
         (command,) = (line.split() for line in output.splitlines() if words in line)
         told = subprocess.run(
-            [sys.executable, "-m", "cli.main", *command[command.index("--config") :]],
+            [sys.executable, "-m", "kinstream.cli.main", *command[command.index("--config") :]],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,

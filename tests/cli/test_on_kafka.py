@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from cli.worker import agent_spec
-from streams.clients import confluent_producer
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.machine import Machine
-from streams.opening import open_generation
-from streams.reader import read_range
-from streams.settings import Settings, load
-from streams.topics import partition_of
+from kinstream.cli.main import cli
+from kinstream.cli.worker import agent_spec
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.machine import Machine
+from kinstream.streams.opening import open_generation
+from kinstream.streams.reader import read_range
+from kinstream.streams.settings import Settings, load
+from kinstream.streams.topics import partition_of
 from tests.kafka.broker import KafkaBroker
 from tests.support.pipeline import samples
 

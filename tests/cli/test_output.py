@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.demo_summary import _print
-from cli.main import cli
-from cli.tables import echo_table
-from streams.embedded import EmbeddedBroker
-from streams.errors import BrokerUnavailable
-from streams.settings import Settings
-from streams.topics import CATALOGUE
+from kinstream.cli.demo_summary import _print
+from kinstream.cli.main import cli
+from kinstream.cli.tables import echo_table
+from kinstream.streams.embedded import EmbeddedBroker
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import CATALOGUE
 from tests.kafka.broker import reserve_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def at_80_columns(folder: Path, brokers: str, *command: str) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *command],
+        [sys.executable, "-m", "kinstream.cli.main", *command],
         cwd=folder,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": brokers, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
         stdin=theirs,
@@ -79,7 +79,7 @@ def at_80_columns(folder: Path, brokers: str, *command: str) -> str:
 
 def piped(folder: Path, brokers: str, *command: str) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", *command],
+        [sys.executable, "-m", "kinstream.cli.main", *command],
         cwd=folder,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": brokers, "PYTHONPATH": str(ROOT), "COLUMNS": "40"},
         capture_output=True,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from learners import registry as learners
-from processors import registry as builders
-from streams.errors import SettingsError
+from kinstream.cli.main import cli
+from kinstream.learners import registry as learners
+from kinstream.processors import registry as builders
+from kinstream.streams.errors import SettingsError
 
 SOUND = """
 [builders.one-pass]
@@ -322,7 +322,8 @@ def test_a_package_that_is_missing_here_is_no_fault_of_the_settings(
     """Another machine runs that learner, with the same file."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "learners.metric_learn.find_spec", lambda name: None if name == "metric_learn" else found(name)
+        "kinstream.learners.metric_learn.find_spec",
+        lambda name: None if name == "metric_learn" else found(name),
     )
     text = SOUND + "[learners.base]\nkind = 'lmnn'\nfrom = ['one-pass']\n"
     assert "KAFKA_BOOTSTRAP_SERVERS" in refusal(run(tmp_path, text))
@@ -333,7 +334,7 @@ def test_the_process_ends_with_status_2_and_nothing_but_the_faults(tmp_path: Pat
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     for command in (("up",), ("worker", "learner", "opml"), ("search",)):
         ended = subprocess.run(
-            [sys.executable, "-m", "cli.main", *command],
+            [sys.executable, "-m", "kinstream.cli.main", *command],
             cwd=tmp_path,
             env=environment,
             capture_output=True,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams.codec import decode
-from streams.errors import SettingsError
-from streams.records import Action, Control, Declaration
-from streams.topics import partition_of
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Action, Control, Declaration
+from kinstream.streams.topics import partition_of
 from tests.cli.system import EVENTS, System
 
 

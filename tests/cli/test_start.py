@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from cli.main import _COMMANDS
+from kinstream.cli.main import _COMMANDS
 
 _HEAVY = ("faust", "torch", "numba", "numpy", "confluent_kafka", "rich", "sklearn", "pydantic")
 _SCRIPT = """
 import sys
-from cli.main import cli
+from kinstream.cli.main import cli
 try:
     cli(sys.argv[1:])
 except SystemExit as end:

@@ -20,10 +20,10 @@ from typing import Any
 import psutil
 import pytest
 
-from cli.folder_lock import FolderLock
-from cli.local_system import LocalSystem, Process, _is_ready
-from streams.errors import CannotListen, FolderInUse
-from streams.settings import Settings
+from kinstream.cli.folder_lock import FolderLock
+from kinstream.cli.local_system import LocalSystem, Process, _is_ready
+from kinstream.streams.errors import CannotListen, FolderInUse
+from kinstream.streams.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 TOML = """
@@ -74,7 +74,7 @@ def begin(folder: Path, *command: str, **environment: str) -> subprocess.Popen[s
     (folder / "kinstream.toml").write_text(TOML, encoding="utf-8")
     clean = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *command],
+        [sys.executable, "-m", "kinstream.cli.main", *command],
         cwd=folder,
         env={**clean, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
         stdout=subprocess.PIPE,
@@ -176,7 +176,7 @@ def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_th
 
 def test_a_process_that_is_killed_leaves_no_lock_behind(tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys; from cli.folder_lock import FolderLock\n"
+        "import pathlib, sys; from kinstream.cli.folder_lock import FolderLock\n"
         "lock = FolderLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     folder = tmp_path / "logs"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.codec import decode_constraints, encode
-from streams.dead_letter import DETAIL, REASON, ROWS, redrive
-from streams.log import Message, Output
-from streams.machine import FATE_PREFIX, Machine, Place
-from streams.records import ConstraintBlock, Record
-from streams.refusals import Rows, parse_rows
-from streams.settings import Settings
-from streams.state import from_bytes, to_bytes
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import decode_constraints, encode
+from kinstream.streams.dead_letter import DETAIL, REASON, ROWS, redrive
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import FATE_PREFIX, Machine, Place
+from kinstream.streams.records import ConstraintBlock, Record
+from kinstream.streams.refusals import Rows, parse_rows
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import from_bytes, to_bytes
 
 SPACE = "shop"
 EVENTS = "kinstream.events"

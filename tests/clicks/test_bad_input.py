@@ -15,14 +15,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from processors.base import Segmented
-from processors.click_counts import FATES
-from processors.registry import create
-from streams.codec import decode_constraints
-from streams.dead_letter import DETAIL, REFUSED, ROWS
-from streams.errors import Reason, SettingsError
-from streams.log import Output
-from streams.records import (
+from kinstream.processors.base import Segmented
+from kinstream.processors.click_counts import FATES
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode_constraints
+from kinstream.streams.dead_letter import DETAIL, REFUSED, ROWS
+from kinstream.streams.errors import Reason, SettingsError
+from kinstream.streams.log import Output
+from kinstream.streams.records import (
     Action,
     Click,
     Control,
@@ -35,8 +35,8 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.refusals import Rows
-from streams.state import to_bytes
+from kinstream.streams.refusals import Rows
+from kinstream.streams.state import to_bytes
 from tests.clicks.stream import (
     EVENTS,
     LETTERS,

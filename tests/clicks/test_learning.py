@@ -42,13 +42,13 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
-from learners.opml import OPML
-from producers.click_simulator import ClickSimulator
-from producers.simulated_load import simulated_load
-from producers.simulation import START_MS, Simulation
-from replay.held_out import knn_error
-from streams.codec import encode
-from streams.records import ClickBlock, Kind
+from kinstream.learners.opml import OPML
+from kinstream.producers.click_simulator import ClickSimulator
+from kinstream.producers.simulated_load import simulated_load
+from kinstream.producers.simulation import START_MS, Simulation
+from kinstream.replay.held_out import knn_error
+from kinstream.streams.codec import encode
+from kinstream.streams.records import ClickBlock, Kind
 from tests.clicks.stream import (
     CONSTRAINTS,
     SPACE,

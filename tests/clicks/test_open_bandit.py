@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from processors.click_counts import FATES
-from processors.clicks import RULES
-from producers.categories import Hashed, OneHot
-from producers.clicks import ClickReading, open_clicks
-from producers.items import ItemColumns, open_items
-from producers.phased_load import PhasedLoad
-from streams.errors import Reason
-from streams.log import Output
-from streams.records import Action, ClickBlock, Control, ItemBlock, Table
+from kinstream.processors.click_counts import FATES
+from kinstream.processors.clicks import RULES
+from kinstream.producers.categories import Hashed, OneHot
+from kinstream.producers.clicks import ClickReading, open_clicks
+from kinstream.producers.items import ItemColumns, open_items
+from kinstream.producers.phased_load import PhasedLoad
+from kinstream.streams.errors import Reason
+from kinstream.streams.log import Output
+from kinstream.streams.records import Action, ClickBlock, Control, ItemBlock, Table
 from tests.clicks.stream import (
     CONSTRAINTS,
     SPACE,

@@ -135,7 +135,7 @@ class System:
 
     def command(self, *arguments: str) -> list[str]:
         where = ["--config", str(self.settings), "--set", f"checkpoints.url={self.checkpoints}"]
-        return [sys.executable, "-m", "cli.main", *where, *arguments]
+        return [sys.executable, "-m", "kinstream.cli.main", *where, *arguments]
 
     def run(self, *arguments: str, seconds: float = PATIENCE) -> str:
         """Run a command to its end, which it has so many seconds for; its standard output."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from learners.agent import learner_spec
-from streams.checkpoint import CheckpointStore
-from streams.clients import confluent_producer
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.machine import Place
-from streams.partition import PartitionRunner
-from streams.reader import ends, read_range
-from streams.settings import Settings, load
+from kinstream.learners.agent import learner_spec
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.machine import Place
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.settings import Settings, load
 
 
 def replay(settings: Settings, name: str, folder: str, source: str, target: str) -> None:

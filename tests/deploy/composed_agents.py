@@ -29,7 +29,7 @@ class Agents:
     """Runs Kinstream with one settings file. A context manager that ends what it has started."""
 
     def __init__(self, settings: Path, bootstrap: str, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "cli.main", "--config", str(settings)]
+        self._command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings)]
         self._folder = folder
         self._environment = os.environ | {
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap,

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.main import cli
-from cli.worker import agent_spec
 from deploy import strimzi
-from streams import supervisor
-from streams.acls import as_json, role
-from streams.settings import KafkaSettings, Settings, load
-from streams.topics import CATALOGUE
+from kinstream.cli.main import cli
+from kinstream.cli.worker import agent_spec
+from kinstream.streams import supervisor
+from kinstream.streams.acls import as_json, role
+from kinstream.streams.settings import KafkaSettings, Settings, load
+from kinstream.streams.topics import CATALOGUE
 from tests.deploy.charts import (
     CHART,
     VALUES,

@@ -15,11 +15,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from cli.worker import agent_spec
-from monitoring.roster import UNLEARNED
-from streams.cluster import Cluster
-from streams.settings import KafkaSettings, Settings, load
-from streams.topic_check import differences
+from kinstream.cli.worker import agent_spec
+from kinstream.monitoring.roster import UNLEARNED
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.settings import KafkaSettings, Settings, load
+from kinstream.streams.topic_check import differences
 from tests.deploy.composed_agents import Agents
 from tests.deploy.composed_kafka import ComposedKafka
 from tests.deploy.go_tools import COMPOSE, ROOT, tool

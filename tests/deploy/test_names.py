@@ -14,10 +14,10 @@ import click
 import pytest
 import yaml
 
-from cli.main import cli
-from cli.worker import agent_spec
-from monitoring.roster import UNLEARNED
-from streams.settings import (
+from kinstream.cli.main import cli
+from kinstream.cli.worker import agent_spec
+from kinstream.monitoring.roster import UNLEARNED
+from kinstream.streams.settings import (
     BuilderSettings,
     KafkaSettings,
     LearnerSettings,
@@ -25,7 +25,7 @@ from streams.settings import (
     SearchSpaceSettings,
     Settings,
 )
-from streams.topics import CATALOGUE
+from kinstream.streams.topics import CATALOGUE
 from tests.deploy.charts import CHART, VALUES, container, environment, of_kind, pods, rendered, settings_file
 from tests.deploy.go_tools import ROOT
 from tests.docs.pages import blocks

@@ -18,20 +18,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
-from cli.main import cli
-from learners import registry as learners
-from processors.clicks import Clicks
-from processors.closure import Closure
-from processors.one_pass import OnePass
-from processors.registry import create
-from streams.codec import decode
-from streams.errors import Reason
-from streams.failpoints import VARIABLE
-from streams.manifest import versions
-from streams.records import Click, ItemBlock, Relation, SampleBlock
-from streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
-from streams.supervisor import LEASH, RESTARTS
-from streams.topics import CATALOGUE
+from kinstream.cli.main import cli
+from kinstream.learners import registry as learners
+from kinstream.processors.clicks import Clicks
+from kinstream.processors.closure import Closure
+from kinstream.processors.one_pass import OnePass
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode
+from kinstream.streams.errors import Reason
+from kinstream.streams.failpoints import VARIABLE
+from kinstream.streams.manifest import versions
+from kinstream.streams.records import Click, ItemBlock, Relation, SampleBlock
+from kinstream.streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
+from kinstream.streams.supervisor import LEASH, RESTARTS
+from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.monitoring.test_promtool import full_page
 from tests.search.agents import full_page as search_page
@@ -77,7 +77,7 @@ def test_every_marked_python_example_runs(block: Block, tmp_path: Path) -> None:
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,
         text=True,
         timeout=120,

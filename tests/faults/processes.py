@@ -21,19 +21,19 @@ from uuid import uuid4
 
 import psutil
 
-from streams.checkpoint_view import Seen, agent_named, birth_of, folder_of, newest
-from streams.checkpoint_view import checkpoints as newest_checkpoints
-from streams.clients import confluent_producer
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.groups import name_of
-from streams.identity import Headers
-from streams.log import Message
-from streams.reader import ends, read_range
-from streams.settings import Settings, load
-from streams.space import core_state
-from streams.state import to_bytes
-from streams.topics import CATALOGUE
+from kinstream.streams.checkpoint_view import Seen, agent_named, birth_of, folder_of, newest
+from kinstream.streams.checkpoint_view import checkpoints as newest_checkpoints
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.groups import name_of
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.settings import Settings, load
+from kinstream.streams.space import core_state
+from kinstream.streams.state import to_bytes
+from kinstream.streams.topics import CATALOGUE
 from tests.faults.reference import Copies, Expected, copies, expected
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -243,7 +243,7 @@ class System:
     # ---- processes ----------------------------------------------------------------------------------------------
 
     def command(self, *arguments: str) -> list[str]:
-        made = [sys.executable, "-m", "cli.main", "--config", str(self.file)]
+        made = [sys.executable, "-m", "kinstream.cli.main", "--config", str(self.file)]
         for name, value in self.changes.items():
             made += ["--set", f"{name}={json.dumps(value)}"]
         return [*made, *arguments]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from streams.codec import decode_outcome, encode
-from streams.log import Message
-from streams.records import LoadPosition, Outcome, SampleBlock, Table
-from streams.settings import Settings
-from streams.state import to_bytes
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.codec import decode_outcome, encode
+from kinstream.streams.log import Message
+from kinstream.streams.records import LoadPosition, Outcome, SampleBlock, Table
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import to_bytes
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from streams.topics import PARTITIONER
+from kinstream.streams.topics import PARTITIONER
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import continue_process, stop_process, until
 from tests.faults.reference import blocks, expected

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from streams.birth import read_birth
-from streams.codec import decode_constraints, decode_outcome
-from streams.log import Message
-from streams.records import ConstraintBlock, Outcome
+from kinstream.streams.birth import read_birth
+from kinstream.streams.codec import decode_constraints, decode_outcome
+from kinstream.streams.log import Message
+from kinstream.streams.records import ConstraintBlock, Outcome
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import Process, System, patched, until
 from tests.faults.reference import blocks
@@ -51,8 +51,8 @@ def slow(folder: Path, seconds: float) -> dict[str, str]:
         folder,
         f"""
         import time
-        from streams import owned
-        from streams.partition import PartitionRunner
+        from kinstream.streams import owned
+        from kinstream.streams.partition import PartitionRunner
 
         work = PartitionRunner.work
 

@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 import pytest
 
-from streams.birth import read_birth
-from streams.codec import decode_constraints, decode_outcome
-from streams.identity import Headers
-from streams.log import Message
-from streams.records import ConstraintBlock, Outcome
-from streams.settings import load as read_settings
+from kinstream.streams.birth import read_birth
+from kinstream.streams.codec import decode_constraints, decode_outcome
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message
+from kinstream.streams.records import ConstraintBlock, Outcome
+from kinstream.streams.settings import load as read_settings
 from tests.docs.pages import ROOT, blocks
 from tests.faults.processes import AGENTS, Process, System, until
 from tests.kafka.broker import KafkaBroker

@@ -7,8 +7,8 @@ import re
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from streams.birth import read_birth
-from streams.topics import partition_of
+from kinstream.streams.birth import read_birth
+from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import Process, System, until
 from tests.faults.reference import blocks

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams.recovery import TableManager
+from kinstream.streams.recovery import TableManager
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import patched
 from tests.faults.reference import blocks
@@ -23,7 +23,7 @@ def slow(folder: Path) -> dict[str, str]:
         folder,
         f"""
         import logging, time
-        from streams.worker import Worker
+        from kinstream.streams.worker import Worker
 
         take_over = Worker._take_over
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from streams.codec import decode_constraints, decode_outcome
-from streams.records import ConstraintBlock, Outcome
-from streams.topics import partition_of
+from kinstream.streams.codec import decode_constraints, decode_outcome
+from kinstream.streams.records import ConstraintBlock, Outcome
+from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import AGENTS, Process, System, until
 from tests.faults.reference import blocks

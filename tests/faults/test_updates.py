@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.updates import At, MapReplica
-from streams.codec import decode_model, decode_update
-from streams.records import ModelVersion
-from streams.state import from_bytes
+from kinstream.search.updates import At, MapReplica
+from kinstream.streams.codec import decode_model, decode_update
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.state import from_bytes
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System, until
 from tests.faults.reference import blocks

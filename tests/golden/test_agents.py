@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners import registry as learners
-from processors import registry as builders
-from streams.agent import AgentSpec
-from streams.birth import ClusterView, compare, read_birth
-from streams.codec import decode_constraints, decode_event, decode_outcome
-from streams.errors import BadRecord, GenerationMismatch
-from streams.log import Message
-from streams.partition import PartitionRunner
-from streams.state import State
+from kinstream.learners import registry as learners
+from kinstream.processors import registry as builders
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import ClusterView, compare, read_birth
+from kinstream.streams.codec import decode_constraints, decode_event, decode_outcome
+from kinstream.streams.errors import BadRecord, GenerationMismatch
+from kinstream.streams.log import Message
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.state import State
 from tests.golden.write_agents import CHECKPOINTS, LOG, birth_of, config, log_of, specs
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent

@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from learners import registry as learners
-from learners.agent import learner_spec
-from monitoring.agent import metrics_spec
-from processors import registry as builders
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from streams.codec import encode
-from streams.records import Action, Control, Kind
-from streams.settings import Settings
+from kinstream.learners import registry as learners
+from kinstream.learners.agent import learner_spec
+from kinstream.monitoring.agent import metrics_spec
+from kinstream.processors import registry as builders
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.codec import encode
+from kinstream.streams.records import Action, Control, Kind
+from kinstream.streams.settings import Settings
 from tests.support import join_events
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples

@@ -9,10 +9,10 @@ import sys
 
 import numpy as np
 
-from streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from streams.checkpoint import CheckpointStore, LastRecord
-from streams.parking import Parking
-from streams.state import State
+from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.checkpoint import CheckpointStore, LastRecord
+from kinstream.streams.parking import Parking
+from kinstream.streams.state import State
 
 APPLICATION, GENERATION, TOPIC, PARTITION = "learner-opml", 1, "kinstream.constraints", 0
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.codec import encode
-from streams.records import (
+from kinstream.streams.codec import encode
+from kinstream.streams.records import (
     Action,
     Click,
     ClickBlock,

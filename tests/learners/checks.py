@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.base import Learner, Outcomes, State
-from streams.errors import BadRecord
-from streams.records import ConstraintBlock, Kind, Table
+from kinstream.learners.base import Learner, Outcomes, State
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.records import ConstraintBlock, Kind, Table
 from tests.learners.blocks import rows_of, singles
 
 ROOT = Path(__file__).parents[2]

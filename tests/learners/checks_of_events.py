@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners.base import Outcomes
-from learners.portfolio import Portfolio
-from streams.errors import BadRecord
-from streams.records import ConstraintBlock, Kind, Table
+from kinstream.learners.base import Outcomes
+from kinstream.learners.portfolio import Portfolio
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.records import ConstraintBlock, Kind, Table
 from tests.learners.blocks import rows_of
 from tests.learners.checks import Case, digest, digest_of_outcomes, parameters
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.base import Outcomes, State
-from learners.pairs import PairLearner
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.pairs import PairLearner
 
 DIMENSIONS = (1, 2, 3, 17, 64)
 

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners.batch import fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
-from learners.euclidean import Euclidean
-from learners.itml import ITML
-from learners.lmnn import LMNN
-from learners.mahalanobis import Mahalanobis
-from learners.rca import RCA
-from learners.refitted import Refitted
-from learners.registry import create
-from learners.sampling import squared_percentiles
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.batch import fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.euclidean import Euclidean
+from kinstream.learners.itml import ITML
+from kinstream.learners.lmnn import LMNN
+from kinstream.learners.mahalanobis import Mahalanobis
+from kinstream.learners.rca import RCA
+from kinstream.learners.refitted import Refitted
+from kinstream.learners.registry import create
+from kinstream.learners.sampling import squared_percentiles
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks, singles, triplet_blocks
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners import metric_learn
-from learners.batch import fit_itml, fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
-from learners.registry import create
-from learners.sampling import random_pairs, squared_percentiles
-from streams.errors import SettingsError
+from kinstream.learners import metric_learn
+from kinstream.learners.batch import fit_itml, fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.registry import create
+from kinstream.learners.sampling import random_pairs, squared_percentiles
+from kinstream.streams.errors import SettingsError
 
 Matrix = NDArray[np.float64]
 

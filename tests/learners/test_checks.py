@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from learners.registry import names
+from kinstream.learners.registry import names
 from tests.learners.cases import all_cases
 from tests.learners.checks import CHECKS, Case, digest, ends_elsewhere, run
 from tests.learners.checks_of_events import EVENT_CHECKS

@@ -7,18 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from learners.kernels import blocked, compiled
+from kinstream.learners.kernels import blocked, compiled
 
 SHARED = """
-from learners.kernels.compiled import compiled
+from kinstream.learners.kernels.compiled import compiled
 
 @compiled
 def piece(x):
     return x + {number}
 """
 USER = """
-from learners.kernels.compiled import compiled
-from learners.kernels.shared_piece import piece
+from kinstream.learners.kernels.compiled import compiled
+from kinstream.learners.kernels.shared_piece import piece
 
 @compiled
 def twice(x):
@@ -26,9 +26,9 @@ def twice(x):
 """
 SCRIPT = """
 import sys
-from learners import kernels
+from kinstream.learners import kernels
 kernels.__path__.insert(0, sys.argv[1])
-from learners.kernels.user_of_piece import twice
+from kinstream.learners.kernels.user_of_piece import twice
 print(twice(1), sum(twice.stats.cache_hits.values()))
 """
 

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from learners.kernels.equal_vectors import first_equal
+from kinstream.learners.kernels.equal_vectors import first_equal
 
 DEGENERATE = """
 import numpy as np
-from learners.registry import create
+from kinstream.learners.registry import create
 
 draw = np.random.default_rng(3)
 for d in (5, 17, 33, 100):

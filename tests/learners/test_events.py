@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners import kernels
-from learners.base import Learner, Outcomes
-from learners.events import Events, ends_of, shared
-from learners.kernels.spans import spans
-from learners.registry import create
-from learners.warm_up import warm_up
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners import kernels
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.events import Events, ends_of, shared
+from kinstream.learners.kernels.spans import spans
+from kinstream.learners.registry import create
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import block, rows_of
 from tests.learners.multi import tables
 

@@ -13,15 +13,15 @@ import onnx
 import onnxruntime
 import pytest
 
-from learners.base import Learner
-from learners.export import origin
-from learners.export_onnx import encode_onnx
-from learners.kernel_lego import KernelLEGO
-from learners.omdl_lr import OMDLLR
-from learners.omks import OMKS
-from learners.registry import create
-from streams.errors import CheckpointError, SettingsError
-from streams.records import ModelVersion
+from kinstream.learners.base import Learner
+from kinstream.learners.export import origin
+from kinstream.learners.export_onnx import encode_onnx
+from kinstream.learners.kernel_lego import KernelLEGO
+from kinstream.learners.omdl_lr import OMDLLR
+from kinstream.learners.omks import OMKS
+from kinstream.learners.registry import create
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.records import ModelVersion
 from tests.learners.cases import all_cases
 from tests.learners.checks import Case
 
@@ -183,7 +183,7 @@ def test_the_file_says_what_it_is_and_takes_any_number_of_rows() -> None:
 
 
 def test_a_model_that_is_too_large_for_the_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learners.onnx_graph.MAX_BYTES", 199)
+    monkeypatch.setattr("kinstream.learners.onnx_graph.MAX_BYTES", 199)
     with pytest.raises(SettingsError, match="2 GiB"):
         encode_onnx(learned("opml"), {})
 
@@ -195,7 +195,9 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_nothing_imports_onnx_before_it_is_needed() -> None:
-    code = "import sys, learners.export_onnx, search.follower; print('onnx' in sys.modules)"
+    code = (
+        "import sys, kinstream.learners.export_onnx, kinstream.search.follower; print('onnx' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(ROOT), "PATH": ""},

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners.fusion import HOWS
-from learners.registry import create, names
+from kinstream.learners.fusion import HOWS
+from kinstream.learners.registry import create, names
 from tests.learners.checks import digest
 
 #: Settings under which a learner begins otherwise than by default.

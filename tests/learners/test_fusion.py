@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.fusion import HOWS, Fusion
-from learners.kernels.fusion import leader
-from learners.oahu import OAHU
-from learners.registry import create
-from learners.warm_up import warm_up
-from streams.errors import BadRecord, SettingsError
-from streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
-from streams.settings import load
+from kinstream.learners.fusion import HOWS, Fusion
+from kinstream.learners.kernels.fusion import leader
+from kinstream.learners.oahu import OAHU
+from kinstream.learners.registry import create
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
+from kinstream.streams.settings import load
 from tests.learners.blocks import rows_of, singles
 from tests.learners.checks import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
@@ -517,7 +517,7 @@ def test_hyper_parameters_are_refused_by_name(arguments: dict[str, Any], told: s
 
 
 def test_warm_up_compiles_the_base() -> None:
-    from learners.kernels import opml
+    from kinstream.learners.kernels import opml
 
     warm_up("fusion", {"base": "copml"})
     kernel: Any = opml.pairs

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from learners import registry
-from streams.records import ConstraintBlock, Table
-from streams.state import from_bytes, to_bytes
+from kinstream.learners import registry
+from kinstream.streams.records import ConstraintBlock, Table
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.learners.multi import multi_blocks
 
 KINDS = ("fusion", "lomdml", "omdl-lr-like", "omdml", "omks")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from learners.itml_online import ITMLOnline
-from learners.lego import LEGO
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.itml_online import ITMLOnline
+from kinstream.learners.lego import LEGO
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks
 
 KERNELS = ("sequential", "blocked")

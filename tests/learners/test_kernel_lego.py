@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.export import linear_map
-from learners.kernel_lego import KERNELS, KernelLEGO
-from learners.kernels import kernel_lego
-from learners.lego import LEGO
-from learners.warm_up import warm_up
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.export import linear_map
+from kinstream.learners.kernel_lego import KERNELS, KernelLEGO
+from kinstream.learners.kernels import kernel_lego
+from kinstream.learners.lego import LEGO
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks, singles, triplet_blocks
 
 

@@ -11,10 +11,10 @@ from threadpoolctl import (  # type: ignore[import-untyped, unused-ignore]
     threadpool_limits,
 )
 
-from learners.kernels import blocked, opml
-from learners.kernels.threads import one_blas_thread
-from learners.opml import OPML
-from learners.warm_up import warm_up
+from kinstream.learners.kernels import blocked, opml
+from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.learners.opml import OPML
+from kinstream.learners.warm_up import warm_up
 from tests.learners.blocks import block, triplet_blocks
 
 

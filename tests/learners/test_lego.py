@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from learners.base import Outcomes
-from learners.kernels import lego, lego_blocked
-from learners.lego import LEGO
-from learners.warm_up import warm_up
-from streams.errors import BadRecord, SettingsError
-from streams.records import Kind
+from kinstream.learners.base import Outcomes
+from kinstream.learners.kernels import lego, lego_blocked
+from kinstream.learners.lego import LEGO
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.learners.checks import ROOT
 
@@ -343,10 +343,10 @@ def test_bits_do_not_depend_on_threads(dtype: str) -> None:
 @pytest.mark.parametrize("inside", ["", "    "])
 def test_products_run_on_one_thread_wherever_the_kernel_is_loaded(inside: str) -> None:
     script = (
-        "from learners.kernels.threads import one_blas_thread\n"
+        "from kinstream.learners.kernels.threads import one_blas_thread\n"
         "with one_blas_thread():\n"
         "    pass\n"
-        f"{inside}from learners.kernels import lego_blocked\n"
+        f"{inside}from kinstream.learners.kernels import lego_blocked\n"
         "from threadpoolctl import threadpool_info\n"
         "def threads(): return {x['num_threads'] for x in threadpool_info() if x['user_api'] == 'blas'}\n"
         "assert threads() == {2}, threads()\n"

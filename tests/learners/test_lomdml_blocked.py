@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners.kernels import lomdml_blocked
-from learners.lomdml import LOMDML
-from streams.records import ConstraintBlock
+from kinstream.learners.kernels import lomdml_blocked
+from kinstream.learners.lomdml import LOMDML
+from kinstream.streams.records import ConstraintBlock
 from tests.learners.multi import tables
 
 #: Allowed difference of results, of the largest entry.

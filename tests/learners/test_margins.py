@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.adapters import merged
-from learners.base import Outcomes
-from learners.registry import create
-from streams.records import ConstraintBlock
+from kinstream.learners.adapters import merged
+from kinstream.learners.base import Outcomes
+from kinstream.learners.registry import create
+from kinstream.streams.records import ConstraintBlock
 from tests.learners.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from learners.base import State
-from learners.kernels import mdml, rank_one
-from learners.mdml import DIVERGENCES, LOSSES, MDML
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.base import State
+from kinstream.learners.kernels import mdml, rank_one
+from kinstream.learners.mdml import DIVERGENCES, LOSSES, MDML
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks, rows_of
 from tests.learners.psd import DIMENSIONS, Setup, setups
 

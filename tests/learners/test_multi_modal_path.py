@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.main import cli
-from cli.produce_labelled import reading
-from learners.agent import learner_spec
-from learners.export import encode, export, learner_from
-from learners.multi_modal import MultiModal
-from learners.omdml import OMDML
-from monitoring.agent import metrics_spec
-from processors.agent import builder_spec
-from producers.load import BlockSettings, Load
-from producers.sources import open_source
-from streams.codec import decode_outcome
-from streams.errors import CheckpointError
-from streams.log import Output
-from streams.records import (
+from kinstream.cli.main import cli
+from kinstream.cli.produce_labelled import reading
+from kinstream.learners.agent import learner_spec
+from kinstream.learners.export import encode, export, learner_from
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.omdml import OMDML
+from kinstream.monitoring.agent import metrics_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.sources import open_source
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.log import Output
+from kinstream.streams.records import (
     Action,
     Click,
     Control,
@@ -40,8 +40,8 @@ from streams.records import (
     Relation,
     Table,
 )
-from streams.settings import Settings
-from streams.state import to_bytes
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import to_bytes
 from tests.clicks.stream import Stream, constraint_blocks, letters
 
 SPACE = "digits"
@@ -248,7 +248,7 @@ def opened(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
 
 def test_nothing_learned_is_nothing_to_export() -> None:
-    from learners.registry import create
+    from kinstream.learners.registry import create
 
     version = ModelVersion(SPACE, "l", "a/1", 1, 1, 0, "t", 0, 0, "", "", NOW_MS)
     for kind in ("omdml", "lomdml", "fusion"):
@@ -263,9 +263,11 @@ def test_the_command_writes_a_map_for_each_modality(
     space = stream.machine.find(SPACE)
     assert space is not None
     version = ModelVersion(SPACE, "lomdml", "lomdml/1", 1, 1, space.step, "t", 0, 0, "", "", NOW_MS)
-    monkeypatch.setattr("cli.models._models", lambda settings, checkpoints: {(SPACE, "lomdml"): version})
-    monkeypatch.setattr("cli.models.rebuilt", lambda version, settings: space.core)
-    monkeypatch.setattr("streams.models_view.computed_with", lambda version, settings: {})
+    monkeypatch.setattr(
+        "kinstream.cli.models._models", lambda settings, checkpoints: {(SPACE, "lomdml"): version}
+    )
+    monkeypatch.setattr("kinstream.cli.models.rebuilt", lambda version, settings: space.core)
+    monkeypatch.setattr("kinstream.streams.models_view.computed_with", lambda version, settings: {})
     file = tmp_path / "m.npz"
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli, ["models", "export", SPACE, "-o", str(file)])

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.base import Learner
-from learners.fusion import HOWS, Fusion
-from learners.kernels import rank_one
-from learners.multi_modal import MultiModal
-from learners.portfolio_members import USUAL
-from learners.registry import create, has, names
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.base import Learner
+from kinstream.learners.fusion import HOWS, Fusion
+from kinstream.learners.kernels import rank_one
+from kinstream.learners.multi_modal import MultiModal
+from kinstream.learners.portfolio_members import USUAL
+from kinstream.learners.registry import create, has, names
+from kinstream.streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners import oahu_torch
-from learners.base import State
-from learners.kernels.oahu import bounds, hedge
-from learners.oahu import OAHU
-from learners.oahu_anchors import MEASURED
-from learners.oahu_rule import HEDGES
-from learners.registry import create
-from streams.errors import SettingsError
+from kinstream.learners import oahu_torch
+from kinstream.learners.base import State
+from kinstream.learners.kernels.oahu import bounds, hedge
+from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu_anchors import MEASURED
+from kinstream.learners.oahu_rule import HEDGES
+from kinstream.learners.registry import create
+from kinstream.streams.errors import SettingsError
 from tests.learners.blocks import block, rows_of
 from tests.learners.checks import digest
 from tests.learners.oahu_numpy import OAHUNumpy, Weights, distances, forward

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
-from learners.kernels import oasis, oasis_blocked
-from learners.oasis import OASIS
-from learners.warm_up import warm_up
-from streams.errors import BadRecord, SettingsError
+from kinstream.learners.kernels import oasis, oasis_blocked
+from kinstream.learners.oasis import OASIS
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import BadRecord, SettingsError
 from tests.learners.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.learners.cases.oasis import thinned
 

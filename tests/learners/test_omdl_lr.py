@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.export import export
-from learners.omdl_lr import OMDLLR, laplacian
-from learners.omdml import OMDML
-from learners.omks import mean_distance
-from streams.errors import BadRecord, SettingsError
-from streams.records import ConstraintBlock, ModelVersion
+from kinstream.learners.export import export
+from kinstream.learners.omdl_lr import OMDLLR, laplacian
+from kinstream.learners.omdml import OMDML
+from kinstream.learners.omks import mean_distance
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ConstraintBlock, ModelVersion
 from tests.learners.blocks import prefix_blocks, rows_of, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 

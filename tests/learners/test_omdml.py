@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.multi_modal import LEAST_WEIGHT
-from learners.omdml import OMDML
-from learners.warm_up import warm_up
-from streams.errors import BadRecord, SettingsError
-from streams.records import Kind, Table
+from kinstream.learners.multi_modal import LEAST_WEIGHT
+from kinstream.learners.omdml import OMDML
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import Kind, Table
 from tests.learners.blocks import prefix_blocks, singles
 from tests.learners.checks import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
@@ -307,7 +307,7 @@ def test_it_takes_triplets_of_any_rule() -> None:
 
 
 def test_warm_up_leaves_nothing_to_compile() -> None:
-    from learners.kernels import omdml
+    from kinstream.learners.kernels import omdml
 
     warm_up("omdml")
     kernel: Any = omdml.triplets

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.export import export
-from learners.omks import OMKS, mean_distance
-from learners.registry import create, names
-from learners.warm_up import warm_up
-from streams.errors import BadRecord, SettingsError
-from streams.records import ModelVersion
+from kinstream.learners.export import export
+from kinstream.learners.omks import OMKS, mean_distance
+from kinstream.learners.registry import create, names
+from kinstream.learners.warm_up import warm_up
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ModelVersion
 from tests.learners.blocks import prefix_blocks, singles, triplet_blocks
 from tests.learners.multi import features, multi_blocks, tables
 
@@ -277,7 +277,7 @@ def test_order_of_tables_and_float32() -> None:
 
 
 def test_warm_up_leaves_nothing_to_compile() -> None:
-    from learners.kernels import omks
+    from kinstream.learners.kernels import omks
 
     warm_up("omks")
     kernel: Any = omks.triplets

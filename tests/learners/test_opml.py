@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners.base import State
-from learners.opml import COPML, OPML
-from streams.errors import BadRecord, SettingsError
-from streams.records import Kind
+from kinstream.learners.base import State
+from kinstream.learners.opml import COPML, OPML
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, prefix_blocks, singles, triplet_blocks
 from tests.learners.reference import ReferenceOPML
 

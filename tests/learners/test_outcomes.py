@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from learners.base import Outcomes
-from streams.records import Counts
+from kinstream.learners.base import Outcomes
+from kinstream.streams.records import Counts
 
 
 def some() -> Outcomes:

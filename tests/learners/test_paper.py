@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners.opml import COPML, OPML
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.opml import COPML, OPML
+from kinstream.streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import block
 from tests.learners.checks import ROOT
 

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from learners.export import linear_map
-from learners.pola import POLA
-from streams.errors import SettingsError
-from streams.records import Kind
+from kinstream.learners.export import linear_map
+from kinstream.learners.pola import POLA
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Kind
 from tests.learners.blocks import block, pair_blocks, triplet_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
 

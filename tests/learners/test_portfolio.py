@@ -15,28 +15,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import learners.portfolio
+import kinstream.learners.portfolio
 from benchmarks.never_worse import ALLOWED, cells
 from benchmarks.portfolio import LENGTHS, online, trials
 from benchmarks.shared_sets import load
-from learners import warm_up as warming_up
-from learners.agent import learner_spec
-from learners.base import Outcomes
-from learners.euclidean import Euclidean
-from learners.export import Export, encode, export, learner_from
-from learners.kernels import portfolio as kernel
-from learners.portfolio import PATIENCE, Portfolio
-from learners.portfolio_hubs import FIRST, SAMPLED, Hubs, prior, skewness
-from learners.portfolio_members import UNLEARNED, USUAL
-from learners.portfolio_unit import MEASURED
-from learners.registry import create
-from learners.scaler import UnitLength
-from processors.agent import builder_spec
-from producers.sources import Batch
-from replay.held_out import grade, knn_error
-from streams.codec import decode_outcome
-from streams.errors import BadRecord, CheckpointError, SettingsError
-from streams.records import (
+from kinstream.learners import warm_up as warming_up
+from kinstream.learners.agent import learner_spec
+from kinstream.learners.base import Outcomes
+from kinstream.learners.euclidean import Euclidean
+from kinstream.learners.export import Export, encode, export, learner_from
+from kinstream.learners.kernels import portfolio as kernel
+from kinstream.learners.portfolio import PATIENCE, Portfolio
+from kinstream.learners.portfolio_hubs import FIRST, SAMPLED, Hubs, prior, skewness
+from kinstream.learners.portfolio_members import UNLEARNED, USUAL
+from kinstream.learners.portfolio_unit import MEASURED
+from kinstream.learners.registry import create
+from kinstream.learners.scaler import UnitLength
+from kinstream.processors.agent import builder_spec
+from kinstream.producers.sources import Batch
+from kinstream.replay.held_out import grade, knn_error
+from kinstream.streams.codec import decode_outcome
+from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
+from kinstream.streams.records import (
     DEFAULT_MODALITY,
     ConstraintBlock,
     Kind,
@@ -45,8 +45,8 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.settings import load as load_settings
-from streams.state import to_bytes
+from kinstream.streams.settings import load as load_settings
+from kinstream.streams.state import to_bytes
 from tests.clicks.stream import Stream
 from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.checks import digest
@@ -669,7 +669,7 @@ def test_settings_out_of_range_are_refused_by_name(settings: dict[str, Any], tol
 
 
 def test_the_example_of_its_documentation_runs() -> None:
-    done = doctest.testmod(learners.portfolio)
+    done = doctest.testmod(kinstream.learners.portfolio)
     assert done.failed == 0 and done.attempted > 5
 
 
@@ -770,13 +770,14 @@ import pkgutil
 from importlib import import_module
 import numpy as np
 from numba.core.dispatcher import Dispatcher
-import learners.kernels
-from learners.registry import create
-from learners.warm_up import warm_up
+import kinstream.learners.kernels
+from kinstream.learners.registry import create
+from kinstream.learners.warm_up import warm_up
 from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
 
 def compiled():
-    modules = [import_module(f"learners.kernels.{m.name}") for m in pkgutil.iter_modules(learners.kernels.__path__)]
+    names = [m.name for m in pkgutil.iter_modules(kinstream.learners.kernels.__path__)]
+    modules = [import_module(f"kinstream.learners.kernels.{name}") for name in names]
     kernels = {one for module in modules for one in vars(module).values() if isinstance(one, Dispatcher)}
     return {f"{one.py_func.__module__}.{one.py_func.__name__}": len(one.signatures) for one in kernels}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.kernels import distinct
-from learners.portfolio import Portfolio
-from learners.portfolio_views import BITS, POWER, Views
+from kinstream.learners.kernels import distinct
+from kinstream.learners.portfolio import Portfolio
+from kinstream.learners.portfolio_views import BITS, POWER, Views
 
 
 def seen(different: int, times: int, seed: int = 0) -> Views:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from learners.kernels import rdml
-from learners.rdml import RDML
-from streams.errors import SettingsError
+from kinstream.learners.kernels import rdml
+from kinstream.learners.rdml import RDML
+from kinstream.streams.errors import SettingsError
 from tests.learners.blocks import pair_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
 

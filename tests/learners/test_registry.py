@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from learners.base import Learner
-from learners.registry import create, names
-from streams.errors import SettingsError
+from kinstream.learners.base import Learner
+from kinstream.learners.registry import create, names
+from kinstream.streams.errors import SettingsError
 from tests.learners.checks import ROOT
 
 
@@ -29,6 +29,6 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
 
 def test_the_package_and_the_registry_import_no_algorithm() -> None:
     script = (
-        "import sys, learners, learners.registry; sys.exit(any(m in sys.modules for m in ('numba', 'torch')))"
+        "import sys, kinstream.learners.registry; sys.exit(any(m in sys.modules for m in ('numba', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners import registry
-from learners.base import Learner
-from replay.evaluation.feeds import Built, Feed
-from replay.papers.feeds import DrawnPairs, DrawnTriplets
-from streams.records import DEFAULT_MODALITY
+from kinstream.learners import registry
+from kinstream.learners.base import Learner
+from kinstream.replay.evaluation.feeds import Built, Feed
+from kinstream.replay.papers.feeds import DrawnPairs, DrawnTriplets
+from kinstream.streams.records import DEFAULT_MODALITY
 from tests.learners.test_paper import load
 
 pytestmark = pytest.mark.long

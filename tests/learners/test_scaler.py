@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners import scaler
-from learners.opml import OPML
+from kinstream.learners import scaler
+from kinstream.learners.opml import OPML
 from tests.learners.blocks import block, singles, triplet_blocks
 from tests.learners.checks import digest
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from learners.agent import learner_spec
-from streams.errors import SettingsError
-from streams.settings import Settings
+from kinstream.learners.agent import learner_spec
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import Settings
 
 
 def settings(builder: dict[str, Any], learner: str = "opml") -> Settings:

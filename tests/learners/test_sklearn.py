@@ -22,13 +22,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-import learners.sklearn
-from learners import registry
-from learners.sklearn import CONSTRAINTS, SPACE, MetricLearner
-from processors import registry as builders
-from replay.run import replay_blocks
-from streams.records import Counts, SampleBlock, Table
-from streams.settings import Settings, load
+import kinstream.learners.sklearn
+from kinstream.learners import registry
+from kinstream.learners.sklearn import CONSTRAINTS, SPACE, MetricLearner
+from kinstream.processors import registry as builders
+from kinstream.replay.run import replay_blocks
+from kinstream.streams.records import Counts, SampleBlock, Table
+from kinstream.streams.settings import Settings, load
 from tests.learners.checks import ROOT
 
 #: Checks of scikit-learn that the estimator does not pass, and why; docs/sklearn.md says that there are none.
@@ -375,11 +375,14 @@ def test_every_builder_of_labelled_rows_is_there() -> None:
 
 
 def test_the_example_is_right() -> None:
-    assert doctest.testmod(learners.sklearn).failed == 0
-    assert doctest.testmod(learners.sklearn).attempted > 5
+    assert doctest.testmod(kinstream.learners.sklearn).failed == 0
+    assert doctest.testmod(kinstream.learners.sklearn).attempted > 5
 
 
 def test_nothing_else_loads_it() -> None:
-    script = "import sys, cli.main, learners.agent, replay.run; sys.exit('learners.sklearn' in sys.modules)"
+    script = (
+        "import sys, kinstream.cli.main, kinstream.learners.agent, kinstream.replay.run; "
+        "sys.exit('kinstream.learners.sklearn' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), check=False)
     assert run.returncode == 0

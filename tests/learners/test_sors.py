@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.adasors import AdaSORS
-from learners.base import State
-from learners.kernels import sors
-from learners.oasis import OASIS
-from learners.sors import SORS
-from streams.errors import BadRecord, SettingsError
-from streams.records import ConstraintBlock
+from kinstream.learners.adasors import AdaSORS
+from kinstream.learners.base import State
+from kinstream.learners.kernels import sors
+from kinstream.learners.oasis import OASIS
+from kinstream.learners.sors import SORS
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ConstraintBlock
 from tests.learners.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
 from tests.learners.cases.oasis import thinned
 from tests.learners.checks import digest

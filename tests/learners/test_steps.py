@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.registry import create, names
-from learners.steps import KINDS, Stepped, as_stepped, step_of
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.registry import create, names
+from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
+from kinstream.streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import block, pair_blocks, triplet_blocks
 
 #: Largest relative difference after 2,000 constraints.
@@ -118,7 +118,7 @@ def test_the_kinds_are_those_whose_classes_say_so() -> None:
 
 
 def _class(kind: str) -> type:
-    from learners.registry import _class
+    from kinstream.learners.registry import _class
 
     found = _class(kind)
     assert inspect.isclass(found)

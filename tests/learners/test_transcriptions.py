@@ -27,10 +27,10 @@ import pytest
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from learners import registry
-from learners.base import Learner, Outcomes
-from learners.targets import Targets
-from streams.records import ConstraintBlock, Kind, Table
+from kinstream.learners import registry
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.targets import Targets
+from kinstream.streams.records import ConstraintBlock, Kind, Table
 from tests.learners.blocks import block, rows_of, singles
 from tests.learners.reference import ReferenceOPML
 from tests.learners.transcriptions import TRANSCRIPTIONS
@@ -382,7 +382,7 @@ def one_thread() -> Iterator[None]:
 
 def _known(setup: Setup) -> None:
     if setup.kind not in registry.names():
-        pytest.fail(f"learners.registry knows no {setup.kind!r}")
+        pytest.fail(f"kinstream.learners.registry knows no {setup.kind!r}")
 
 
 @pytest.mark.parametrize("d", SIZES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners import registry
+from kinstream.learners import registry
 from tests.learners.transcriptions.omdl_lr import OMDLLRLike
 from tests.learners.transcriptions.omks import OMKS, Kernel
 from tests.learners.transcriptions.parts import Report

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.agent import learner_spec
-from learners.steps import KINDS
-from processors.agent import builder_spec
-from processors.base import MAX_BLOCK_BYTES
-from search.updates import At, MapReplica
-from streams.agent import AgentSpec
-from streams.codec import decode_outcome, decode_update, encode
-from streams.errors import GenerationMismatch, SettingsError
-from streams.opening import open_generation
-from streams.records import Action, Control, Kind, ModelUpdate, Outcome
-from streams.settings import Settings
+from kinstream.learners.agent import learner_spec
+from kinstream.learners.steps import KINDS
+from kinstream.processors.agent import builder_spec
+from kinstream.processors.base import MAX_BLOCK_BYTES
+from kinstream.search.updates import At, MapReplica
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import decode_outcome, decode_update, encode
+from kinstream.streams.errors import GenerationMismatch, SettingsError
+from kinstream.streams.opening import open_generation
+from kinstream.streams.records import Action, Control, Kind, ModelUpdate, Outcome
+from kinstream.streams.settings import Settings
 from tests.learners.blocks import block as block_of
 from tests.learners.blocks import pair_blocks
 from tests.streams.growing import GrowingCluster

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.base import Outcomes
-from learners.chunklets import chunklets, of_size
-from learners.single import Batch
-from learners.window import Window
-from streams.errors import SettingsError
+from kinstream.learners.base import Outcomes
+from kinstream.learners.chunklets import chunklets, of_size
+from kinstream.learners.single import Batch
+from kinstream.learners.window import Window
+from kinstream.streams.errors import SettingsError
 
 D = 2
 #: Constraints of one batch: whether they are triplets, and the rows, sign and fate of each.

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners.lomdml import LOMDML
-from learners.omdml import OMDML
+from kinstream.learners.lomdml import LOMDML
+from kinstream.learners.omdml import OMDML
 from tests.learners.checks import digest
 
 MAKERS: Final[dict[str, Callable[[], Any]]] = {

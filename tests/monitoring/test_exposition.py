@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from monitoring.exposition import MAX_EXPERTS, OLDEST_DELAY_SECONDS, OwnedTallies, TallyCollector
-from monitoring.tallies import OTHER, Tallies
-from streams.errors import BadRecord
-from streams.records import COUNT_NAMES, Counts, Outcome
+from kinstream.monitoring.exposition import MAX_EXPERTS, OLDEST_DELAY_SECONDS, OwnedTallies, TallyCollector
+from kinstream.monitoring.tallies import OTHER, Tallies
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.records import COUNT_NAMES, Counts, Outcome
 from tests.monitoring.outcomes import outcome, outcomes
 
 NOW = 1_000.0

@@ -10,12 +10,18 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from monitoring.exposition import OwnedTallies, TallyCollector
-from monitoring.roster import Roster
-from monitoring.tallies import Tallies
-from streams.records import Counts
-from streams.settings import BuilderSettings, LearnerSettings, SearchSettings, SearchSpaceSettings, Settings
-from streams.worker_metrics import WorkerCollector, WorkerGauges, registry
+from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
+from kinstream.monitoring.roster import Roster
+from kinstream.monitoring.tallies import Tallies
+from kinstream.streams.records import Counts
+from kinstream.streams.settings import (
+    BuilderSettings,
+    LearnerSettings,
+    SearchSettings,
+    SearchSpaceSettings,
+    Settings,
+)
+from kinstream.streams.worker_metrics import WorkerCollector, WorkerGauges, registry
 from tests.monitoring.outcomes import outcome
 
 

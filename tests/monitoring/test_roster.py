@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from learners import registry
-from learners.euclidean import Euclidean
-from learners.refitted import Refitted
-from monitoring.agent import metrics_spec
-from monitoring.roster import Roster, learns
-from streams.settings import BuilderSettings, LearnerSettings, SearchSettings, SearchSpaceSettings, Settings
+from kinstream.learners import registry
+from kinstream.learners.euclidean import Euclidean
+from kinstream.learners.refitted import Refitted
+from kinstream.monitoring.agent import metrics_spec
+from kinstream.monitoring.roster import Roster, learns
+from kinstream.streams.settings import (
+    BuilderSettings,
+    LearnerSettings,
+    SearchSettings,
+    SearchSpaceSettings,
+    Settings,
+)
 
 
 def settings(**learners: dict[str, object]) -> Settings:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window, mistakes
-from streams.errors import BadRecord, Reason
-from streams.records import Counts, Outcome
-from streams.state import State, from_bytes, to_bytes
+from kinstream.monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window, mistakes
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import Counts, Outcome
+from kinstream.streams.state import State, from_bytes, to_bytes
 from tests.monitoring.outcomes import outcome, outcomes
 
 BLOCKS = st.lists(st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=60)

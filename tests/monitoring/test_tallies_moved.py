@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from monitoring.tallies import MAX_RULES, OTHER, Tallies
-from streams.records import Counts
+from kinstream.monitoring.tallies import MAX_RULES, OTHER, Tallies
+from kinstream.streams.records import Counts
 from tests.monitoring.outcomes import outcome
 
 OLD, NEW = 2, 3

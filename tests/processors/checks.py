@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from processors.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
-from streams.codec import decode, encode
-from streams.errors import BadRecord, Reason
-from streams.records import ConstraintBlock, Kind, Relation, SampleBlock, Table
-from streams.state import from_bytes, to_bytes
+from kinstream.processors.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
+from kinstream.streams.codec import decode, encode
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ConstraintBlock, Kind, Relation, SampleBlock, Table
+from kinstream.streams.state import from_bytes, to_bytes
 
 ROOT = Path(__file__).parents[2]
 

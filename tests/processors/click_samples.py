@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from processors.base import Made, Origin
-from processors.clicks import Clicks
-from streams.records import (
+from kinstream.processors.base import Made, Origin
+from kinstream.processors.clicks import Clicks
+from kinstream.streams.records import (
     Click,
     ClickBlock,
     ConstraintBlock,

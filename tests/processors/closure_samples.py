@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from processors.base import Made, Origin
-from processors.closure import Closure
-from streams.records import (
+from kinstream.processors.base import Made, Origin
+from kinstream.processors.closure import Closure
+from kinstream.streams.records import (
     ConstraintBlock,
     ItemBlock,
     Kind,

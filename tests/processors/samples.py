@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streams.records import LoadPosition, SampleBlock, Table
+from kinstream.streams.records import LoadPosition, SampleBlock, Table
 
 #: Modalities and dimensions of a space.
 Sizes = tuple[tuple[str, int], ...]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.adjacent_pairs import FATES, RULE, AdjacentPairs
-from processors.base import Origin
-from processors.registry import create
-from streams.errors import BadRecord, SettingsError
-from streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
-from streams.state import from_bytes, to_bytes
+from kinstream.processors.adjacent_pairs import FATES, RULE, AdjacentPairs
+from kinstream.processors.base import Origin
+from kinstream.processors.registry import create
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.checks import digest
 from tests.processors.samples import block_of, blocks_of, random_labels
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import catalogue as module
-from processors.catalogue import Catalogue
-from processors.id_table import hashes
-from streams.errors import BadRecord, Reason
-from streams.records import ItemBlock, Table
-from streams.state import State, from_bytes, to_bytes
+from kinstream.processors import catalogue as module
+from kinstream.processors.catalogue import Catalogue
+from kinstream.processors.id_table import hashes
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records import ItemBlock, Table
+from kinstream.streams.state import State, from_bytes, to_bytes
 
 MODALITIES = (("x", 3), ("colour", 2))
 NAMES = st.integers(0, 300).map(str)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from processors import catalogue, item_log, seed_log
-from processors.base import Heir, Segmented
-from processors.registry import create
-from streams.codec import decode_event
-from streams.records import ConstraintBlock, ItemBlock, SampleBlock
-from streams.state import from_bytes, to_bytes
+from kinstream.processors import catalogue, item_log, seed_log
+from kinstream.processors.base import Heir, Segmented
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode_event
+from kinstream.streams.records import ConstraintBlock, ItemBlock, SampleBlock
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.checks import (
     CHECKS,
     SAMPLE_CHECKS,

@@ -14,15 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from processors.base import Builder, Origin, Segmented
-from processors.click_counts import FATES
-from processors.clicks import EVICTED, Clicks
-from processors.registry import create
-from streams.codec import decode, encode
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import Click, ClickBlock, ConstraintBlock, Event, ItemClick, Kind, LoadPosition, Table
-from streams.refusals import rows_text
-from streams.state import from_bytes, to_bytes
+from kinstream.processors.base import Builder, Origin, Segmented
+from kinstream.processors.click_counts import FATES
+from kinstream.processors.clicks import EVICTED, Clicks
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode, encode
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import (
+    Click,
+    ClickBlock,
+    ConstraintBlock,
+    Event,
+    ItemClick,
+    Kind,
+    LoadPosition,
+    Table,
+)
+from kinstream.streams.refusals import rows_text
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.checks import ROOT
 from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, vector, with_items
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors.base import Builder, Origin, Segmented
-from processors.closure import Closure
-from processors.registry import create
-from streams.codec import decode, encode
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import Click, ConstraintBlock, ItemClick, LoadPosition, Relation
+from kinstream.processors.base import Builder, Origin, Segmented
+from kinstream.processors.closure import Closure
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode, encode
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import Click, ConstraintBlock, ItemClick, LoadPosition, Relation
 from tests.processors.closure_reference import Reference, fixpoint, triplet_count, triplets
 from tests.processors.closure_samples import (
     SPACE,

@@ -7,9 +7,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from processors import components as kernels
-from processors.base import Origin
-from processors.closure import Closure
+from kinstream.processors import components as kernels
+from kinstream.processors.base import Origin
+from kinstream.processors.closure import Closure
 from tests.processors.closure_samples import (
     Said,
     items,

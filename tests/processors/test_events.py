@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors.base import Made, Origin
-from processors.clicks import Clicks
-from processors.closure import Closure
-from processors.packing import Packing, row_bytes
-from processors.registry import create
-from streams.codec import decode_constraints, encode
-from streams.records import Click, ConstraintBlock, Kind, Table
+from kinstream.processors.base import Made, Origin
+from kinstream.processors.clicks import Clicks
+from kinstream.processors.closure import Closure
+from kinstream.processors.packing import Packing, row_bytes
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode_constraints, encode
+from kinstream.streams.records import Click, ConstraintBlock, Kind, Table
 from tests.processors import closure_samples as toys
 from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, with_items
 from tests.processors.samples import blocks_of

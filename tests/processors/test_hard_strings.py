@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from processors import registry
-from processors.agent import builder_spec
-from streams.codec import decode_constraints, decode_event, encode
-from streams.dead_letter import CONSUMER, REASON, REFUSED, redrive
-from streams.errors import BadRecord
-from streams.log import Message
-from streams.records import ConstraintBlock, SampleBlock, Table
-from streams.settings import Settings
-from streams.state import from_bytes, to_bytes
+from kinstream.processors import registry
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.codec import decode_constraints, decode_event, encode
+from kinstream.streams.dead_letter import CONSUMER, REASON, REFUSED, redrive
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.log import Message
+from kinstream.streams.records import ConstraintBlock, SampleBlock, Table
+from kinstream.streams.settings import Settings
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.support import hard_strings
 from tests.support.hard_strings import Sent
 from tests.support.memory_log import MemoryLog

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors import item_log
-from processors.base import Origin, State
-from processors.closure import Closure
-from processors.id_table import hashes
-from processors.item_log import ItemLog
-from processors.seed_log import SeedLog
+from kinstream.processors import item_log
+from kinstream.processors.base import Origin, State
+from kinstream.processors.closure import Closure
+from kinstream.processors.id_table import hashes
+from kinstream.processors.item_log import ItemLog
+from kinstream.processors.seed_log import SeedLog
 from tests.processors.closure_samples import items, tell
 
 

@@ -11,13 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processors.base import Origin
-from processors.one_pass import RULE, OnePass
-from processors.registry import create, names
-from streams.codec import encode
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.records import PREFIX_RULE, ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
-from streams.state import from_bytes, to_bytes
+from kinstream.processors.base import Origin
+from kinstream.processors.one_pass import RULE, OnePass
+from kinstream.processors.registry import create, names
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records import (
+    PREFIX_RULE,
+    ConstraintBlock,
+    ItemBlock,
+    Kind,
+    LoadPosition,
+    SampleBlock,
+    Table,
+)
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.checks import digest, rows_of
 from tests.processors.reference import Constraint, keyed_choice, one_pass
 from tests.processors.samples import block_of, blocks_of, random_labels

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
-from processors.base import Origin
-from processors.draws import sample_draws
-from processors.random_pairs import FATES, RULE, RandomPairs
-from processors.registry import create
-from streams.codec import encode
-from streams.errors import BadRecord, SettingsError
-from streams.records import ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
+from kinstream.processors.base import Origin
+from kinstream.processors.draws import sample_draws
+from kinstream.processors.random_pairs import FATES, RULE, RandomPairs
+from kinstream.processors.registry import create
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
 from tests.processors.checks import digest
 from tests.processors.reservoir_reference import PlainReservoir
 from tests.processors.samples import block_of, blocks_of, random_labels

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from processors.base import Origin
-from processors.draws import sample_draws
-from processors.random_triplets import FATES, RULE, RandomTriplets
-from processors.registry import create
-from streams.errors import BadRecord, SettingsError
-from streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock
+from kinstream.processors.base import Origin
+from kinstream.processors.draws import sample_draws
+from kinstream.processors.random_triplets import FATES, RULE, RandomTriplets
+from kinstream.processors.registry import create
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock
 from tests.processors.checks import digest
 from tests.processors.reservoir_reference import PlainReservoir
 from tests.processors.samples import block_of, blocks_of, random_labels

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from processors.draws import below, below_each, sample_draws
-from processors.reservoir import Reservoir
-from processors.reservoir_kernels import (
+from kinstream.processors.draws import below, below_each, sample_draws
+from kinstream.processors.reservoir import Reservoir
+from kinstream.processors.reservoir_kernels import (
     ANCHOR,
     ANY,
     CLASS_ERASED,
@@ -28,8 +28,8 @@ from processors.reservoir_kernels import (
     OTHERS,
     OWN,
 )
-from streams.records import Table
-from streams.state import from_bytes, to_bytes
+from kinstream.streams.records import Table
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.reservoir_reference import PlainReservoir
 
 WANTS = {"any": ANY, "own": OWN, "others": OTHERS, "anchor": ANCHOR, "mate": MATE}

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from processors.draws import below, sample_draws
-from processors.registry import create
-from processors.targets import EVERY, FIRST, ITEMS, PER_SAMPLE, Targets
-from streams.errors import SettingsError
-from streams.records import Table
-from streams.state import from_bytes, to_bytes
+from kinstream.processors.draws import below, sample_draws
+from kinstream.processors.registry import create
+from kinstream.processors.targets import EVERY, FIRST, ITEMS, PER_SAMPLE, Targets
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Table
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.processors.reservoir_reference import PlainReservoir
 
 Known = list[tuple[float, float]]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from processors import warm_up
-from processors.base import Builder, Origin
-from processors.clicks import RULES
-from processors.registry import create
-from streams.codec import decode_event
-from streams.records import SampleBlock
+from kinstream.processors import warm_up
+from kinstream.processors.base import Builder, Origin
+from kinstream.processors.clicks import RULES
+from kinstream.processors.registry import create
+from kinstream.streams.codec import decode_event
+from kinstream.streams.records import SampleBlock
 from tests.support.join_events import events
 from tests.support.pipeline import samples
 
@@ -30,11 +30,11 @@ def _signatures() -> dict[str, int]:
     import importlib
     import pkgutil
 
-    import processors
+    from kinstream import processors
 
     found = {}
     for module in pkgutil.iter_modules(processors.__path__):
-        for name, value in vars(importlib.import_module(f"processors.{module.name}")).items():
+        for name, value in vars(importlib.import_module(f"kinstream.processors.{module.name}")).items():
             if isinstance(value, Dispatcher):
                 found[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
     return found

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from producers import csv as csv_module
-from producers.categories import Hashed, OneHot, hashed
-from producers.item_rows import tombstones
-from producers.items import ItemColumns, open_items
-from producers.phased_load import PhasedLoad
-from streams.errors import SettingsError, SourceError
+from kinstream.producers import csv as csv_module
+from kinstream.producers.categories import Hashed, OneHot, hashed
+from kinstream.producers.item_rows import tombstones
+from kinstream.producers.items import ItemColumns, open_items
+from kinstream.producers.phased_load import PhasedLoad
+from kinstream.streams.errors import SettingsError, SourceError
 from tests.producers.unpacked import items_of
 
 CSV = "sku,width,height,colour,brand\na,1,2,red,acme\nb,3,4,blue,\nc,5,6,red,zeta\n"

@@ -14,23 +14,23 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from producers import array_source, sending, shuffled
-from producers.array_source import ArraySource, from_arrays
-from producers.blocks import BEGINNING, Cut, Cutter
-from producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
-from producers.load import BlockSettings, Load
-from producers.pacing import Rate
-from producers.progress import ProgressFolder
-from producers.sending import Sent, Summary, produce
-from producers.sources import Batch
-from streams import failpoints
-from streams.clients import confluent_producer
-from streams.codec import decode, encode
-from streams.emitter import Emitter
-from streams.errors import DeliveryError, SettingsError, SourceError
-from streams.records import SampleBlock
-from streams.settings import KafkaSettings
-from streams.topics import partition_of
+from kinstream.producers import array_source, sending, shuffled
+from kinstream.producers.array_source import ArraySource, from_arrays
+from kinstream.producers.blocks import BEGINNING, Cut, Cutter
+from kinstream.producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
+from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.pacing import Rate
+from kinstream.producers.progress import ProgressFolder
+from kinstream.producers.sending import Sent, Summary, produce
+from kinstream.producers.sources import Batch
+from kinstream.streams import failpoints
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.codec import decode, encode
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.errors import DeliveryError, SettingsError, SourceError
+from kinstream.streams.records import SampleBlock
+from kinstream.streams.settings import KafkaSettings
+from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 

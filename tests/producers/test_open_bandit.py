@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from producers.categories import Hashed, OneHot
-from producers.clicks import ClickReading, open_clicks
-from producers.items import ItemColumns, open_items
-from producers.phased_load import PhasedLoad
-from streams.records import ClickBlock
+from kinstream.producers.categories import Hashed, OneHot
+from kinstream.producers.clicks import ClickReading, open_clicks
+from kinstream.producers.items import ItemColumns, open_items
+from kinstream.producers.phased_load import PhasedLoad
+from kinstream.streams.records import ClickBlock
 from tests.producers.unpacked import items_of, lists_of
 
 READING = ClickReading({"item": ["campaign", "item_id"]}, first_position=1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from producers.load import BlockSettings, Load
-from producers.pacing import Backpressure, Rate
-from producers.sending import produce
-from streams.errors import SettingsError, Stalled
+from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.pacing import Backpressure, Rate
+from kinstream.producers.sending import produce
+from kinstream.streams.errors import SettingsError, Stalled
 from tests.producers.test_labelled import Clock, numbered
 from tests.support.memory_log import MemoryLog, MemorySink
 

@@ -13,28 +13,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from producers import csv as csv_module
-from producers import npz as npz_module
-from producers import parquet as parquet_module
-from producers import record_rows, sending
-from producers import simulated_load as simulated_module
-from producers.array_source import from_arrays
-from producers.blocks import BEGINNING
-from producers.categories import Hashed, OneHot
-from producers.clicks import ClickReading, open_clicks
-from producers.items import ItemColumns, open_items
-from producers.load import BlockSettings, Load
-from producers.phased_load import PhasedLoad
-from producers.progress import ProgressFolder
-from producers.relations import open_relations
-from producers.sending import produce
-from producers.simulated_load import simulated_load, simulator_of
-from producers.simulation import Simulation
-from producers.sources import open_source
-from streams.codec import decode_event, encode
-from streams.errors import SettingsError
-from streams.records import ClickBlock, ItemBlock, RelationBlock
-from streams.topics import partition_of
+from kinstream.producers import csv as csv_module
+from kinstream.producers import npz as npz_module
+from kinstream.producers import parquet as parquet_module
+from kinstream.producers import record_rows, sending
+from kinstream.producers import simulated_load as simulated_module
+from kinstream.producers.array_source import from_arrays
+from kinstream.producers.blocks import BEGINNING
+from kinstream.producers.categories import Hashed, OneHot
+from kinstream.producers.clicks import ClickReading, open_clicks
+from kinstream.producers.items import ItemColumns, open_items
+from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.phased_load import PhasedLoad
+from kinstream.producers.progress import ProgressFolder
+from kinstream.producers.relations import open_relations
+from kinstream.producers.sending import produce
+from kinstream.producers.simulated_load import simulated_load, simulator_of
+from kinstream.producers.simulation import Simulation
+from kinstream.producers.sources import open_source
+from kinstream.streams.codec import decode_event, encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ClickBlock, ItemBlock, RelationBlock
+from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 

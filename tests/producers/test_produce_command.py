@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from cli.main import cli
-from streams.codec import decode, decode_event
-from streams.errors import KinstreamError, SettingsError, SourceError
-from streams.records import SampleBlock
-from streams.topics import partition_of
+from kinstream.cli.main import cli
+from kinstream.streams.codec import decode, decode_event
+from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
+from kinstream.streams.records import SampleBlock
+from kinstream.streams.topics import partition_of
 
 if TYPE_CHECKING:
     from tests.kafka.broker import KafkaBroker
@@ -120,14 +120,14 @@ def test_agents_that_do_not_read_end_the_load(
     embedded: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "k.toml").write_text(SETTINGS)
-    monkeypatch.setattr("streams.newest.newest_generation", lambda settings, application: 1)
+    monkeypatch.setattr("kinstream.streams.newest.newest_generation", lambda settings, application: 1)
     assert "3 blocks wait for consumers" in limited("k.toml")
 
 
 @pytest.mark.parametrize("command", ["labelled", "items", "clicks", "relations", "simulated-clicks"])
 def test_the_help_costs_no_heavy_import(command: str) -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from cli.main import cli; "
+        "import sys; from click.testing import CliRunner; from kinstream.cli.main import cli; "
         f"r = CliRunner().invoke(cli, ['produce', '{command}', '--help']); assert r.exit_code == 0; "
         "print([m for m in ('numpy', 'pyarrow', 'sklearn', 'confluent_kafka', 'rich') if m in sys.modules])"
     )
@@ -279,7 +279,15 @@ def read(bootstrap: str, topic: str, partition: int) -> list[SampleBlock]:
 def test_a_load_killed_again_and_again_counts_every_row_once(kafka: KafkaBroker, tmp_path: Path) -> None:
     prefix = "killed-load"
     kafka.create_topic(f"{prefix}.events", 3)
-    command = [sys.executable, "-m", "cli.main", "--set", f"topics.prefix={prefix}", "produce", "labelled"]
+    command = [
+        sys.executable,
+        "-m",
+        "kinstream.cli.main",
+        "--set",
+        f"topics.prefix={prefix}",
+        "produce",
+        "labelled",
+    ]
     command += [
         "sklearn:digits",
         "--space",

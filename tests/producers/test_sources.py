@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from producers import csv as csv_module
-from producers import parquet as parquet_module
-from producers.hold_out import read_all
-from producers.sources import BUNDLED, Batch, CsvFormat, Selection, Source, open_source
-from streams.errors import SettingsError, SourceError
+from kinstream.producers import csv as csv_module
+from kinstream.producers import parquet as parquet_module
+from kinstream.producers.hold_out import read_all
+from kinstream.producers.sources import BUNDLED, Batch, CsvFormat, Selection, Source, open_source
+from kinstream.streams.errors import SettingsError, SourceError
 
 
 def write(folder: Path, text: str, name: str = "rows.csv") -> str:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.spaces import declaration
-from producers.clicks import open_clicks
-from producers.item_rows import tombstones
-from producers.items import ItemColumns, open_items
-from producers.load import BlockSettings, Load
-from producers.relations import open_relations
-from producers.sources import CsvFormat, Selection, open_source
-from streams.errors import SettingsError, SourceError
+from kinstream.cli.spaces import declaration
+from kinstream.producers.clicks import open_clicks
+from kinstream.producers.item_rows import tombstones
+from kinstream.producers.items import ItemColumns, open_items
+from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.relations import open_relations
+from kinstream.producers.sources import CsvFormat, Selection, open_source
+from kinstream.streams.errors import SettingsError, SourceError
 
 HALF = "\ud83d"
 

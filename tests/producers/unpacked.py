@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from streams.codec import decode_event, encode
-from streams.records import Click, ClickBlock, Event, ItemBlock, ItemClick, Relation, RelationBlock, Table
+from kinstream.streams.codec import decode_event, encode
+from kinstream.streams.records import (
+    Click,
+    ClickBlock,
+    Event,
+    ItemBlock,
+    ItemClick,
+    Relation,
+    RelationBlock,
+    Table,
+)
 
 
 def lists_of(block: Event) -> list[Click]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from replay.promote import Plan, plan
-from replay.what_if import WhatIf, WhatIfRequest, WhatIfResult
-from replay.what_if_settings import what_if_settings
-from replay.what_if_state import StateFolder
-from streams.codec import decode
-from streams.generation import Generation
-from streams.identity import read_identity
-from streams.opening import open_generation
-from streams.partition import PartitionRunner
-from streams.records import Counts, Outcome
-from streams.settings import LearnerSettings, Settings
-from streams.state import State, to_bytes
+from kinstream.replay.promote import Plan, plan
+from kinstream.replay.what_if import WhatIf, WhatIfRequest, WhatIfResult
+from kinstream.replay.what_if_settings import what_if_settings
+from kinstream.replay.what_if_state import StateFolder
+from kinstream.streams.codec import decode
+from kinstream.streams.generation import Generation
+from kinstream.streams.identity import read_identity
+from kinstream.streams.opening import open_generation
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.records import Counts, Outcome
+from kinstream.streams.settings import LearnerSettings, Settings
+from kinstream.streams.state import State, to_bytes
 from tests.replay.system import CONSTRAINTS, System
 from tests.support.memory_log import MemoryLog, MemorySink
 
@@ -57,13 +57,13 @@ def planned(system: System, folder: Path, learner: str | None = None, **options:
 
 def opened(system: System, learner: str = "opml", **options: Any) -> Generation:
     """As a worker opens it."""
-    from learners.agent import learner_spec
+    from kinstream.learners.agent import learner_spec
 
     return open_generation(learner_spec(system.settings, learner), system.settings, system.cluster, **options)
 
 
 class Worker:
-    """A learner's worker on every partition, as `streams.worker` takes them over."""
+    """A learner's worker on every partition, as `kinstream.streams.worker` takes them over."""
 
     def __init__(self, system: System, learner: str = "opml", **options: Any) -> None:
         self.generation = opened(system, learner, **options)

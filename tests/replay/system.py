@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from replay.claims import Origin
-from replay.run import Replay, Request, Result
-from streams.agent import AgentSpec
-from streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from streams.cluster import Cluster
-from streams.cluster_view import ClusterView, TopicView
-from streams.log import Message
-from streams.settings import KafkaSettings
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.replay.claims import Origin
+from kinstream.replay.run import Replay, Request, Result
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.cluster_view import ClusterView, TopicView
+from kinstream.streams.log import Message
+from kinstream.streams.settings import KafkaSettings
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, samples, settings
 
@@ -102,7 +102,7 @@ class System:
     def read_range(
         self, kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
     ) -> Iterator[Message]:
-        """In place of `streams.reader.read_range`."""
+        """In place of `kinstream.streams.reader.read_range`."""
         for partition, (start, stop) in ranges.items():
             previous = start - 1
             for message in self.log.read(topic, partition, start):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from streams.errors import KinstreamError, SettingsError
+from kinstream.cli.main import cli
+from kinstream.streams.errors import KinstreamError, SettingsError
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, MemoryCluster, System
 
@@ -87,7 +87,7 @@ def command(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
     config = tmp_path / "kinstream.toml"
     config.write_text(CONFIG.format(root=system.root.as_posix()))
     return Command(system, config)
@@ -109,8 +109,8 @@ def test_json_holds_counters_digests_claim_and_comparisons(command: Command, sou
 
 
 def test_the_counters_are_the_sums_of_what_the_agents_reported(command: Command) -> None:
-    from streams.codec import decode
-    from streams.records import Outcome
+    from kinstream.streams.codec import decode
+    from kinstream.streams.records import Outcome
 
     told: dict[tuple[str, str], int] = {}
     for partition in range(2):
@@ -153,7 +153,7 @@ def test_a_comparison_of_nothing_is_status_1(command: Command) -> None:
 
 
 def test_a_data_set_needs_no_broker(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("streams.cluster.Cluster")
+    monkeypatch.delattr("kinstream.streams.cluster.Cluster")
     found = command.json(
         "--from", "sklearn:iris", "--space", "iris", "--learner", "opml", "--shuffle-seed", "2"
     )
@@ -227,7 +227,7 @@ def test_what_cannot_be_is_refused_by_name(
 
 
 def test_a_lost_output_stops_the_replay_and_says_what_accepts_it(command: Command) -> None:
-    from streams.errors import LogGap
+    from kinstream.streams.errors import LogGap
 
     entries = command.system.log.entries[CONSTRAINTS, 0]
     del entries[len(entries) // 2]

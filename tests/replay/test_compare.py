@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learners.single import SingleModal
-from replay.agents import open_learner
-from replay.claims import Origin
-from replay.compare import Verdict, compare_with_checkpoints, foreign_versions, newest_checkpoints
-from replay.pipeline import AgentReplay
-from streams.errors import CheckpointError
-from streams.machine import Machine
+from kinstream.learners.single import SingleModal
+from kinstream.replay.agents import open_learner
+from kinstream.replay.claims import Origin
+from kinstream.replay.compare import Verdict, compare_with_checkpoints, foreign_versions, newest_checkpoints
+from kinstream.replay.pipeline import AgentReplay
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.machine import Machine
 from tests.replay.system import CONSTRAINTS, System
 
 TOPICS = (Origin.EVENTS, Origin.CONSTRAINTS)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.load import BlockSettings
-from replay.claims import Origin
-from replay.run import replay_blocks
-from replay.sources import open_load, parse_point
-from streams.codec import encode
-from streams.errors import SettingsError, SourceError
+from kinstream.producers.load import BlockSettings
+from kinstream.replay.claims import Origin
+from kinstream.replay.run import replay_blocks
+from kinstream.replay.sources import open_load, parse_point
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import SettingsError, SourceError
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import EVENTS
 

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from learners import registry
-from producers.sources import Batch
-from replay.held_out import HeldOut, grade, knn_error
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, Table
+from kinstream.learners import registry
+from kinstream.producers.sources import Batch
+from kinstream.replay.held_out import HeldOut, grade, knn_error
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, Table
 from tests.learners.multi import NAMES, tables
 
 #: As in mfeat, modalities of one object that tell its class to different degrees, on different scales.

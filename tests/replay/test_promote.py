@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from learners.agent import learner_spec
-from monitoring.agent import MetricsMachine, metrics_spec
-from replay.claims import Origin
-from replay.compare import Verdict
-from replay.sources import Point
-from replay.what_if import WhatIfResult
-from replay.what_if_state import RECORD, StateFolder
-from streams import failpoints
-from streams.birth import read_birth
-from streams.errors import CheckpointError, GenerationMismatch, KinstreamError, SettingsError
-from streams.identity import read_identity
-from streams.newest import newest_generation
-from streams.parking import Parking
+from kinstream.learners.agent import learner_spec
+from kinstream.monitoring.agent import MetricsMachine, metrics_spec
+from kinstream.replay.claims import Origin
+from kinstream.replay.compare import Verdict
+from kinstream.replay.sources import Point
+from kinstream.replay.what_if import WhatIfResult
+from kinstream.replay.what_if_state import RECORD, StateFolder
+from kinstream.streams import failpoints
+from kinstream.streams.birth import read_birth
+from kinstream.streams.errors import CheckpointError, GenerationMismatch, KinstreamError, SettingsError
+from kinstream.streams.identity import read_identity
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.parking import Parking
 from tests.replay.conftest import MakeSystem
 from tests.replay.promoting import (
     OUTCOMES,
@@ -473,7 +473,7 @@ def test_killed_between_its_birth_record_and_its_number_it_is_completed(
 
     for name in ("_decide", "_save", "make_newest"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"streams.promotion.{name}", die)
+            patched.setattr(f"kinstream.streams.promotion.{name}", die)
             with pytest.raises(RuntimeError, match="killed"):
                 planned(ended, folder).carry_out()
         assert newest_generation(ended.settings, "learner-opml") == 1

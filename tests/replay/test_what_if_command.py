@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from streams.errors import GenerationMismatch, KinstreamError, SettingsError
+from kinstream.cli.main import cli
+from kinstream.streams.errors import GenerationMismatch, KinstreamError, SettingsError
 from tests.replay.conftest import MakeSystem
 from tests.replay.promoting import Worker, recorded, total
 from tests.replay.system import CONSTRAINTS, SPACES, MemoryCluster, System
@@ -78,7 +78,7 @@ def commands(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.Monkey
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
     return Commands(system, tmp_path / "kinstream.toml")
 
 

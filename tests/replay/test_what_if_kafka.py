@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from streams.cluster import Cluster
-from streams.identity import read_identity
-from streams.reader import ends, read_range
-from streams.settings import load
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.identity import read_identity
+from kinstream.streams.reader import ends, read_range
+from kinstream.streams.settings import load
 from tests.crash.processes import Agent, System, running, until
 from tests.kafka.broker import KafkaBroker
 

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learners.registry import create
-from search.catalogue import CatalogueReader
-from search.events_feed import Progress
-from search.feed import ModelFeed
-from search.model import Model
-from search.newest import Announcement
-from search.service import SearchService
-from search.sources import Source
-from streams.codec import encode
-from streams.log import Message
-from streams.records import Action, Control, Event, ItemBlock, ModelUpdate, ModelVersion, Table
-from streams.settings import Settings
+from kinstream.learners.registry import create
+from kinstream.search.catalogue import CatalogueReader
+from kinstream.search.events_feed import Progress
+from kinstream.search.feed import ModelFeed
+from kinstream.search.model import Model
+from kinstream.search.newest import Announcement
+from kinstream.search.service import SearchService
+from kinstream.search.sources import Source
+from kinstream.streams.codec import encode
+from kinstream.streams.log import Message
+from kinstream.streams.records import Action, Control, Event, ItemBlock, ModelUpdate, ModelVersion, Table
+from kinstream.streams.settings import Settings
 
 TOPIC = "kinstream.events"
 
@@ -213,7 +213,7 @@ def full_page() -> bytes:
     """A metrics page with every series of the query agent."""
     from prometheus_client import generate_latest
 
-    from search.metrics import SearchMetrics
+    from kinstream.search.metrics import SearchMetrics
 
     with running(spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
@@ -231,8 +231,8 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 @contextmanager
 def served(agent: Agent) -> Iterator[str]:
     """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
-    from search.http import make_app
-    from search.server import listening, web_server
+    from kinstream.search.http import make_app
+    from kinstream.search.server import listening, web_server
 
     listener = listening("127.0.0.1", 0)
     app = make_app(agent.service)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Condition, Event
 
-from search.newest import Announcement
-from streams.records import ModelVersion
+from kinstream.search.newest import Announcement
+from kinstream.streams.records import ModelVersion
 
 
 class Clock:

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.attempts import Limits
-from search.feed import ModelFeed
-from search.loading import Loader, Unloadable
-from search.model import Model, name_of
-from search.staleness import Failure
-from search.subscription import Subscription
-from streams.checkpoint_files import seal
-from streams.codec import decode, encode
-from streams.models_view import checkpointed
-from streams.records import ModelVersion
-from streams.state import from_bytes, to_bytes
+from kinstream.search.attempts import Limits
+from kinstream.search.feed import ModelFeed
+from kinstream.search.loading import Loader, Unloadable
+from kinstream.search.model import Model, name_of
+from kinstream.search.staleness import Failure
+from kinstream.search.subscription import Subscription
+from kinstream.streams.checkpoint_files import seal
+from kinstream.streams.codec import decode, encode
+from kinstream.streams.models_view import checkpointed
+from kinstream.streams.records import ModelVersion
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.search.world import World
 
 SECONDS = 60.0
@@ -362,7 +362,7 @@ def test_bytes_of_records_that_are_mutated_are_read_or_counted(learned: World) -
 
 
 def test_a_record_with_a_negative_number_is_none(learned: World) -> None:
-    from streams.errors import BadRecord
+    from kinstream.streams.errors import BadRecord
 
     version = good(learned)
     assert decode(encode(replace(version, epoch=-1)), ModelVersion)
@@ -559,10 +559,10 @@ def test_a_manifest_that_holds_no_facts_leaves_a_store_that_is_polled_in_trouble
     def broken(*arguments: Any) -> Iterator[ModelVersion]:
         raise KeyError("epoch")
 
-    monkeypatch.setattr("search.sources.checkpointed", broken)
+    monkeypatch.setattr("kinstream.search.sources.checkpointed", broken)
     with ModelFeed.from_checkpoints(world.settings, interval=0.01) as feed:
         one = feed.subscribe("a", "opml")
         one.wait(lambda _: "KeyError" in (one.staleness().trouble or ""), timeout=SECONDS)
         assert one.staleness().failures[Failure.UNREADABLE] > 0
-        monkeypatch.setattr("search.sources.checkpointed", whole)
+        monkeypatch.setattr("kinstream.search.sources.checkpointed", whole)
         one.wait(lambda model: model.learned, timeout=SECONDS)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from processors.agent import builder_spec
-from processors.id_table import hashes
-from search.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
-from search.items import Items, features, side_by_side, sizes_of
-from streams.codec import encode
-from streams.log import Message
-from streams.machine import Place, RecordsMissed
-from streams.records import (
+from kinstream.processors.agent import builder_spec
+from kinstream.processors.id_table import hashes
+from kinstream.search.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
+from kinstream.search.items import Items, features, side_by_side, sizes_of
+from kinstream.streams.codec import encode
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Place, RecordsMissed
+from kinstream.streams.records import (
     Action,
     Control,
     Declaration,
@@ -22,7 +22,7 @@ from streams.records import (
     SampleBlock,
     Table,
 )
-from streams.settings import Settings
+from kinstream.streams.settings import Settings
 
 TOPIC = "kinstream.events"
 

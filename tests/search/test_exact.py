@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search import exact
-from search.exact import Exact
-from search.frozen import EXACT, FLAT, create
+from kinstream.search import exact
+from kinstream.search.exact import Exact
+from kinstream.search.frozen import EXACT, FLAT, create
 from tests.search.scan import HARD, Rows, centred, scan
 
 Made = Callable[[np.random.Generator, int], Rows]

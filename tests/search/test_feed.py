@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from search.attempts import FIRST_PAUSE, LONGEST_PAUSE
-from search.feed import ModelFeed
-from search.loading import Loader
-from search.model import UNLEARNED, Model, Name, name_of
-from search.staleness import Failure
-from search.subscription import FollowerStopped, NotYet
-from streams.errors import SettingsError
-from streams.records import Action, ModelVersion
-from streams.state import from_bytes, to_bytes
+from kinstream.search.attempts import FIRST_PAUSE, LONGEST_PAUSE
+from kinstream.search.feed import ModelFeed
+from kinstream.search.loading import Loader
+from kinstream.search.model import UNLEARNED, Model, Name, name_of
+from kinstream.search.staleness import Failure
+from kinstream.search.subscription import FollowerStopped, NotYet
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Action, ModelVersion
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.search.fakes import Clock
 from tests.search.world import World
 

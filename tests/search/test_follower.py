@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 
-from search.feed import ModelFeed
-from search.follower import ModelFollower
-from search.model import UNLEARNED, name_of
-from search.staleness import Failure
-from search.subscription import NotYet
-from search.topic import PROBE_SECONDS, TopicSource
-from streams.embedded import EmbeddedBroker
-from streams.errors import SettingsError
-from streams.settings import Settings
+from kinstream.search.feed import ModelFeed
+from kinstream.search.follower import ModelFollower
+from kinstream.search.model import UNLEARNED, name_of
+from kinstream.search.staleness import Failure
+from kinstream.search.subscription import NotYet
+from kinstream.search.topic import PROBE_SECONDS, TopicSource
+from kinstream.streams.embedded import EmbeddedBroker
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import Settings
 from tests.docs.pages import ROOT, blocks
 from tests.search.fakes import Clock
 from tests.search.world import MODELS, World

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.frozen import KINDS, create
-from streams.errors import SettingsError
+from kinstream.search.frozen import KINDS, create
+from kinstream.streams.errors import SettingsError
 
 
 @pytest.mark.parametrize("kind", KINDS)

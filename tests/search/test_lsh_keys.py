@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from search.index import create
-from search.lsh import metric as metrics
-from search.lsh.hashed import HashedIndex, LazyIndex
+from kinstream.search.index import create
+from kinstream.search.lsh import metric as metrics
+from kinstream.search.lsh.hashed import HashedIndex, LazyIndex
 from tests.search.model import Plain, steps
 
 OPERATIONS = ("put", "drop", "remap", "step", "shift", "search", "search")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from search.index import MODES, create
-from search.lsh import kernels
-from search.lsh.warm_up import warm_up
-from streams.errors import SettingsError
+from kinstream.search.index import MODES, create
+from kinstream.search.lsh import kernels
+from kinstream.search.lsh.warm_up import warm_up
+from kinstream.streams.errors import SettingsError
 from tests.search.model import Plain, steps
 
 DTYPES = ("float64", "float32")

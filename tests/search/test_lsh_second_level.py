@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from search.index import create
-from search.lsh.candidates import lowest
-from search.lsh.hashed import LazyIndex
-from search.lsh.ranking import projected
-from search.lsh.settings import Settings
+from kinstream.search.index import create
+from kinstream.search.lsh.candidates import lowest
+from kinstream.search.lsh.hashed import LazyIndex
+from kinstream.search.lsh.ranking import projected
+from kinstream.search.lsh.settings import Settings
 from tests.search.model import steps
 
 

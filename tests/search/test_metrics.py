@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.loading import Unloadable
-from search.metrics import SearchMetrics
-from search.model import Model
-from search.staleness import Failure
-from streams.records import ModelVersion
+from kinstream.search.loading import Unloadable
+from kinstream.search.metrics import SearchMetrics
+from kinstream.search.model import Model
+from kinstream.search.staleness import Failure
+from kinstream.streams.records import ModelVersion
 from tests.search.agents import SHOP, Agent, items, linear, running
 
 MODEL = {"space": "shop", "learner": "opml"}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.loading import anywhere, settle
-from search.model import UNLEARNED, Model, Name
-from streams.records import ModelVersion
+from kinstream.search.loading import anywhere, settle
+from kinstream.search.model import UNLEARNED, Model, Name
+from kinstream.streams.records import ModelVersion
 from tests.learners.cases import all_cases
 from tests.learners.checks import Case
 

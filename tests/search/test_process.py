@@ -15,14 +15,14 @@ import numpy as np
 import psutil
 import pytest
 
-from cli.local_system import free_port
-from learners.export import learner_from
-from streams.codec import decode_model, encode
-from streams.errors import BadRecord
-from streams.models_view import data_of
-from streams.records import Action, Control, ItemBlock, Table
-from streams.state import from_bytes
-from streams.topics import partition_of
+from kinstream.cli.local_system import free_port
+from kinstream.learners.export import learner_from
+from kinstream.streams.codec import decode_model, encode
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.models_view import data_of
+from kinstream.streams.records import Action, Control, ItemBlock, Table
+from kinstream.streams.state import from_bytes
+from kinstream.streams.topics import partition_of
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import Process, System, patched, until

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.answers import Answering
-from search.catalogue import Changed, Put
-from search.engines import Plan
-from search.metrics import SearchMetrics
-from search.model import Model
-from search.searcher import NotReady, Searcher
-from search.sharing import SharedLock
-from streams.errors import SettingsError
-from streams.records import Action, Table
+from kinstream.search.answers import Answering
+from kinstream.search.catalogue import Changed, Put
+from kinstream.search.engines import Plan
+from kinstream.search.metrics import SearchMetrics
+from kinstream.search.model import Model
+from kinstream.search.searcher import NotReady, Searcher
+from kinstream.search.sharing import SharedLock
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import Action, Table
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
 
 
@@ -143,7 +143,7 @@ def test_a_model_of_another_dimension_does_not_serve() -> None:
 
 
 def test_a_space_of_several_modalities() -> None:
-    from streams.records import ItemBlock, Table
+    from kinstream.streams.records import ItemBlock, Table
 
     rng = np.random.default_rng(3)
     text, image = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=(5, 3)).astype(np.float32)
@@ -157,8 +157,8 @@ def test_a_space_of_several_modalities() -> None:
 
 
 def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> None:
-    from search.service import SearchService
-    from streams.settings import Settings
+    from kinstream.search.service import SearchService
+    from kinstream.streams.settings import Settings
 
     found: Settings = Settings.model_validate(
         {

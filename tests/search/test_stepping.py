@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.registry import create
-from learners.updates import Before, Origin
-from search.answers import Answering
-from search.metrics import SearchMetrics
-from streams.errors import SettingsError
-from streams.records import ConstraintBlock, Kind, ModelUpdate, Table
+from kinstream.learners.registry import create
+from kinstream.learners.updates import Before, Origin
+from kinstream.search.answers import Answering
+from kinstream.search.metrics import SearchMetrics
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import ConstraintBlock, Kind, ModelUpdate, Table
 from tests.search.agents import Agent, Truth, items, running
 
 D = 5

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from learners import updates as publishing
-from learners.lego import LEGO
-from learners.updates import Before, Origin
-from search.updates import At, Changed, MapReplica, Remapped
-from streams.codec import decode_update, encode
-from streams.records import ModelUpdate
+from kinstream.learners import updates as publishing
+from kinstream.learners.lego import LEGO
+from kinstream.learners.updates import Before, Origin
+from kinstream.search.updates import At, Changed, MapReplica, Remapped
+from kinstream.streams.codec import decode_update, encode
+from kinstream.streams.records import ModelUpdate
 from tests.learners.blocks import pair_blocks
 
 D, M = 7, 6

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from search.attempts import Limits
-from search.feed import ModelFeed
-from streams.codec import decode
-from streams.records import ModelVersion
+from kinstream.search.attempts import Limits
+from kinstream.search.feed import ModelFeed
+from kinstream.streams.codec import decode
+from kinstream.streams.records import ModelVersion
 from tests.cli.system import System
 from tests.search.fakes import ListSource
 

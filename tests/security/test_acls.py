@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.main import cli
-from cli.worker import agent_spec
-from streams.access import lacking
-from streams.acls import ROLES, Grant, as_json, commands, role
-from streams.cluster import Cluster
-from streams.errors import SettingsError
-from streams.settings import KafkaSettings, load
-from streams.topics import CATALOGUE
+from kinstream.cli.main import cli
+from kinstream.cli.worker import agent_spec
+from kinstream.streams.access import lacking
+from kinstream.streams.acls import ROLES, Grant, as_json, commands, role
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import KafkaSettings, load
+from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import ROOT, rows
 from tests.kafka.secured import SecuredBroker
 from tests.security.users import acting_as, by_password, read_line, until

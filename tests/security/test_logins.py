@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from streams.client_errors import explained
-from streams.clients import confluent, faust_broker
-from streams.cluster import Cluster
-from streams.errors import KinstreamError, LoginRefused, SettingsError
-from streams.settings import KafkaSettings
+from kinstream.streams.client_errors import explained
+from kinstream.streams.clients import confluent, faust_broker
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import KinstreamError, LoginRefused, SettingsError
+from kinstream.streams.settings import KafkaSettings
 from tests.kafka.secured import SecuredBroker
 from tests.security.users import acting_as, by_certificate, by_password
 

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streams.http import Health, HttpServer
-from streams.settings import WorkerSettings, load
+from kinstream.streams.http import Health, HttpServer
+from kinstream.streams.settings import WorkerSettings, load
 
 
 def _listeners(port: int) -> set[str]:

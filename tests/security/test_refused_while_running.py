@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from streams.errors import AccessDenied, BrokerUnavailable, KinstreamError, LoginRefused
-from streams.watchdog import Progress, Watchdog
+from kinstream.streams.errors import AccessDenied, BrokerUnavailable, KinstreamError, LoginRefused
+from kinstream.streams.watchdog import Progress, Watchdog
 
 
 class Idle:

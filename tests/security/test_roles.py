@@ -16,16 +16,16 @@ import numpy as np
 import psutil
 import pytest
 
-from cli.worker import agent_spec
-from streams.access import lacking
-from streams.acls import ROLES, Grant
-from streams.clients import confluent_producer
-from streams.cluster import Cluster
-from streams.emitter import Emitter
-from streams.errors import DeliveryDenied
-from streams.groups import name_of
-from streams.opening import open_generation
-from streams.settings import KafkaSettings, load
+from kinstream.cli.worker import agent_spec
+from kinstream.streams.access import lacking
+from kinstream.streams.acls import ROLES, Grant
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.errors import DeliveryDenied
+from kinstream.streams.groups import name_of
+from kinstream.streams.opening import open_generation
+from kinstream.streams.settings import KafkaSettings, load
 from tests.faults.processes import AGENTS, System
 from tests.kafka.secured import SecuredBroker
 from tests.security.users import (

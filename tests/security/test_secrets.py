@@ -14,13 +14,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli.context import parse_overrides
-from cli.main import cli
-from streams.checkpoint_files import open_files
-from streams.clients import confluent
-from streams.errors import CheckpointError, SettingsError
-from streams.secrets import HidingFormatter, hide, remember, without_secret
-from streams.settings import MAX_FILE_BYTES, MAX_SECRET_BYTES, KafkaSettings, load
+from kinstream.cli.context import parse_overrides
+from kinstream.cli.main import cli
+from kinstream.streams.checkpoint_files import open_files
+from kinstream.streams.clients import confluent
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.secrets import HidingFormatter, hide, remember, without_secret
+from kinstream.streams.settings import MAX_FILE_BYTES, MAX_SECRET_BYTES, KafkaSettings, load
 
 MARK = "s3cret-m4rker-of-the-tests"
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,7 +222,7 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_command_tells_a_secret_whatever_becomes_of_it(words: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "--log-level", "DEBUG", *words],
+        [sys.executable, "-m", "kinstream.cli.main", "--log-level", "DEBUG", *words],
         env=_environment(tmp_path),
         cwd=tmp_path,
         capture_output=True,

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import cli
-from streams.acls import Grant
-from streams.errors import KinstreamError
+from kinstream.cli.main import cli
+from kinstream.streams.acls import Grant
+from kinstream.streams.errors import KinstreamError
 from tests.kafka.secured import ADMIN, SecuredBroker
 
 #: Variables that would speak for another cluster or another user.

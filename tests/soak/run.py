@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streams.manifest import versions
-from streams.topics import murmur2
+from kinstream.streams.manifest import versions
+from kinstream.streams.topics import murmur2
 from tests.crash.checker import chains, decode, read_topic, shown
 from tests.crash.processes import System, running, until
 from tests.kafka.broker import KafkaBroker

@@ -11,25 +11,25 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from learners.agent import learner_spec
-from monitoring.agent import metrics_spec
-from monitoring.tallies import Tallies
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.cluster import Cluster
-from streams.cluster_view import ClusterView, TopicView
-from streams.codec import encode
-from streams.dead_letters import Choice, Standing, choose, redrives
-from streams.dead_letters import plan as plan_redrive
-from streams.identity import Headers
-from streams.log import Message
-from streams.opening import open_generation
-from streams.partition import PartitionRunner
-from streams.records import Action, Control, Counts, Declaration
-from streams.repartition import Plan
-from streams.repartition_checks import plan
-from streams.settings import KafkaSettings, Settings
-from streams.topics import CATALOGUE, partition_of
+from kinstream.learners.agent import learner_spec
+from kinstream.monitoring.agent import metrics_spec
+from kinstream.monitoring.tallies import Tallies
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.cluster_view import ClusterView, TopicView
+from kinstream.streams.codec import encode
+from kinstream.streams.dead_letters import Choice, Standing, choose, redrives
+from kinstream.streams.dead_letters import plan as plan_redrive
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message
+from kinstream.streams.opening import open_generation
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.records import Action, Control, Counts, Declaration
+from kinstream.streams.repartition import Plan
+from kinstream.streams.repartition_checks import plan
+from kinstream.streams.settings import KafkaSettings, Settings
+from kinstream.streams.topics import CATALOGUE, partition_of
 from tests.support.memory_log import MemoryLog, MemorySink
 from tests.support.pipeline import samples
 
@@ -114,7 +114,7 @@ class GrowingCluster:
 
 
 class Worker:
-    """An agent on every partition, as `streams.worker` takes them over."""
+    """An agent on every partition, as `kinstream.streams.worker` takes them over."""
 
     def __init__(self, system: GrowingSystem, spec: AgentSpec, **options: Any) -> None:
         self.system = system
@@ -267,7 +267,7 @@ _systems: dict[str, GrowingSystem] = {}
 def read_range(
     kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
 ) -> Iterator[Message]:
-    """In place of `streams.reader.read_range`."""
+    """In place of `kinstream.streams.reader.read_range`."""
     return _systems[kafka.bootstrap_servers].read_range(topic, ranges)
 
 
@@ -276,10 +276,10 @@ def in_memory() -> Iterator[None]:
     """Has everything read the logs of these systems."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (
-            "streams.generation",
-            "streams.ending",
-            "streams.repartition_checks",
-            "replay.sources",
+            "kinstream.streams.generation",
+            "kinstream.streams.ending",
+            "kinstream.streams.repartition_checks",
+            "kinstream.replay.sources",
         ):
             patch.setattr(f"{module}.read_range", read_range)
         yield

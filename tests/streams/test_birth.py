@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from streams.birth import (
+from kinstream.streams.birth import (
     Birth,
     ClusterView,
     TopicIdentity,
@@ -19,7 +19,7 @@ from streams.birth import (
     settings_digest,
     write_birth,
 )
-from streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
 
 SETTINGS = {"kind": "opml", "gamma": 0.1, "guard": {"name": "clip", "bounds": (0, 1)}}
 

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
 
-from streams import checkpoint_files, failpoints
-from streams.birth import read_birth
-from streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest, Restored
-from streams.checkpoint_files import file_name
-from streams.errors import CheckpointError
-from streams.parking import Parking
-from streams.state import State
+from kinstream.streams import checkpoint_files, failpoints
+from kinstream.streams.birth import read_birth
+from kinstream.streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest, Restored
+from kinstream.streams.checkpoint_files import file_name
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.parking import Parking
+from kinstream.streams.state import State
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "checkpoint-v1"
 DAY = 24 * 3600.0

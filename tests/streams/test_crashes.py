@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from learners.agent import learner_spec
-from monitoring.agent import MetricsMachine, metrics_spec
-from processors import catalogue
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.settings import Settings
+from kinstream.learners.agent import learner_spec
+from kinstream.monitoring.agent import MetricsMachine, metrics_spec
+from kinstream.processors import catalogue
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.settings import Settings
 from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states
 from tests.support.join_events import events

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from learners import registry as learners
-from learners.agent import learner_spec
-from processors import registry as builders
-from processors.agent import builder_spec
-from streams.records import Kind
-from streams.settings import Settings
+from kinstream.learners import registry as learners
+from kinstream.learners.agent import learner_spec
+from kinstream.processors import registry as builders
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.records import Kind
+from kinstream.streams.settings import Settings
 from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states
 from tests.support.memory_log import MemoryLog

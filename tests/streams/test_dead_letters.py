@@ -10,19 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from streams import dead_letter
-from streams.agent import AgentSpec
-from streams.birth import Birth, write_birth
-from streams.checkpoint import CheckpointStore
-from streams.codec import encode
-from streams.dead_letters import Choice, Letter, Standing, choose, plan, ranges, read_letter, redrives
-from streams.errors import BadRecord
-from streams.log import Message, Output
-from streams.machine import Machine, Place
-from streams.records import Action, Control, SampleBlock, Table
-from streams.state import to_bytes
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.streams import dead_letter
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.birth import Birth, write_birth
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.codec import encode
+from kinstream.streams.dead_letters import (
+    Choice,
+    Letter,
+    Standing,
+    choose,
+    plan,
+    ranges,
+    read_letter,
+    redrives,
+)
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.log import Message, Output
+from kinstream.streams.machine import Machine, Place
+from kinstream.streams.records import Action, Control, SampleBlock, Table
+from kinstream.streams.state import to_bytes
 from tests.support.equal import same_states
 from tests.support.pipeline import samples, settings
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from streams.clients import confluent_producer
-from streams.embedded import EmbeddedBroker
-from streams.emitter import Emitter
-from streams.errors import DeliveryError
-from streams.reader import read_range
-from streams.settings import KafkaSettings, Settings, load
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.embedded import EmbeddedBroker
+from kinstream.streams.emitter import Emitter
+from kinstream.streams.errors import DeliveryError
+from kinstream.streams.reader import read_range
+from kinstream.streams.settings import KafkaSettings, Settings, load
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_every_record_is_confirmed_in_order(kafka: KafkaSettings) -> None:
 
 
 def test_keys_land_where_our_arithmetic_says(kafka: KafkaSettings) -> None:
-    from streams.topics import partition_of
+    from kinstream.streams.topics import partition_of
 
     landed: list[tuple[int, int]] = []
     emitter = Emitter(confluent_producer(kafka), on_delivery=lambda topic, *place: landed.append(place))

@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from streams import ending
-from streams.agent import AgentSpec
-from streams.ending import emitted_past
-from streams.errors import AccessDenied, GenerationMismatch
-from streams.generation import Generation
-from streams.machine import Machine
-from streams.newest import newest_generation
-from streams.opening import check_next, open_generation
-from streams.owned import Owned
-from streams.parking import Parking
-from streams.partition import PartitionRunner
-from streams.topics import partition_of
+from kinstream.streams import ending
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.ending import emitted_past
+from kinstream.streams.errors import AccessDenied, GenerationMismatch
+from kinstream.streams.generation import Generation
+from kinstream.streams.machine import Machine
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.opening import check_next, open_generation
+from kinstream.streams.owned import Owned
+from kinstream.streams.parking import Parking
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.topics import partition_of
 from tests.streams.growing import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
 
 PARTITIONS = (0, 1)

@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from streams import failpoints
-from streams.errors import SettingsError
+from kinstream.streams import failpoints
+from kinstream.streams.errors import SettingsError
 
 PLACE = "checkpoint.before-manifest"
 
 
 def run(specification: str, hits: int = 3) -> subprocess.Popen[bytes]:
     program = (
-        "from streams import failpoints\n"
+        "from kinstream.streams import failpoints\n"
         f"for n in range({hits}): failpoints.hit({PLACE!r}); print(n, flush=True)"
     )
     environment = os.environ | {failpoints.VARIABLE: specification, "PYTHONPATH": os.pathsep.join(sys.path)}

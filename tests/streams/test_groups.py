@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.worker import agent_spec
-from streams.acls import ROLES
-from streams.groups import Group, name_of, read, start_of
-from streams.settings import Settings
+from kinstream.cli.worker import agent_spec
+from kinstream.streams.acls import ROLES
+from kinstream.streams.groups import Group, name_of, read, start_of
+from kinstream.streams.settings import Settings
 
 PREFIXES = st.one_of(st.just("kinstream"), st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True))
 APPLICATIONS = st.from_regex(r"metrics|(builder|learner)-[a-z0-9][a-z0-9-]{0,12}", fullmatch=True)

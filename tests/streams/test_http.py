@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from streams import http as server_module
-from streams.errors import SettingsError
-from streams.http import Check, Health, HttpServer, worker_health
+from kinstream.streams import http as server_module
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.http import Check, Health, HttpServer, worker_health
 
 
 class Page(Collector):

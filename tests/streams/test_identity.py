@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import BadRecord
-from streams.identity import Identity, Position, Verdict, judge, read_identity
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.identity import Identity, Position, Verdict, judge, read_identity
 
 
 def chain(number: int) -> list[Identity]:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learners.agent import learner_spec
-from processors.agent import builder_spec
-from streams.agent import AgentSpec
-from streams.codec import decode_constraints, encode
-from streams.dead_letter import CONSUMER, REASON, REFUSED, ROWS, redrive
-from streams.errors import GenerationMismatch, LogGap, Reason
-from streams.identity import Identity, Position
-from streams.log import Message
-from streams.machine import Machine, Place, RecordsMissed
-from streams.records import (
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.agent import builder_spec
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.codec import decode_constraints, encode
+from kinstream.streams.dead_letter import CONSUMER, REASON, REFUSED, ROWS, redrive
+from kinstream.streams.errors import GenerationMismatch, LogGap, Reason
+from kinstream.streams.identity import Identity, Position
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Machine, Place, RecordsMissed
+from kinstream.streams.records import (
     Action,
     ConstraintBlock,
     Control,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from learners.agent import learner_spec
-from streams.errors import CheckpointError, GenerationMismatch
-from streams.newest import make_newest, newest_generation, recorded
-from streams.opening import open_generation
-from streams.settings import CheckpointSettings
+from kinstream.learners.agent import learner_spec
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.newest import make_newest, newest_generation, recorded
+from kinstream.streams.opening import open_generation
+from kinstream.streams.settings import CheckpointSettings
 from tests.streams.growing import GrowingCluster
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import settings

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from streams.birth import Birth, Promotion, TopicIdentity, as_content, from_content, read_birth, write_birth
-from streams.checkpoint_files import seal
-from streams.errors import CheckpointError
-from streams.files import Damaged
-from streams.newest import make_newest, newest_generation
-from streams.settings import CheckpointSettings, Settings
+from kinstream.streams.birth import (
+    Birth,
+    Promotion,
+    TopicIdentity,
+    as_content,
+    from_content,
+    read_birth,
+    write_birth,
+)
+from kinstream.streams.checkpoint_files import seal
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.files import Damaged
+from kinstream.streams.newest import make_newest, newest_generation
+from kinstream.streams.settings import CheckpointSettings, Settings
 
 PROMOTION = Promotion("digest", {0: 5, 1: 0}, inherited=(1,), taken_over=("b",))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from processors import item_log, seed_log
-from streams.codec import decode
-from streams.records import Action, Control, Declaration, Outcome
-from streams.topics import partition_of
+from kinstream.processors import item_log, seed_log
+from kinstream.streams.codec import decode
+from kinstream.streams.records import Action, Control, Declaration, Outcome
+from kinstream.streams.topics import partition_of
 from tests.streams.growing import OUTCOMES, GrowingSystem, Worker, comparable, in_memory
 from tests.support import join_events
 from tests.support.pipeline import samples

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.topics import partition_of
+from kinstream.streams.topics import partition_of
 from tests.crash.checker import chains, decode, read_topic, shown
 from tests.crash.processes import PATIENCE, Agent, Process, System, running, until
 from tests.kafka.broker import KafkaBroker

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from cli.repartition_view import as_plain, show
-from replay.claims import Origin
-from replay.compare import Verdict
-from replay.pipeline import state_digest
-from replay.run import Replay, Request
-from replay.what_if import WhatIf, WhatIfRequest
-from replay.what_if_settings import what_if_settings
-from streams import failpoints
-from streams.birth import read_birth
-from streams.errors import KinstreamError
-from streams.newest import newest_generation
-from streams.opening import open_generation
-from streams.topics import partition_of
+from kinstream.cli.repartition_view import as_plain, show
+from kinstream.replay.claims import Origin
+from kinstream.replay.compare import Verdict
+from kinstream.replay.pipeline import state_digest
+from kinstream.replay.run import Replay, Request
+from kinstream.replay.what_if import WhatIf, WhatIfRequest
+from kinstream.replay.what_if_settings import what_if_settings
+from kinstream.streams import failpoints
+from kinstream.streams.birth import read_birth
+from kinstream.streams.errors import KinstreamError
+from kinstream.streams.newest import newest_generation
+from kinstream.streams.opening import open_generation
+from kinstream.streams.topics import partition_of
 from tests.streams.growing import (
     AGENTS,
     CONSTRAINTS,

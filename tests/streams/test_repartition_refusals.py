@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import CheckpointError, KinstreamError, SettingsError
-from streams.parking import Parking
+from kinstream.streams.errors import CheckpointError, KinstreamError, SettingsError
+from kinstream.streams.parking import Parking
 from tests.streams.growing import (
     AGENTS,
     CONSTRAINTS,
@@ -60,8 +60,8 @@ def parked(system: GrowingSystem) -> None:
 
 
 def never_ran(system: GrowingSystem) -> None:
-    from learners.agent import learner_spec
-    from streams.settings import LearnerSettings
+    from kinstream.learners.agent import learner_spec
+    from kinstream.streams.settings import LearnerSettings
 
     system.settings.learners["late"] = LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})
     system.learners.append(learner_spec(system.settings, "late"))

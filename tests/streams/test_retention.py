@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.cluster import Cluster
-from streams.errors import BrokerUnavailable
-from streams.settings import KafkaSettings
+from kinstream.streams.cluster import Cluster
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.settings import KafkaSettings
 from tests.kafka.broker import KafkaBroker
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.clients import confluent, confluent_producer, faust_broker
-from streams.errors import SettingsError
-from streams.settings import KafkaSettings, load
+from kinstream.streams.clients import confluent, confluent_producer, faust_broker
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import KafkaSettings, load
 
 FILE = """
 [kafka]

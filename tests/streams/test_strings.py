@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-import processors.agent
-from learners.agent import learner_spec
-from processors.id_table import hashes
-from streams.codec import decode, decode_event, encode
-from streams.dead_letter import MAX_HEADER_BYTES, MAX_VALUE_BYTES, dead_letter
-from streams.errors import BadRecord, Reason, SettingsError
-from streams.json_text import MAX_DEPTH, depth
-from streams.log import Message
-from streams.machine import Machine
-from streams.records import (
+import kinstream.processors.agent
+from kinstream.learners.agent import learner_spec
+from kinstream.processors.id_table import hashes
+from kinstream.streams.codec import decode, decode_event, encode
+from kinstream.streams.dead_letter import MAX_HEADER_BYTES, MAX_VALUE_BYTES, dead_letter
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.json_text import MAX_DEPTH, depth
+from kinstream.streams.log import Message
+from kinstream.streams.machine import Machine
+from kinstream.streams.records import (
     SCALERS,
     Action,
     ConstraintBlock,
@@ -29,9 +29,9 @@ from streams.records import (
     ModelVersion,
     Outcome,
 )
-from streams.settings import load
-from streams.space import restore_space
-from streams.state import from_bytes, to_bytes
+from kinstream.streams.settings import load
+from kinstream.streams.space import restore_space
+from kinstream.streams.state import from_bytes, to_bytes
 from tests.golden.write_records import records
 from tests.streams.test_machine import SPACE, Chain, Feed, block, builder, learner, place, reasons
 from tests.support.pipeline import settings
@@ -228,7 +228,7 @@ def test_any_string_has_a_hash() -> None:
 
 def test_a_space_remembers_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was used last is forgotten last, also after a checkpoint."""
-    monkeypatch.setattr(processors.agent, "MAX_LOADS", 3)
+    monkeypatch.setattr(kinstream.processors.agent, "MAX_LOADS", 3)
     feed = Feed(builder())
 
     def send(load_id: str, sequence: int) -> None:

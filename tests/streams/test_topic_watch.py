@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from learners.agent import learner_spec
-from streams.cluster_view import TopicView
-from streams.errors import BrokerUnavailable, GenerationMismatch
-from streams.settings import Settings
-from streams.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
+from kinstream.learners.agent import learner_spec
+from kinstream.streams.cluster_view import TopicView
+from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
+from kinstream.streams.settings import Settings
+from kinstream.streams.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
 
 INPUT, OUTPUT, MODELS = "kinstream.constraints", "kinstream.outcomes", "kinstream.models"
 

@@ -6,7 +6,7 @@ from aiokafka.partitioner import murmur2 as theirs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.topics import CATALOGUE, murmur2, partition_of
+from kinstream.streams.topics import CATALOGUE, murmur2, partition_of
 
 
 @given(st.binary(max_size=64))

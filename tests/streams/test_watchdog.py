@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from streams.errors import BrokerUnavailable
-from streams.watchdog import RETENTION_AGAIN_SECONDS, RETENTION_LOOK_SECONDS, Progress, Watchdog
+from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.watchdog import RETENTION_AGAIN_SECONDS, RETENTION_LOOK_SECONDS, Progress, Watchdog
 
 PLACE = ("t", 0)
 

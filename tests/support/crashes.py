@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from streams import failpoints
-from streams.agent import AgentSpec
-from streams.identity import EMITTER, EPOCH, GENERATION, ORIGIN
-from streams.settings import Settings
+from kinstream.streams import failpoints
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.identity import EMITTER, EPOCH, GENERATION, ORIGIN
+from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
 

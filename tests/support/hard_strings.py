@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from streams.codec import encode
-from streams.records import (
+from kinstream.streams.codec import encode
+from kinstream.streams.records import (
     Action,
     Click,
     ClickBlock,

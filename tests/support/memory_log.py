@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from streams.errors import DeliveryError
-from streams.identity import Headers
-from streams.log import Message
-from streams.topics import partition_of
+from kinstream.streams.errors import DeliveryError
+from kinstream.streams.identity import Headers
+from kinstream.streams.log import Message
+from kinstream.streams.topics import partition_of
 
 
 @dataclass

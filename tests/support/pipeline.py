@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from streams.agent import AgentSpec
-from streams.checkpoint import CheckpointStore
-from streams.codec import encode
-from streams.machine import Place
-from streams.partition import PartitionRunner
-from streams.records import LoadPosition, SampleBlock, Table
-from streams.settings import Settings
+from kinstream.streams.agent import AgentSpec
+from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.codec import encode
+from kinstream.streams.machine import Place
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.records import LoadPosition, SampleBlock, Table
+from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog, MemorySink
 
 CONFIG: dict[str, Any] = {

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from streams.clients import confluent_producer
-from streams.codec import encode
-from streams.records import ItemBlock, SampleBlock, Table
-from streams.settings import KafkaSettings
+from kinstream.streams.clients import confluent_producer
+from kinstream.streams.codec import encode
+from kinstream.streams.records import ItemBlock, SampleBlock, Table
+from kinstream.streams.settings import KafkaSettings
 
 
 @dataclass(frozen=True, slots=True)

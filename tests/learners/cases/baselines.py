@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from learners.registry import create
-from streams.records import ConstraintBlock
+from kinstream.learners.registry import create
+from kinstream.streams.records import ConstraintBlock
 from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from tests.learners.checks import Case
 

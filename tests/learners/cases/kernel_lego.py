@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from learners.registry import create
-from streams.records import ConstraintBlock, Kind
+from kinstream.learners.registry import create
+from kinstream.streams.records import ConstraintBlock, Kind
 from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
 from tests.learners.checks import Case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from learners.registry import create
+from kinstream.learners.registry import create
 from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from tests.learners.checks import Case
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from learners.registry import create
-from streams.records import ConstraintBlock
+from kinstream.learners.registry import create
+from kinstream.streams.records import ConstraintBlock
 from tests.learners.blocks import SCALER_STATE, triplet_blocks
 from tests.learners.checks import Case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from learners.registry import create
+from kinstream.learners.registry import create
 from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from tests.learners.cases.oahu import LIFT_STATE, SMALL
 from tests.learners.checks import Case

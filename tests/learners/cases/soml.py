@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from learners.registry import create
+from kinstream.learners.registry import create
 from tests.learners.blocks import SCALER_STATE, triplet_blocks
 from tests.learners.checks import Case
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.report.measures import measure
-from monitoring.report.results import Mark, Results
+from kinstream.monitoring.report.measures import measure
+from kinstream.monitoring.report.results import Mark, Results
 from tests.monitoring.report.made import IRIS, WINE, made
 
 ERROR = measure("error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.report.words import capital, chance, listed, number, several, shortened, spread
+from kinstream.monitoring.report.words import capital, chance, listed, number, several, shortened, spread
 
 
 def test_numbers() -> None:

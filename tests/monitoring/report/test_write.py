@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from monitoring.report import write_report
-from streams.errors import SettingsError
+from kinstream.monitoring.report import write_report
+from kinstream.streams.errors import SettingsError
 from tests.monitoring.report.made import IRIS, WINE, Errors, made
 
 EVIL: Final = "\"><script>alert(1)</script><img src=x onerror=alert(2)> & '{{ 7 * 7 }}'"

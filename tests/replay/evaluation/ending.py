@@ -8,9 +8,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from replay.evaluation import pool
-from replay.evaluation.data import Data
-from replay.evaluation.plan import Plan
+from kinstream.replay.evaluation import pool
+from kinstream.replay.evaluation.data import Data
+from kinstream.replay.evaluation.plan import Plan
 from tests.replay.evaluation.plans import blobs, plan
 
 

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from cli.main import cli
-from replay.evaluation.run import RESULT
-from replay.evaluation.store import CELLS
-from streams.errors import SettingsError
+from kinstream.cli.main import cli
+from kinstream.replay.evaluation.run import RESULT
+from kinstream.replay.evaluation.store import CELLS
+from kinstream.streams.errors import SettingsError
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import MemoryCluster
 from tests.support.alive import alive
@@ -49,7 +49,7 @@ def evaluate(*arguments: str) -> Any:
 
 def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "evaluate", *arguments],
+        [sys.executable, "-m", "kinstream.cli.main", "evaluate", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,7 +129,7 @@ def running(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
     monkeypatch.chdir(tmp_path)
     Path("kinstream.toml").write_text(CONFIG)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from processors import registry as builders
-from processors.base import Origin
-from replay.evaluation.feeds import SPACE, Built
-from streams.codec import encode
-from streams.records import SampleBlock, Table
+from kinstream.processors import registry as builders
+from kinstream.processors.base import Origin
+from kinstream.replay.evaluation.feeds import SPACE, Built
+from kinstream.streams.codec import encode
+from kinstream.streams.records import SampleBlock, Table
 from tests.replay.evaluation.plans import blobs
 
 KINDS = ["one-pass", "adjacent-pairs", "random-pairs", "random-triplets"]

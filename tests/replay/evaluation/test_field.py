@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from learners import registry
-from replay.evaluation.field import USUAL, Asked, of_log, of_rows, parse_grids, streams
-from replay.evaluation.plan import Plan
-from streams.errors import SettingsError
-from streams.settings import Settings
+from kinstream.learners import registry
+from kinstream.replay.evaluation.field import USUAL, Asked, of_log, of_rows, parse_grids, streams
+from kinstream.replay.evaluation.plan import Plan
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import Settings
 
 CONFIG: dict[str, Any] = {
     "builders": {

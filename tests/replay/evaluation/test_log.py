@@ -10,19 +10,19 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from learners import registry
-from monitoring.agent import metrics_spec
-from replay.claims import Origin
-from replay.evaluation import log
-from replay.evaluation.data import Recorded
-from replay.evaluation.field import Asked, of_log
-from replay.evaluation.plan import Plan
-from replay.evaluation.prequential import prequential
-from replay.evaluation.run import evaluate
-from replay.pipeline import state_digest
-from streams.codec import decode, decode_event, encode
-from streams.errors import SettingsError
-from streams.records import COUNT_NAMES, Action, Control, Counts, Outcome, SampleBlock
+from kinstream.learners import registry
+from kinstream.monitoring.agent import metrics_spec
+from kinstream.replay.claims import Origin
+from kinstream.replay.evaluation import log
+from kinstream.replay.evaluation.data import Recorded
+from kinstream.replay.evaluation.field import Asked, of_log
+from kinstream.replay.evaluation.plan import Plan
+from kinstream.replay.evaluation.prequential import prequential
+from kinstream.replay.evaluation.run import evaluate
+from kinstream.replay.pipeline import state_digest
+from kinstream.streams.codec import decode, decode_event, encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import COUNT_NAMES, Action, Control, Counts, Outcome, SampleBlock
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, EVENTS, System
 from tests.support.pipeline import Agent, samples

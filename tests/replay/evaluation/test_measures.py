@@ -19,7 +19,7 @@ from sklearn.metrics import (
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from replay.evaluation.measures import (
+from kinstream.replay.evaluation.measures import (
     ROC_POINTS,
     Retrieval,
     Verification,
@@ -30,7 +30,7 @@ from replay.evaluation.measures import (
     retrieval,
     verification,
 )
-from replay.held_out import knn_error
+from kinstream.replay.held_out import knn_error
 
 Table = NDArray[Any]
 NOTHING: Final = Vote(None, None)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learners import registry
-from learners.base import Learner, Outcomes
-from replay.evaluation.feeds import Built
-from replay.evaluation.prequential import Curve, alone, prequential
-from replay.pipeline import state_digest
-from streams.records import ConstraintBlock, Counts
+from kinstream.learners import registry
+from kinstream.learners.base import Learner, Outcomes
+from kinstream.replay.evaluation.feeds import Built
+from kinstream.replay.evaluation.prequential import Curve, alone, prequential
+from kinstream.replay.pipeline import state_digest
+from kinstream.streams.records import ConstraintBlock, Counts
 from tests.replay.evaluation.plans import blobs
 
 KINDS = ["opml", "copml", "lego", "oasis", "rdml", "soml-tg", "oahu"]

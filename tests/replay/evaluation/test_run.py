@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay.evaluation import run as running
-from replay.evaluation.feeds import Built
-from replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from replay.evaluation.pool import run_all
-from replay.evaluation.run import RESULT, TIMES, evaluate
-from replay.evaluation.splits import InOrder, Scaling
-from replay.evaluation.store import CELLS
-from streams.errors import SettingsError
+from kinstream.replay.evaluation import run as running
+from kinstream.replay.evaluation.feeds import Built
+from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.pool import run_all
+from kinstream.replay.evaluation.run import RESULT, TIMES, evaluate
+from kinstream.replay.evaluation.splits import InOrder, Scaling
+from kinstream.replay.evaluation.store import CELLS
+from kinstream.streams.errors import SettingsError
 from tests.replay.evaluation.plans import ONE_PASS, blobs, contenders, plan
 
 DATA = (blobs(), blobs("more", 70, 3, 1))
@@ -69,8 +69,8 @@ def test_an_interrupted_experiment_ends_in_the_same_bytes_and_repeats_no_cell(
 INTERRUPTED = """
 import signal, sys
 from pathlib import Path
-from replay.evaluation import pool
-from replay.evaluation.run import evaluate
+from kinstream.replay.evaluation import pool
+from kinstream.replay.evaluation.run import evaluate
 from tests.replay.evaluation.plans import blobs, plan
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.evaluation.data import of_arrays
-from replay.evaluation.splits import InOrder, RandomHalves, Scaling, Splitter
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.data import of_arrays
+from kinstream.replay.evaluation.splits import InOrder, RandomHalves, Scaling, Splitter
+from kinstream.streams.errors import SettingsError
 
 
 def rows(n: int, d: int = 2):  # type: ignore[no-untyped-def]

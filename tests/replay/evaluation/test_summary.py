@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitoring.report.measures import measure, order
-from replay.evaluation.statistics import holm, paired, unpaired
-from replay.evaluation.summary import summarise
+from kinstream.monitoring.report.measures import measure, order
+from kinstream.replay.evaluation.statistics import holm, paired, unpaired
+from kinstream.replay.evaluation.summary import summarise
 
 Line = dict[str, Any]
 ROLES = {"opml": "learner", "euclidean": "unlearned", "oahu": "learner", "cosine": "unlearned"}

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replay.evaluation.data import Rows
-from replay.papers.data_folder import KNOWN, DataFolder, Missing
-from replay.papers.registry import names, protocol
-from streams.errors import SettingsError, SourceError
+from kinstream.replay.evaluation.data import Rows
+from kinstream.replay.papers.data_folder import KNOWN, DataFolder, Missing
+from kinstream.replay.papers.registry import names, protocol
+from kinstream.streams.errors import SettingsError, SourceError
 
 
 def loaded(folder: Path | None, name: str) -> Rows:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from learners.sampling import squared_percentiles
-from replay.evaluation.feeds import Feed
-from replay.papers.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
-from streams.codec import encode
-from streams.errors import SettingsError
-from streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind
+from kinstream.learners.sampling import squared_percentiles
+from kinstream.replay.evaluation.feeds import Feed
+from kinstream.replay.papers.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
+from kinstream.streams.codec import encode
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind
 from tests.replay.papers.made_up import table
 
 N = 60

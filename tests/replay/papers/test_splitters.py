@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replay.evaluation.data import of_arrays
-from replay.papers.splitters import ColdStart, GivenTest, Parted
-from streams.errors import SettingsError
+from kinstream.replay.evaluation.data import of_arrays
+from kinstream.replay.papers.splitters import ColdStart, GivenTest, Parted
+from kinstream.streams.errors import SettingsError
 
 
 @pytest.mark.parametrize("blocks", [2, 5, 10])
