@@ -36,6 +36,7 @@ _KINDS: Final = {
     "rdml": "kinstream.learners.rdml:RDML",
     "soml-da": "kinstream.learners.soml_da:SOMLDA",
     "soml-tg": "kinstream.learners.soml_tg:SOMLTG",
+    "softmax": "kinstream.learners.softmax:Softmax",
     "sors": "kinstream.learners.sors:SORS",
 }
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kinstream.learners.rca import RCA as RCA
     from kinstream.learners.rdml import RDML as RDML
     from kinstream.learners.sklearn import MetricLearner as MetricLearner
+    from kinstream.learners.softmax import Softmax as Softmax
     from kinstream.learners.soml_da import SOMLDA as SOMLDA
     from kinstream.learners.soml_tg import SOMLTG as SOMLTG
     from kinstream.learners.sors import SORS as SORS
@@ -79,6 +80,7 @@ _MODULES: Final = {
     "SOMLDA": "learners.soml_da",
     "SOMLTG": "learners.soml_tg",
     "SORS": "learners.sors",
+    "Softmax": "learners.softmax",
 }
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604
