@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from kinstream.streams.identity import Headers
 
+#: A partition: its topic, and its number.
+PartitionName = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

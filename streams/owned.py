@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.generation import Generation
-from kinstream.streams.log import Message
+from kinstream.streams.log import Message, PartitionName
 from kinstream.streams.machine import RecordsMissed
 from kinstream.streams.parking import FAULTS, Parking
 from kinstream.streams.partition import PartitionRunner
@@ -22,7 +22,6 @@ QUEUE_SIZE: Final = 64
 BATCH: Final = 64
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
-Place = tuple[str, int]
 
 
 class Host(Protocol):
@@ -30,11 +29,11 @@ class Host(Protocol):
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any: ...
 
-    async def seek_back(self, place: Place, offset: int) -> None: ...
+    async def seek_back(self, place: PartitionName, offset: int) -> None: ...
 
-    async def commit(self, place: Place, offset: int) -> bool: ...
+    async def commit(self, place: PartitionName, offset: int) -> bool: ...
 
-    def position(self, place: Place, owned: Owned) -> int: ...
+    def position(self, place: PartitionName, applied: int) -> int: ...
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -52,7 +51,7 @@ class Owned:
 
     def __init__(
         self,
-        place: Place,
+        place: PartitionName,
         runner: PartitionRunner,
         host: Host,
         parking: Parking,
@@ -188,7 +187,7 @@ class Owned:
     def _has_reached(self, offset: int) -> bool:
         # Transaction markers at the end of the log have offsets and are never delivered.
         applied = self.runner.machine.next_offset
-        return applied >= offset or self._host.position(self.place, self) >= offset
+        return applied >= offset or self._host.position(self.place, applied) >= offset
 
     def _note_fault(self, error: Exception) -> None:
         offset = self.runner.in_flight

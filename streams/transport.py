@@ -8,8 +8,8 @@ returned before it, so that a machine can tell a hole in the log from records th
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar, Final, cast
 
 from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
@@ -19,13 +19,16 @@ from faust.types import TP
 
 from kinstream.streams import decompress
 from kinstream.streams.errors import BatchTooLarge
+from kinstream.streams.port import Port, PortedApp
 
 decompress.install()
 
-#: Gives back, for newly assigned partitions, the offset at which to read on; None where they are to be given back.
-Restore = Callable[[set[TP]], Awaitable[Mapping[TP, int] | None]]
 #: Most records of a partition that go through faust as one message.
 RUN: Final = 16
+
+
+def _port(app: Any) -> Port:
+    return cast(PortedApp, app).port
 
 
 class _Tagged:
@@ -55,9 +58,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         try:
             fetched = await super()._fetch_records(*args, **kwargs)
         except (BatchTooLarge, GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
-            # faust would tell it three times over, each with a traceback, before anybody is asked.
-            app: Any = self.app
-            app.kinstream_fail(error)
+            # faust would log it three times, each with a traceback, before it asks its app.
+            _port(self.app).fail_in_client(error)
             raise
         # Tagged here, in one step with the fetch: what faust throws away later still counts as returned.
         return {tp: self._tag(tp, records) for tp, records in fetched.items()}
@@ -154,9 +156,7 @@ class Consumer(driver.Consumer):
         if not self._stands:
             # faust seeks once more when the flow stops: what was given back must not be taken over again.
             return {}
-        app: Any = self.app
-        restore: Restore = app.kinstream_restore
-        offsets = await restore(set(self.assignment()))
+        offsets = await _port(self.app).restore(set(self.assignment()))
         if offsets is None:
             raise RebalanceAgain
         await self._thread.seek_all(offsets)

@@ -8,21 +8,103 @@ import socket
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from kinstream.streams.agent import AgentSpec
 from kinstream.streams.checkpoint import versions
 from kinstream.streams.http import Check, HttpServer, worker_health
-from kinstream.streams.owned import Owned, Place
+from kinstream.streams.log import PartitionName
+from kinstream.streams.partition import PartitionRunner
+from kinstream.streams.settings import Settings
 from kinstream.streams.supervisor import RESTARTS, supervisor
 from kinstream.streams.worker_metrics import WorkerCollector, WorkerGauges, registry
-
-if TYPE_CHECKING:
-    from kinstream.streams.worker import Worker
 
 #: Rates for the retention headroom are measured over so long, by looks that are so far apart. The log's start moves by
 #: whole segments: over a shorter time one step of it would look like a gallop.
 RATE_SECONDS: Final = 3600.0
 LOOK_SECONDS: Final = 10.0
+
+
+class ShownPartition(Protocol):
+    """What the page shows of a partition. The view writes the last three: what it has shown already."""
+
+    @property
+    def runner(self) -> PartitionRunner: ...
+
+    @property
+    def catching_up(self) -> int:
+        """Records to apply until everything is emitted again that a killed run may have emitted."""
+
+    @property
+    def received_at(self) -> float | None:
+        """The log's own time of the record last received, in seconds since the epoch."""
+
+    @property
+    def read_bytes(self) -> int: ...
+
+    bytes_shown: int
+    busy_shown: float
+    #: Monotonic time at which a checkpoint was last known to hold all that was applied.
+    covered_at: float
+
+
+class ShownLog(Protocol):
+    """What the watchdog knows of the log and of the brokers."""
+
+    starts: dict[PartitionName, int]
+    ends: dict[PartitionName, int]
+    retention: float | None
+    silent_since: float | None
+
+
+class ShownTopics(Protocol):
+    """What is known of the topics of the agent."""
+
+    @property
+    def added(self) -> dict[str, int]:
+        """Partitions that a topic has beyond those of the birth record."""
+
+    @property
+    def message(self) -> str | None: ...
+
+
+class ShownWorker(Protocol):
+    """What the page asks of a worker."""
+
+    @property
+    def spec(self) -> AgentSpec: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def generation_number(self) -> int: ...
+
+    @property
+    def owned(self) -> Mapping[PartitionName, ShownPartition]: ...
+
+    @property
+    def parked(self) -> Mapping[PartitionName, int]:
+        """Offsets at which parked partitions stand."""
+
+    @property
+    def watchdog(self) -> ShownLog: ...
+
+    @property
+    def topics(self) -> ShownTopics: ...
+
+    @property
+    def assigned(self) -> bool:
+        """Whether all partitions of the last assignment have been taken over."""
+
+    def rebalancing_since(self) -> float | None: ...
+
+    def loop_seen_at(self) -> float: ...
+
+    def polled_at(self) -> float | None: ...
+
+    def position(self, place: PartitionName, applied: int) -> int:
+        """The offset that a partition applies next, where `applied` is its machine's."""
 
 
 class Headroom:
@@ -87,7 +169,7 @@ class Headroom:
 class WorkerView:
     """Keeps the gauges of a worker up to date and serves them. `refresh` runs on the event loop."""
 
-    def __init__(self, worker: Worker, listener: socket.socket | None = None) -> None:
+    def __init__(self, worker: ShownWorker, listener: socket.socket | None = None) -> None:
         self._worker = worker
         settings = worker.settings
         age_limit = settings.checkpoints.interval_seconds * 6 + 30
@@ -96,7 +178,7 @@ class WorkerView:
             restarts=int(os.environ.get(RESTARTS, "0")),
             checkpoint_age_limit_seconds=age_limit,
         )
-        self._headroom: dict[Place, Headroom] = {}
+        self._headroom: dict[PartitionName, Headroom] = {}
         health = worker_health(
             loop_age=lambda: time.monotonic() - worker.loop_seen_at(),
             assigned=lambda: worker.assigned,
@@ -117,7 +199,7 @@ class WorkerView:
             ],
             about={
                 "agent": worker.spec.application,
-                "generation": worker.generation.number,
+                "generation": worker.generation_number,
                 "pid": os.getpid(),
                 "supervisor": supervisor(),
             },
@@ -132,18 +214,18 @@ class WorkerView:
         )
         self.url = self._server.url
 
-    def _oldest(self, owned: Mapping[Place, Owned]) -> float:
+    def _oldest(self, owned: Mapping[PartitionName, ShownPartition]) -> float:
         now = time.monotonic()
         return max((now - o.covered_at for o in list(owned.values())), default=0.0)
 
-    def assign(self, place: Place, owned: Owned) -> None:
+    def assign(self, place: PartitionName, owned: ShownPartition) -> None:
         """Show a partition that has been restored."""
         machine = owned.runner.machine
         self.gauges.assign(*place)
         with self.gauges.edit(*place) as g:
             g.begin(machine.counts, machine.dead)
 
-    def revoke(self, place: Place) -> None:
+    def revoke(self, place: PartitionName) -> None:
         """Show it no more."""
         self.gauges.revoke(*place)
         self._headroom.pop(place, None)
@@ -162,11 +244,13 @@ class WorkerView:
         for place, owned in worker.owned.items():
             self._refresh(place, owned, worker.watchdog.starts.get(place), worker.watchdog.ends.get(place))
 
-    def _refresh(self, place: Place, owned: Owned, start: int | None, end: int | None) -> None:
+    def _refresh(
+        self, place: PartitionName, owned: ShownPartition, start: int | None, end: int | None
+    ) -> None:
         runner, now = owned.runner, time.monotonic()
         machine = runner.machine
         owned.covered_at = max(owned.covered_at, runner.checkpointed_at) if runner.dirty else now
-        position = self._worker.position(place, owned)
+        position = self._worker.position(place, machine.next_offset)
         retention = self._worker.watchdog.retention
         headroom = None
         if start is not None and end is not None:

@@ -23,9 +23,9 @@ def slow(folder: Path) -> dict[str, str]:
         folder,
         f"""
         import logging, time
-        from kinstream.streams.worker import Worker
+        from kinstream.streams.partitions import Partitions
 
-        take_over = Worker._take_over
+        take_over = Partitions._take_over
 
         def _take_over(self, partition):
             logging.getLogger("kinstream.worker").info("partition %d begins", partition)
@@ -33,7 +33,7 @@ def slow(folder: Path) -> dict[str, str]:
             time.sleep({STALL + 2})
             return owned
 
-        Worker._take_over = _take_over
+        Partitions._take_over = _take_over
         """,
     )
 

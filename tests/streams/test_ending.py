@@ -333,8 +333,8 @@ class Host:
     async def commit(self, place: tuple[str, int], offset: int) -> bool:
         return True
 
-    def position(self, place: tuple[str, int], owned: Owned) -> int:
-        return max(self.at, owned.runner.machine.next_offset)
+    def position(self, place: tuple[str, int], applied: int) -> int:
+        return max(self.at, applied)
 
     def fail(self, error: BaseException) -> None:
         raise error

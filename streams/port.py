@@ -1,0 +1,61 @@
+"""The port between the transport and the worker that it serves: what the transport may ask, and how it finds it.
+
+faust makes transport and consumer itself and hands them nothing but the app; so the app carries the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import faust
+from faust.types import TP
+
+
+class Port(Protocol):
+    """What the transport asks of its worker."""
+
+    async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
+        """Take over newly assigned partitions.
+
+        Returns
+        -------
+        The offset at which to read each on; None where they are to be given back.
+        """
+
+    def fail_in_client(self, error: BaseException) -> None:
+        """End the process for an error that the client library has raised."""
+
+
+class PortedApp(faust.App):
+    """A faust app whose transport serves a worker."""
+
+    def __init__(self, name: str, *, port: Port, **options: Any) -> None:
+        self.port = port
+        super().__init__(name, **options)
+
+    def _create_directories(self) -> None:
+        """faust makes folders for tables at its start; there are none."""
+
+
+class Client(Protocol):
+    """What a worker asks of the transport's consumer."""
+
+    @property
+    def polled_at(self) -> float | None:
+        """Monotonic time at which the client last asked for records."""
+
+    def client_position(self, topic: str, partition: int) -> int | None:
+        """The client's own next offset, transaction markers passed; None where the partition is not assigned."""
+
+    def last_returned(self, topic: str, partition: int) -> int:
+        """Offset of the last record that the client has returned, or that of the seek position less one."""
+
+    def pause_partitions(self, tps: set[TP]) -> None:
+        """Read these no further."""
+
+    async def seek_back(self, tp: TP, offset: int) -> None:
+        """Read a partition again from `offset`."""
+
+    async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
+        """Write the group's offsets, so that lag tools see them; whether the brokers took them."""
