@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.closure import catalogue
 from benchmarks.figures import Figure
-from kinstream.processors import components as kernels
+from kinstream.processors import closure_arrays as arrays
 from kinstream.processors.base import Origin
 from kinstream.processors.closure import Closure
 from kinstream.processors.item_log import SEGMENT
@@ -67,7 +67,7 @@ def hub(edges: int, joins: int = 40) -> tuple[float, float]:
         tell(builder, [0], [number], similar=True)
 
     def join_anew(number: int) -> None:
-        builder._graph.parts.numbers[kernels.HUBS] = 0
+        builder._graph.parts.numbers[arrays.HUBS] = 0
         join(number)
 
     join(edges + 1)

@@ -11,7 +11,7 @@ from kinstream.processors.click_filters import AGAIN, BOT, LATE, TAKEN
 from kinstream.processors.click_lists import Flags, Lists, Numbers
 from kinstream.processors.click_rules import Preferences, Reading
 from kinstream.processors.co_clicks import Pairs
-from kinstream.processors.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: What is counted: each total, and the fates of which exactly one is that of each.
 FATES: Final = {

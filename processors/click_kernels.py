@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.click_lists import Flags, Numbers, Times
-from kinstream.processors.compiled import compiled
 from kinstream.processors.id_table import Hashes
 from kinstream.processors.memory import Parts
+from kinstream.streams.compute.compiled import compiled
 
 Fates = NDArray[np.int8]
 

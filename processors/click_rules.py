@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.click_lists import Flags, Lists, Numbers, Times
-from kinstream.processors.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: Rules that prefer one item of a list over another, in the order of their numbers.
 PREFERENCE_RULES: Final = (

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors import components as kernels
+from kinstream.processors import closure_arrays as arrays
 from kinstream.processors import seed_log
 from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.catalogue import Catalogue
+from kinstream.processors.closure_arrays import Options, Rows
 from kinstream.processors.closure_clicks import CoClickedItems, Limits
 from kinstream.processors.closure_graph import ClosureGraph
 from kinstream.processors.closure_paths import Explanation, chain_text, explain, seed_text
-from kinstream.processors.components import Options, Rows
 from kinstream.processors.draws import event_key
 from kinstream.processors.id_table import Hashes, hashes
 from kinstream.processors.item_log import ItemLog
@@ -39,7 +39,7 @@ from kinstream.streams.records import (
     Table,
 )
 
-#: In the order of their numbers in `kinstream.processors.components`.
+#: In the order of their numbers in `kinstream.processors.closure_arrays`.
 PAIR_RULES: Final = ("closure-seed", "closure-similar", "closure-dissimilar")
 TRIPLET_RULE: Final = "closure-triplet"
 EMITTED: Final = ("pairs", "triplets", "both")
@@ -54,18 +54,18 @@ _NAMED_SEEDS: Final = 8
 _WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}
 #: What `counts` says, by the place in `Graph.numbers`.
 _NUMBERS: Final = {
-    "derived": kernels.DERIVED,
-    "seed-withheld": kernels.SEEDS_WITHHELD,
-    "pairs-withheld": kernels.PAIRS_WITHHELD,
-    "triplets-withheld": kernels.TRIPLETS_WITHHELD,
-    "component-over-cap": kernels.OVER_CAP,
+    "derived": arrays.DERIVED,
+    "seed-withheld": arrays.SEEDS_WITHHELD,
+    "pairs-withheld": arrays.PAIRS_WITHHELD,
+    "triplets-withheld": arrays.TRIPLETS_WITHHELD,
+    "component-over-cap": arrays.OVER_CAP,
 }
 _FATES: Final = {
-    kernels.ACCEPTED: "accepted",
-    kernels.KNOWN: "known",
-    kernels.SUPPORTED: "known",
-    kernels.CONTRADICTION: "contradiction",
-    kernels.VOTED: "voted",
+    arrays.ACCEPTED: "accepted",
+    arrays.KNOWN: "known",
+    arrays.SUPPORTED: "known",
+    arrays.CONTRADICTION: "contradiction",
+    arrays.VOTED: "voted",
 }
 _COUNTED: Final = (
     "accepted",
@@ -431,7 +431,7 @@ class Closure:
         refused: list[BadRecord] = []
         start = 0
         while True:
-            self._graph.parts.numbers[kernels.NEXT_SEED] = len(self._seeds)
+            self._graph.parts.numbers[arrays.NEXT_SEED] = len(self._seeds)
             end, turned = self._graph.take(rows, key, start, fates, contrary, vote=vote)
             part = slice(start, end)
             self._note(batch, part, fates[part], offset)
@@ -446,8 +446,8 @@ class Closure:
 
     def _note(self, batch: Batch, part: slice, fates: NDArray[np.int8], offset: int) -> None:
         kinds = np.where(batch.sign[part] > 0, seed_log.SIMILAR, seed_log.DISSIMILAR)
-        kinds = np.where(fates == kernels.SUPPORTED, kinds + seed_log.SUPPORTED_SIMILAR, kinds)
-        logged = np.flatnonzero((fates == kernels.ACCEPTED) | (fates == kernels.SUPPORTED))
+        kinds = np.where(fates == arrays.SUPPORTED, kinds + seed_log.SUPPORTED_SIMILAR, kinds)
+        logged = np.flatnonzero((fates == arrays.ACCEPTED) | (fates == arrays.SUPPORTED))
         if len(logged):
             self._log(batch, logged + part.start, kinds[logged].astype(np.int8), offset)
 
@@ -484,7 +484,7 @@ class Closure:
         before: int,
     ) -> list[BadRecord]:
         """A refusal for each relation that contradicts the graph, with both provenances."""
-        places = np.flatnonzero(fates == kernels.CONTRADICTION)
+        places = np.flatnonzero(fates == arrays.CONTRADICTION)
         told = places[: max(0, _REFUSED_APART - before)]
         refused = []
         for place in told.tolist():
@@ -662,7 +662,7 @@ class Closure:
     def _pack(self, space: str, time_ms: int, begun: bool = False) -> list[ConstraintBlock]:
         pairs, signs, rules, pair_rows, triplets, triplet_rows = self._graph.made()
         packing = Packing(space, self._catalogue.modalities, self.max_bytes)
-        derived = rules != kernels.SEED
+        derived = rules != arrays.SEED
         made = packing.blocks(
             Kind.PAIR,
             PAIR_RULES,

@@ -1,4 +1,4 @@
-"""The arrays behind `processors.components`, which grow by doubling, and the votes on pairs that do not count yet."""
+"""The graph of a closure: its arrays, which grow by doubling, and the votes on pairs that do not count yet."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors import components as kernels
+from kinstream.processors import closure_arrays as arrays
+from kinstream.processors import closure_taking, components
 from kinstream.processors.base import State
-from kinstream.processors.components import Graph, Options, Outbox, Rows, Votes
+from kinstream.processors.closure_arrays import Graph, Options, Outbox, Rows, Votes
+from kinstream.streams.compute.whole_number_map import fill_map, number_map
 
 #: Constraints for which there is room at first; an outbox that grew beyond the second is given back.
 _OUTBOX: Final = 1024
@@ -19,12 +21,12 @@ _LEAST: Final = 64
 _HUBS: Final = 8
 #: What of `Graph.numbers` is no function of the seeds.
 _COUNTED: Final = (
-    kernels.SEEDS,
-    kernels.DERIVED,
-    kernels.PAIRS_WITHHELD,
-    kernels.TRIPLETS_WITHHELD,
-    kernels.OVER_CAP,
-    kernels.SEEDS_WITHHELD,
+    arrays.SEEDS,
+    arrays.DERIVED,
+    arrays.PAIRS_WITHHELD,
+    arrays.TRIPLETS_WITHHELD,
+    arrays.OVER_CAP,
+    arrays.SEEDS_WITHHELD,
 )
 
 Array = NDArray[Any]
@@ -42,8 +44,8 @@ def empty_graph() -> Graph:
         free=np.full(32, -1, np.int32),
         keys=np.zeros(_LEAST, np.int64),
         where=np.full(_LEAST, -1, np.int32),
-        numbers=kernels.new_numbers(),
-        **_hubs(kernels.HUB >> kernels.BLOCK_BITS),
+        numbers=arrays.new_numbers(),
+        **_hubs(arrays.HUB >> arrays.BLOCK_BITS),
     )
 
 
@@ -72,14 +74,14 @@ class ClosureGraph:
 
     def empty_outbox(self) -> None:
         """Begin a new event."""
-        self.parts.numbers[kernels.PAIRS] = self.parts.numbers[kernels.TRIPLETS] = 0
+        self.parts.numbers[arrays.PAIRS] = self.parts.numbers[arrays.TRIPLETS] = 0
         if len(self.out.pairs) > _LARGE_OUTBOX or len(self.out.triplets) > _LARGE_OUTBOX:
             self.out = _outbox(_OUTBOX, _OUTBOX)
 
     def take(
         self, rows: Rows, key: tuple[int, int], start: int, fates: Array, contrary: Array, *, vote: bool
     ) -> tuple[int, bool]:
-        """Take in relations from row `start` on; see `components.take`.
+        """Take in relations from row `start` on; see `kinstream.processors.closure_taking.take`.
 
         Returns
         -------
@@ -90,21 +92,21 @@ class ClosureGraph:
             self._room_for_votes(len(rows.left))
         key0, key1 = np.uint64(key[0]), np.uint64(key[1])
         while True:
-            start, status = kernels.take(
+            start, status = closure_taking.take(
                 self.parts, self.out, self.votes, options, rows, key0, key1, start, fates, contrary
             )
-            if status in (kernels.DONE, kernels.WITHDRAW):
-                return start, status == kernels.WITHDRAW
+            if status in (arrays.DONE, arrays.WITHDRAW):
+                return start, status == arrays.WITHDRAW
             self._grow(status)
 
     def replay(self, left: Array, right: Array, sign: Array, seed: Array) -> None:
         """Apply accepted relations and erasures again; nothing is put out."""
         start = 0
         while start < len(left):
-            start, status = kernels.replay(
+            start, status = components.replay(
                 self.parts, left, right, sign, seed, start, self.options.max_component
             )
-            if status != kernels.DONE:
+            if status != arrays.DONE:
                 self._grow(status)
 
     def rebuild(self, left: Array, right: Array, sign: Array, seed: Array) -> None:
@@ -114,16 +116,16 @@ class ClosureGraph:
         self.parts = empty_graph()
         self.room_for(items)
         self.replay(left, right, sign, seed)
-        for place in (*_COUNTED, kernels.PAIRS, kernels.TRIPLETS, kernels.NEXT_SEED):
+        for place in (*_COUNTED, arrays.PAIRS, arrays.TRIPLETS, arrays.NEXT_SEED):
             self.parts.numbers[place] = numbers[place]
 
     def erase(self, items: Array) -> None:
         """Items are links from now on, and nothing else."""
-        kernels.erase(self.parts, items.astype(np.int32))
+        components.erase(self.parts, items.astype(np.int32))
 
     def made(self) -> tuple[Array, Array, Array, Array, Array, Array]:
         """What was put out since the outbox was emptied, in the order of `Outbox`: of m pairs, and of t triplets."""
-        m, t = int(self.parts.numbers[kernels.PAIRS]), int(self.parts.numbers[kernels.TRIPLETS])
+        m, t = int(self.parts.numbers[arrays.PAIRS]), int(self.parts.numbers[arrays.TRIPLETS])
         out = self.out
         pairs = out.pairs[:m], out.signs[:m], out.rules[:m], out.pair_rows[:m]
         return *pairs, out.triplets[:t], out.triplet_rows[:t]
@@ -132,21 +134,21 @@ class ClosureGraph:
 
     def relation(self, left: int, right: int) -> int:
         """1 for similar items, -1 for dissimilar ones, 0 where nothing is known."""
-        p, q = (kernels.component_of(self.parts, item) for item in (left, right))
+        p, q = (components.component_of(self.parts, item) for item in (left, right))
         if p < 0 or q < 0:
             return 1 if left == right else 0
         if p == q:
             return 1
-        return -1 if kernels.edge_seed(self.parts, p, q) >= 0 else 0
+        return -1 if components.edge_seed(self.parts, p, q) >= 0 else 0
 
     def chains(self, left: Array, right: Array, most: int) -> tuple[Array, Array]:
         """The seeds between items of one component: see `components.chains`."""
-        seeds, lengths = kernels.chains(self.parts, left.astype(np.int32), right.astype(np.int32), most)
+        seeds, lengths = components.chains(self.parts, left.astype(np.int32), right.astype(np.int32), most)
         return seeds, lengths
 
     def first_similar(self, item: int, others: Array) -> int:
         """The place of the first of the others that an item is similar to; -1 where there is none."""
-        return int(kernels.first_with(self.parts, np.int32(item), others.astype(np.int32)))
+        return int(components.first_with(self.parts, np.int32(item), others.astype(np.int32)))
 
     def number(self, field: int) -> int:
         """One of `Graph.numbers`."""
@@ -160,21 +162,21 @@ class ClosureGraph:
     # ---- growing ------------------------------------------------------------------------------------------------
 
     def _grow(self, status: int) -> None:
-        parts, room = self.parts, int(self.parts.numbers[kernels.ROOM])
+        parts, room = self.parts, int(self.parts.numbers[arrays.ROOM])
         match status:
-            case kernels.NO_POOL:
+            case arrays.NO_POOL:
                 more = max(room, 2 * len(parts.pool)) - len(parts.pool)
                 self.parts = parts._replace(pool=_longer(parts.pool, more, 0))
-            case kernels.NO_COMPONENTS:
+            case arrays.NO_COMPONENTS:
                 self.parts = parts._replace(components=_longer(parts.components, len(parts.components), 0))
-            case kernels.NO_KEYS:
+            case arrays.NO_KEYS:
                 keys, where = _map(2 * len(parts.keys))
-                kernels.fill_map(keys, where, parts.keys, parts.where)
+                fill_map(keys, where, parts.keys, parts.where)
                 self.parts = parts._replace(keys=keys, where=where)
-            case kernels.NO_HUBS:
-                parts.numbers[kernels.HUBS] = 0
+            case arrays.NO_HUBS:
+                parts.numbers[arrays.HUBS] = 0
                 self.parts = parts._replace(**_hubs(2 * room))
-            case kernels.NO_PAIRS:
+            case arrays.NO_PAIRS:
                 more = max(room, 2 * len(self.out.pairs)) - len(self.out.pairs)
                 self.out = self.out._replace(
                     pairs=_longer(self.out.pairs, more, 0),
@@ -182,7 +184,7 @@ class ClosureGraph:
                     rules=_longer(self.out.rules, more, 0),
                     pair_rows=_longer(self.out.pair_rows, more, 0),
                 )
-            case kernels.NO_TRIPLETS:
+            case arrays.NO_TRIPLETS:
                 more = max(room, 2 * len(self.out.triplets)) - len(self.out.triplets)
                 self.out = self.out._replace(
                     triplets=_longer(self.out.triplets, more, 0),
@@ -211,7 +213,7 @@ class ClosureGraph:
 
         The net vote of a pair stays as long as it counts or has votes.
         """
-        if self.votes.counts[kernels.VOTES] <= self.max_votes:
+        if self.votes.counts[arrays.VOTES] <= self.max_votes:
             return 0
         held = self._voted()
         last = slice(len(held.vote) - self.max_votes * 3 // 4, None)
@@ -243,8 +245,8 @@ class ClosureGraph:
         new = self.votes
         new.pair[:p], new.net[:p], new.standing[:p] = pairs
         new.vote[:v], new.vote_pair[:v], new.vote_sign[:v] = votes
-        kernels.number_map(self.votes.pair_keys, self.votes.pair_where, pairs[0])
-        kernels.number_map(self.votes.vote_keys, self.votes.vote_where, votes[0])
+        number_map(self.votes.pair_keys, self.votes.pair_where, pairs[0])
+        number_map(self.votes.vote_keys, self.votes.vote_where, votes[0])
 
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
@@ -260,8 +262,8 @@ class ClosureGraph:
         self.parts = empty_graph()
         self.out = _outbox(_OUTBOX, _OUTBOX)
         self.parts.numbers[list(_COUNTED)] = state["numbers"]
-        arrays = [np.asarray(state[f"votes.{name}"]) for name in Votes._fields[:6]]
-        self._fill_votes((arrays[0], arrays[1], arrays[2]), (arrays[3], arrays[4], arrays[5]), 0)
+        voted = [np.asarray(state[f"votes.{name}"]) for name in Votes._fields[:6]]
+        self._fill_votes((voted[0], voted[1], voted[2]), (voted[3], voted[4], voted[5]), 0)
 
 
 def _longer(array: Array, more: int, fill: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: (n, 2) uint64.
 Hashes = NDArray[np.uint64]

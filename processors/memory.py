@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.base import State
-from kinstream.processors.compiled import compiled
 from kinstream.processors.id_table import Hashes
+from kinstream.streams.compute.compiled import compiled
 
 Times = NDArray[np.int64]
 Counts = NDArray[np.int32]

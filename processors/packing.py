@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.records import ConstraintBlock, Kind, Table
 
 #: References to sample vectors, whatever the builder means by them.

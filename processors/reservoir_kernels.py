@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: What a pick asks for: an earlier sample of any class, of the sample's own, of any other one; or the anchor of a
 #: triplet from a class drawn uniformly, and another sample of that class. After an anchor, the others are those of

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from kinstream.processors import components as kernels
+from kinstream.processors import closure_arrays as arrays
 from kinstream.processors.base import Origin
 from kinstream.processors.closure import Closure
 from tests.processors.closure_samples import (
@@ -21,14 +21,14 @@ from tests.processors.closure_samples import (
 )
 from tests.processors.test_closure_state import outputs, restored, saved
 
-EDGES = 3 * kernels.HUB
+EDGES = 3 * arrays.HUB
 Pair = tuple[frozenset[int], bool]
 Triplet = tuple[int, int, int]
 
 
 def read(builder: Closure) -> int:
     """Edges that were read so far to know what lies next to components."""
-    return builder._graph.number(kernels.READ)
+    return builder._graph.number(arrays.READ)
 
 
 def with_hub(builder: Closure, edges: int, others: int) -> Closure:
@@ -47,7 +47,7 @@ def test_a_join_of_a_hub_reads_as_much_whatever_its_edges(edges: int) -> None:
     before = read(builder)
     tell(builder, (0, edges + 1, True, None))
     assert read(builder) - before >= edges  # once, for the sums
-    block = 1 << kernels.BLOCK_BITS
+    block = 1 << arrays.BLOCK_BITS
     for n in range(2, 40):
         before = read(builder)
         # The leaves change meanwhile, and the hub gets another edge.
@@ -138,7 +138,7 @@ def adds(builder: Closure, reference: Sets, event: list[Said]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_hub_adds_is_the_fixpoint(seed: int) -> None:
-    edges = kernels.HUB + 100
+    edges = arrays.HUB + 100
     builder, reference = unlimited(2 * edges + 1), Sets()
     for event in mixed(seed, edges, 60):
         adds(builder, reference, event)
@@ -148,7 +148,7 @@ def test_what_a_hub_adds_is_the_fixpoint(seed: int) -> None:
 def test_a_builder_that_knows_nothing_of_its_hubs_yet_makes_the_same(seed: int) -> None:
     """Restored from a checkpoint before every few events, against one that goes on with what it keeps."""
     settings: dict[str, object] = {"max_new_pairs": 20, "max_new_triplets": 20, "max_component": 9}
-    edges = kernels.HUB + 200
+    edges = arrays.HUB + 200
     warm, cold = Closure(**settings), Closure(**settings)  # type: ignore[arg-type]
     start = items(range(2 * edges + 1))
     for builder in (warm, cold):
@@ -168,7 +168,7 @@ def test_a_builder_that_knows_nothing_of_its_hubs_yet_makes_the_same(seed: int) 
 
 
 def test_more_hubs_than_are_kept() -> None:
-    hubs, leaves = len(Closure()._graph.parts.hubs) + 3, kernels.HUB + 10
+    hubs, leaves = len(Closure()._graph.parts.hubs) + 3, arrays.HUB + 10
     builder, reference = unlimited(hubs + leaves + 2 * hubs), Sets()
     adds(builder, reference, [(h, hubs + n, False, None) for h in range(hubs) for n in range(leaves)])
     for turn in range(2):

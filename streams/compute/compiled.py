@@ -1,0 +1,109 @@
+"""The one way in which kernels are compiled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar, cast
+from uuid import uuid4
+
+import numba  # type: ignore[import-untyped, unused-ignore]
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PROCESS: Final = uuid4().hex[:12]
+#: The folder of the package, and its name.
+_ROOT: Final = Path(__file__).parents[2]
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile on first use, keep the machine code on disk, and run without the interpreter lock.
+
+    No fastmath and no parallel reductions: both would let results depend on more than the input. What was kept on
+    disk is used until the kernel's file changes, or one that it takes pieces from: a file that it imports and that
+    lies beside it or holds kernels itself, and what that one takes pieces from in turn.
+    """
+    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop that adds up numbers so that several are added at a time: twice to ten times as fast.
+
+    The compiler orders the sum, once for each kernel and type of its arguments. The same numbers give the same bits in
+    the same kernel on one kind of processor, not in another kernel: nothing that a checkpoint holds may come from one.
+    """
+    sums = {"reassoc", "contract"}
+    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=sums)(function))
+
+
+def _kept(function: Callable[P, R], dispatcher: Any) -> Callable[P, R]:
+    kept = dispatcher._cache._cache_file
+    # By itself numba checks the function's own file only.
+    kept._source_stamp = _stamp(Path(function.__code__.co_filename))
+    # And numbers the files of machine code: what another process is about to write would be read as it was before, and
+    # two that compile for different types would take the same number.
+    kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
+    return cast("Callable[P, R]", dispatcher)
+
+
+def limit(dtype: np.dtype[Any]) -> float:
+    """An entry below this, in magnitude, is safely a number of the type."""
+    return float(np.finfo(dtype).max) / 4.0
+
+
+def sources(source: Path) -> list[Path]:
+    """The files whose change has a kernel's file compiled again, sorted: itself, what it uses, and this one."""
+    found = {_ROOT / "streams" / "compute" / Path(__file__).name}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += _pieces(path)
+    return sorted(found)
+
+
+@cache
+def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
+    """Names, times and sizes of the files that decide about the machine code of a kernel's file."""
+    facts = ((f"{path.parent.name}/{path.name}", path.stat()) for path in sources(source))
+    return tuple((name, fact.st_mtime, fact.st_size) for name, fact in facts)
+
+
+@cache
+def _pieces(source: Path) -> tuple[Path, ...]:
+    """The files that a kernel's file imports and may take pieces from."""
+    found = set()
+    for module in _imported(source):
+        *packages, name = module.split(".")
+        beside = source.parent / f"{name}.py"
+        there = _ROOT.joinpath(*packages[1:], f"{name}.py")
+        if beside.exists():
+            found.add(beside)
+        elif packages[:1] == [_PACKAGE] and there.exists() and _holds_kernels(there):
+            found.add(there)
+    return tuple(found)
+
+
+@cache
+def _holds_kernels(source: Path) -> bool:
+    return any(module in (__name__, f"{__name__}.compiled") for module in _imported(source))
+
+
+@cache
+def _imported(source: Path) -> tuple[str, ...]:
+    """Dotted names of all that a file imports: modules, and what may be modules of a package."""
+
+    def names() -> Iterator[str]:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                yield from (alias.name for alias in node.names)
+
+    return tuple(names())
