@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import cast
@@ -35,6 +34,7 @@ from kinstream.streams.records import (
 from kinstream.streams.refusals import Rows
 from kinstream.streams.settings import Settings
 from kinstream.streams.space import Space, Status
+from kinstream.streams.space_facts import SpaceFacts
 from kinstream.streams.spelling import meant
 from kinstream.streams.state import State
 
@@ -122,23 +122,23 @@ class ModelAnnouncer:
         outputs = []
         for name in sorted(spaces):
             file = manifest.spaces[name]
-            facts = json.loads(file.label)
-            if facts["epoch"] < 0:
+            facts = SpaceFacts.parse(file.label)
+            if facts.epoch < 0:
                 continue  # only a refused record has named that space
             version = ModelVersion(
                 space=name,
                 learner=self._learner,
                 algorithm=self._algorithm,
                 generation=manifest.generation,
-                epoch=facts["epoch"],
-                step=facts["step"],
+                epoch=facts.epoch,
+                step=facts.step,
                 topic=manifest.topic,
                 partition=manifest.partition,
                 offset=manifest.offset,
                 location=self._store.location(file),
                 sha256=file.sha256,
                 time_ms=manifest.written_ms,
-                deleted=facts["deleted"],
+                deleted=facts.deleted,
             )
             key = f"{name}/{self._learner}/{manifest.generation}".encode()
             outputs.append(Output(self._topic, key, encode(version), ()))

@@ -8,6 +8,7 @@ from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
 from kinstream.streams.agent import AgentSpec
+from kinstream.streams.algorithm_state import State, without_prefix
 from kinstream.streams.codec import CODEC_VERSION, decode_outcome
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.identity import Identity, read_identity
@@ -17,7 +18,6 @@ from kinstream.streams.records import Outcome
 from kinstream.streams.refusals import Rows
 from kinstream.streams.settings import Settings
 from kinstream.streams.space import Core, Space
-from kinstream.streams.state import State
 from kinstream.streams.topics import partition_of
 
 _TALLIES = "tallies."
@@ -75,11 +75,11 @@ class MetricsMachine(Machine):
 
     def restore_partition(self, state: State) -> None:
         super().restore_partition({n: v for n, v in state.items() if not n.startswith(_TALLIES)})
-        self.tallies.restore(_tallies_of(state))
+        self.tallies.restore(without_prefix(_TALLIES, state))
 
     def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
         super().gather(parts, homes)
-        old = {p: _tallies_of(state) for p, state in parts.items()}
+        old = {p: without_prefix(_TALLIES, state) for p, state in parts.items()}
         partitions = self.place.input_partitions
         self.tallies.gather(old, self.place.partition, lambda space: partition_of(space, partitions))
 
@@ -93,10 +93,6 @@ class MetricsMachine(Machine):
 
     def on_revoked(self) -> None:
         self._owned.revoke(self.place.partition)
-
-
-def _tallies_of(state: State) -> State:
-    return {n.removeprefix(_TALLIES): v for n, v in state.items() if n.startswith(_TALLIES)}
 
 
 def metrics_spec(settings: Settings) -> AgentSpec:

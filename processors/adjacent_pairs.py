@@ -11,10 +11,10 @@ import numpy as np
 from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.fates import Fates
 from kinstream.processors.packing import References
-from kinstream.processors.parts import put, take
 from kinstream.processors.samples import SampleSpace
 from kinstream.processors.targets import Targets
 from kinstream.processors.validation import whole
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock, Table, Vectors
 
@@ -164,10 +164,10 @@ class AdjacentPairs:
         return made
 
     def state(self) -> State:
-        state = self._space.state() | put("targets", self._targets.state())
+        state = self._space.state() | with_prefix("targets.", self._targets.state())
         state |= {"counts": self._fates.state(), "without": self._without}
         if self._waiting:
-            state |= put("waiting", {name: vector.copy() for name, vector in self._waiting.items()})
+            state |= with_prefix("waiting.", {name: vector.copy() for name, vector in self._waiting.items()})
             state["label"] = self._label
             if self._id is not None:
                 state["id"] = self._id
@@ -175,9 +175,11 @@ class AdjacentPairs:
 
     def restore(self, state: State) -> None:
         self._space.restore(state)
-        self._targets.restore(take(state, "targets"))
+        self._targets.restore(without_prefix("targets.", state))
         self._fates.restore(state["counts"])
-        self._waiting = {name: np.array(value, np.float32) for name, value in take(state, "waiting").items()}
+        self._waiting = {
+            name: np.array(value, np.float32) for name, value in without_prefix("waiting.", state).items()
+        }
         self._label = state.get("label")
         self._id = str(state["id"]) if "id" in state else None
         self._without = int(state["without"])

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
-
+from kinstream.streams.algorithm_state import State as State
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records import ConstraintBlock, Event, Kind
-
-#: A builder's state as a checkpoint stores it: names to arrays and scalars, nothing else.
-State = dict[str, NDArray[Any] | int | float | str | bool]
 
 #: No constraint block is larger when it is encoded.
 MAX_BLOCK_BYTES: Final = 512 * 1024

@@ -30,13 +30,17 @@ from kinstream.processors.click_rules import PREFERENCE_RULES, Reading, preferen
 from kinstream.processors.co_clicks import CoClicks, Pairs
 from kinstream.processors.draws import fractions, raw_draws
 from kinstream.processors.packing import Packing, References
+from kinstream.processors.validation import number, whole
 from kinstream.processors.watermark import Watermark
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records import Click, ClickBlock, ConstraintBlock, Event, ItemBlock, Kind, Table
 
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
 
 _DRAWN_AS: Final = "clicks/1"
+#: Before the names of what a state holds of the catalogue.
+_CATALOGUE: Final = "catalogue."
 _DAY_MS: Final = 86_400_000
 
 #: Entries that full memories have dropped.
@@ -166,26 +170,26 @@ class Clicks:
         max_bytes: int = MAX_BLOCK_BYTES,
     ) -> None:
         self.rules = _rules(rules)
-        self.min_dwell_ms = _whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
-        self.vote_window_ms = _whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
-        self.support = _whole("support", support, 1, 1_000_000)
-        self.co_click_support = _whole("co_click_support", co_click_support, 1, 1_000_000)
-        self.support_window_ms = _whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
-        self.max_per_session = _whole("max_per_session", max_per_session, 0, 1_000_000)
-        self.max_clicks_per_hour = _whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
-        self.max_list = _whole("max_list", max_list, 1, 9_999)
-        self.max_per_list = _whole("max_per_list", max_per_list, 1, 100_000)
-        self.max_ahead_ms = _whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
-        self.max_late_ms = _whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
+        self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
+        self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
+        self.support = whole("support", support, 1, 1_000_000)
+        self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
+        self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
+        self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
+        self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_list = whole("max_list", max_list, 1, 9_999)
+        self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
+        self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
+        self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
         if bias not in BIASES:
             raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
         self.bias = bias
-        self.bias_exponent = _number("bias_exponent", bias_exponent, 0.0, 4.0)
-        self.max_weight = _number("max_weight", max_weight, 1.0, 1e6)
-        self.first_rank = _whole("first_rank", first_rank, 0, 1)
-        self.max_remembered = _whole("max_remembered", max_remembered, 1, 50_000_000)
-        self.seed = _whole("seed", seed, 0, 2**63 - 1)
-        self.max_bytes = _whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
+        self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
+        self.max_weight = number("max_weight", max_weight, 1.0, 1e6)
+        self.first_rank = whole("first_rank", first_rank, 0, 1)
+        self.max_remembered = whole("max_remembered", max_remembered, 1, 50_000_000)
+        self.seed = whole("seed", seed, 0, 2**63 - 1)
+        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         self._preference_rules = tuple(rule for rule in self.rules if rule != co_clicks.RULE)
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
@@ -368,13 +372,13 @@ class Clicks:
 
     def state(self) -> State:
         state: State = {f"count.{name}": number for name, number in self._counts.as_dict().items()}
-        state |= {f"catalogue.{name}": value for name, value in self._catalogue.state().items()}
+        state |= with_prefix(_CATALOGUE, self._catalogue.state())
         state |= self._gate.state() | self._votes.state()
         return state | (self._co_clicks.state() if self._co_clicks is not None else {})
 
     def restore(self, state: State) -> None:
         self._counts.restore({name: int(state[f"count.{name}"]) for name in NAMES})
-        self._catalogue.restore(_held(state))
+        self._catalogue.restore(without_prefix(_CATALOGUE, state))
         self._gate.restore(state)
         self._votes.restore(state)
         if self._co_clicks is not None:
@@ -391,13 +395,8 @@ class Clicks:
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
         """Take the catalogue over from a builder of other settings; votes and filters begin anew."""
-        self._catalogue.restore(_held(state))
+        self._catalogue.restore(without_prefix(_CATALOGUE, state))
         self._catalogue.restore_segments(load)
-
-
-def _held(state: State) -> State:
-    prefix = "catalogue."
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def _rows(origin: Origin, shown: int) -> tuple[Flags, Flags]:
@@ -442,15 +441,3 @@ def _rules(rules: Sequence[str]) -> tuple[str, ...]:
     if any(rule not in RULES for rule in rules) or len(set(rules)) != len(rules):
         raise SettingsError(f"{known}, not {list(rules)!r}")
     return tuple(rules)
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
-
-
-def _number(name: str, value: float, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise SettingsError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
-    return float(value)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -15,15 +13,16 @@ from kinstream.processors import closure_arrays as arrays
 from kinstream.processors import seed_log
 from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.catalogue import Catalogue
-from kinstream.processors.closure_arrays import Options, Rows
+from kinstream.processors.closure_arrays import Options
 from kinstream.processors.closure_clicks import CoClickedItems, Limits
 from kinstream.processors.closure_graph import ClosureGraph
-from kinstream.processors.closure_paths import Explanation, chain_text, explain, seed_text
-from kinstream.processors.draws import event_key
-from kinstream.processors.id_table import Hashes, hashes
-from kinstream.processors.item_log import ItemLog
+from kinstream.processors.closure_labels import Labels
+from kinstream.processors.closure_paths import Explanation, explain
+from kinstream.processors.closure_seeding import Batch, Seeding, short
+from kinstream.processors.id_table import hashes
 from kinstream.processors.packing import Packing, References
-from kinstream.processors.seed_log import SeedLog
+from kinstream.processors.validation import flag, one_of, whole
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records import (
     Click,
@@ -32,7 +31,6 @@ from kinstream.streams.records import (
     Event,
     ItemBlock,
     Kind,
-    LoadPosition,
     Relation,
     RelationBlock,
     SampleBlock,
@@ -45,13 +43,7 @@ TRIPLET_RULE: Final = "closure-triplet"
 EMITTED: Final = ("pairs", "triplets", "both")
 POLICIES: Final = ("reject", "support")
 
-_DRAWN_AS: Final = "closure/1"
 _DAY_MS: Final = 86_400_000
-#: So many contradictions of an event are refused each by itself; the others together.
-_REFUSED_APART: Final = 16
-#: A refusal names so many of the relations that say the contrary.
-_NAMED_SEEDS: Final = 8
-_WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}
 #: What `counts` says, by the place in `Graph.numbers`.
 _NUMBERS: Final = {
     "derived": arrays.DERIVED,
@@ -60,51 +52,6 @@ _NUMBERS: Final = {
     "triplets-withheld": arrays.TRIPLETS_WITHHELD,
     "component-over-cap": arrays.OVER_CAP,
 }
-_FATES: Final = {
-    arrays.ACCEPTED: "accepted",
-    arrays.KNOWN: "known",
-    arrays.SUPPORTED: "known",
-    arrays.CONTRADICTION: "contradiction",
-    arrays.VOTED: "voted",
-}
-_COUNTED: Final = (
-    "accepted",
-    "known",
-    "contradiction",
-    "voted",
-    "withdrawn",
-    "votes-forgotten",
-    "self-relation",
-    "unknown-item",
-    "no-id",
-    "class-over-cap",
-    "erased",
-)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Relations of one event between numbered items, and where they come from.
-
-    Parameters
-    ----------
-    left, right, sign : (n,) each.
-    row, part : (n,) the part of the event, and the number of the relation among those that this part brings.
-    time_ms, source : (n,) as in `RelationBlock`.
-    """
-
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    sign: NDArray[np.int8]
-    row: NDArray[np.int32]
-    part: NDArray[np.int32]
-    time_ms: NDArray[np.int64]
-    source: NDArray[np.int32]
-    sources: tuple[str, ...] = ()
-    via: int = seed_log.RELATION
-
-    def __len__(self) -> int:
-        return len(self.left)
 
 
 class Closure:
@@ -216,28 +163,28 @@ class Closure:
         seed: int = 0,
         max_bytes: int = MAX_BLOCK_BYTES,
     ) -> None:
-        self.emit = _one_of("emit", emit, EMITTED)
-        self.max_new_pairs = _whole("max_new_pairs", max_new_pairs or 0, 0, 1_000_000)
-        self.max_new_triplets = _whole("max_new_triplets", max_new_triplets or 0, 0, 1_000_000)
-        self.max_component = _whole("max_component", max_component or 0, 0, 50_000)
+        self.emit = one_of("emit", emit, EMITTED)
+        self.max_new_pairs = whole("max_new_pairs", max_new_pairs or 0, 0, 1_000_000)
+        self.max_new_triplets = whole("max_new_triplets", max_new_triplets or 0, 0, 1_000_000)
+        self.max_component = whole("max_component", max_component or 0, 0, 50_000)
         self.budget = _budget(budget)
-        self.contradictions = _one_of("contradictions", contradictions, POLICIES)
-        self.support = _whole("support", support, 1, 1_000_000)
-        self.max_votes = _whole("max_votes", max_votes, 4, 100_000_000)
-        self.from_labels = _flag("from_labels", from_labels)
-        self.max_classes = _whole("max_classes", max_classes, 0, 10_000)
-        self.from_co_clicks = _flag("from_co_clicks", from_co_clicks)
-        self.co_click_support = _whole("co_click_support", co_click_support, 1, 1_000_000)
-        self.min_dwell_ms = _whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
-        self.vote_window_ms = _whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
-        self.support_window_ms = _whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
-        self.max_clicks_per_hour = _whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
-        self.max_list = _whole("max_list", max_list, 1, 9_999)
-        self.max_ahead_ms = _whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
-        self.max_late_ms = _whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
-        self.max_remembered = _whole("max_remembered", max_remembered, 1, 50_000_000)
-        self.seed = _whole("seed", seed, 0, 2**63 - 1)
-        self.max_bytes = _whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
+        self.contradictions = one_of("contradictions", contradictions, POLICIES)
+        self.support = whole("support", support, 1, 1_000_000)
+        self.max_votes = whole("max_votes", max_votes, 4, 100_000_000)
+        self.from_labels = flag("from_labels", from_labels)
+        self.max_classes = whole("max_classes", max_classes, 0, 10_000)
+        self.from_co_clicks = flag("from_co_clicks", from_co_clicks)
+        self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
+        self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
+        self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
+        self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
+        self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_list = whole("max_list", max_list, 1, 9_999)
+        self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
+        self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
+        self.max_remembered = whole("max_remembered", max_remembered, 1, 50_000_000)
+        self.seed = whole("seed", seed, 0, 2**63 - 1)
+        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         options = Options(
             pairs=emit != "triplets",
             triplets=emit != "pairs",
@@ -248,9 +195,9 @@ class Closure:
             support=self.support if contradictions == "support" else 0,
         )
         self._catalogue = Catalogue()
-        self._items = ItemLog()
-        self._seeds = SeedLog()
-        self._graph = ClosureGraph(options, self.max_votes)
+        self._seeding = Seeding(ClosureGraph(options, self.max_votes), self.seed)
+        self._items, self._seeds, self._graph = self._seeding.items, self._seeding.seeds, self._seeding.graph
+        self._labels = Labels(self._seeding, self.max_classes)
         self._clicks = CoClickedItems(
             Limits(
                 self.co_click_support,
@@ -264,10 +211,6 @@ class Closure:
                 self.max_remembered,
             )
         )
-        self._counts = dict.fromkeys(_COUNTED, 0)
-        # Classes by first appearance, and the item that stands for each.
-        self._classes: dict[int | str, int] = {}
-        self._labels: type[int | str] | None = None
 
     # ---- what a builder offers ----------------------------------------------------------------------------------
 
@@ -287,7 +230,7 @@ class Closure:
         clicks = (
             {**self._clicks.counts, "memory-evicted": self._clicks.evicted} if self.from_co_clicks else {}
         )
-        return {**self._counts, **numbers, **clicks}
+        return {**self._seeding.counts, **numbers, **clicks}
 
     @property
     def nbytes(self) -> int:
@@ -331,7 +274,7 @@ class Closure:
         if block.ids:
             self._check_size(block.space, block.tables)
         self._catalogue.put(block)
-        self._erase(block.tombstones, origin.offset, block.time_ms)
+        self._seeding.erase(block.tombstones, origin.offset, block.time_ms)
 
     def _check_size(self, space: str, tables: tuple[Table, ...]) -> None:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in tables)
@@ -342,21 +285,6 @@ class Closure:
                 Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
             )
 
-    def _erase(self, ids: Sequence[str], offset: int, time_ms: int) -> None:
-        if not ids:
-            return
-        gone = self._items.remove(hashes(ids)).astype(np.int32)
-        if not len(gone):
-            return
-        self._graph.erase(gone)
-        nobody = np.full(len(gone), -1, np.int32)
-        rows = np.arange(len(gone), dtype=np.int32)
-        times = np.full(len(gone), time_ms, np.int64)
-        nothing = np.zeros(len(gone), np.int8)
-        batch = Batch(gone, nobody, nothing, rows, rows, times, nobody)
-        self._log(batch, slice(None), np.full(len(gone), seed_log.ERASED, np.int8), offset)
-        self._counts["erased"] += len(gone)
-
     # ---- relations ----------------------------------------------------------------------------------------------
 
     def _relations(self, block: RelationBlock, origin: Origin) -> Made:
@@ -364,7 +292,7 @@ class Closure:
         if len(rows) and rows[-1] >= len(block):
             raise BadRecord(Reason.BAD_SHAPE, f"row {rows[-1]} of a block of {len(block)}")
         refused: list[BadRecord] = []
-        self._counts["votes-forgotten"] += self._graph.forget_votes()
+        self._seeding.counts["votes-forgotten"] += self._graph.forget_votes()
         keys = hashes(block.ids)
         same = block.left[rows] == block.right[rows]
         if same.any():
@@ -376,7 +304,7 @@ class Closure:
             refused.append(self._unknown(block, rows[~there], known))
             rows = rows[there]
         both = np.column_stack([block.left[rows], block.right[rows]]).astype(np.int64).ravel()
-        items = self._number(keys, block.ids, both).reshape(-1, 2)
+        items = self._seeding.number(keys, block.ids, both).reshape(-1, 2)
         batch = Batch(
             left=items[:, 0].copy(),
             right=items[:, 1].copy(),
@@ -387,246 +315,49 @@ class Closure:
             source=block.source[rows],
             sources=block.sources,
         )
-        refused += self._take(batch, block, origin.offset, vote=True)
+        refused += self._seeding.take(batch, block, origin.offset, vote=True)
         time_ms = int(block.time_ms[rows].max(initial=0))
         return Made(self._pack(block.space, time_ms), refused)
 
     def _of_itself(self, block: RelationBlock, rows: NDArray[Any]) -> BadRecord:
-        self._counts["self-relation"] += len(rows)
+        self._seeding.counts["self-relation"] += len(rows)
         name = block.ids[block.left[rows[0]]]
         return BadRecord(
-            Reason.BAD_SHAPE, f"a relation of item {_short(name)} with itself", tuple(rows.tolist())
+            Reason.BAD_SHAPE, f"a relation of item {short(name)} with itself", tuple(rows.tolist())
         )
 
     def _unknown(self, block: RelationBlock, rows: NDArray[Any], known: NDArray[np.bool_]) -> BadRecord:
-        self._counts["unknown-item"] += len(rows)
+        self._seeding.counts["unknown-item"] += len(rows)
         places = np.unique(np.concatenate([block.left[rows], block.right[rows]]))
         names = [block.ids[place] for place in places[~known[places]].tolist()]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        told = ", ".join(_short(name) for name in names[:3])
+        named = ", ".join(short(name) for name in names[:3])
         return BadRecord(
-            Reason.UNKNOWN_ITEM, f"not in the catalogue: item {told}{more}", tuple(rows.tolist())
+            Reason.UNKNOWN_ITEM, f"not in the catalogue: item {named}{more}", tuple(rows.tolist())
         )
-
-    def _number(self, keys: Hashes, names: Sequence[str], order: NDArray[np.int64]) -> NDArray[np.int32]:
-        found = self._items.add(keys, names, order)
-        self._graph.room_for(len(self._items))
-        return found.astype(np.int32)
-
-    def _take(
-        self,
-        batch: Batch,
-        event: RelationBlock | SampleBlock | Click | ClickBlock,
-        offset: int,
-        *,
-        vote: bool,
-    ) -> list[BadRecord]:
-        """Run relations through the graph, log those that it accepts and refuse those that contradict it."""
-        if not len(batch):
-            return []
-        key = _draw_key(_DRAWN_AS, self.seed, event.space, event.load, offset)
-        given = np.array([_source_hash(name) for name in (*batch.sources, None)], np.int64)
-        rows = Rows(batch.left, batch.right, batch.sign, batch.row, batch.part, given[batch.source])
-        fates, contrary = np.zeros(len(batch), np.int8), np.full(len(batch), -1, np.int32)
-        refused: list[BadRecord] = []
-        start = 0
-        while True:
-            self._graph.parts.numbers[arrays.NEXT_SEED] = len(self._seeds)
-            end, turned = self._graph.take(rows, key, start, fates, contrary, vote=vote)
-            part = slice(start, end)
-            self._note(batch, part, fates[part], offset)
-            refused += self._contradictions(batch, part, fates[part], contrary[part], offset, len(refused))
-            if not turned:
-                break
-            self._withdraw(batch, end, offset)
-            start = end
-        for fate, count in zip(*np.unique(fates, return_counts=True), strict=True):
-            self._counts[_FATES[int(fate)]] += int(count)
-        return _grouped(refused)
-
-    def _note(self, batch: Batch, part: slice, fates: NDArray[np.int8], offset: int) -> None:
-        kinds = np.where(batch.sign[part] > 0, seed_log.SIMILAR, seed_log.DISSIMILAR)
-        kinds = np.where(fates == arrays.SUPPORTED, kinds + seed_log.SUPPORTED_SIMILAR, kinds)
-        logged = np.flatnonzero((fates == arrays.ACCEPTED) | (fates == arrays.SUPPORTED))
-        if len(logged):
-            self._log(batch, logged + part.start, kinds[logged].astype(np.int8), offset)
-
-    def _log(self, batch: Batch, rows: NDArray[Any] | slice, kinds: NDArray[np.int8], offset: int) -> None:
-        left = batch.left[rows]
-        self._seeds.append(
-            {
-                "left": left,
-                "right": batch.right[rows],
-                "kind": kinds,
-                "via": np.full(len(left), batch.via, np.int8),
-                "offset": np.full(len(left), offset, np.int64),
-                "row": batch.row[rows],
-                "time": batch.time_ms[rows],
-                "source": batch.source[rows],
-            },
-            batch.sources,
-        )
-
-    def _withdraw(self, batch: Batch, row: int, offset: int) -> None:
-        """The votes on a pair suffice no more: make the graph anew without what they made."""
-        self._log(batch, slice(row, row + 1), np.array([seed_log.WITHDRAWN], np.int8), offset)
-        self._graph.turned(int(batch.left[row]), int(batch.right[row]))
-        self._graph.rebuild(*self._seeds.standing())
-        self._counts["withdrawn"] += 1
-
-    def _contradictions(
-        self,
-        batch: Batch,
-        part: slice,
-        fates: NDArray[np.int8],
-        contrary: NDArray[np.int32],
-        offset: int,
-        before: int,
-    ) -> list[BadRecord]:
-        """A refusal for each relation that contradicts the graph, with both provenances."""
-        places = np.flatnonzero(fates == arrays.CONTRADICTION)
-        told = places[: max(0, _REFUSED_APART - before)]
-        refused = []
-        for place in told.tolist():
-            at = part.start + place
-            chain = self._against(int(batch.left[at]), int(batch.right[at]), int(contrary[place]))
-            said = "similar" if batch.sign[at] > 0 else "dissimilar"
-            names = [_short(self._items.name(int(side[at]))) for side in (batch.left, batch.right)]
-            where = seed_text(
-                seed_log.VIA[batch.via],
-                offset,
-                int(batch.row[at]),
-                int(batch.time_ms[at]),
-                batch.sources[batch.source[at]] if batch.source[at] >= 0 else None,
-            )
-            detail = f"items {names[0]} and {names[1]} are said to be {said} ({where}), against {chain}"
-            refused.append(BadRecord(Reason.CONTRADICTION, detail, (int(batch.row[at]),)))
-        for place in places[len(told) :].tolist():
-            row = int(batch.row[part.start + place])
-            refused.append(BadRecord(Reason.CONTRADICTION, "", (row,)))
-        return refused
-
-    def _against(self, left: int, right: int, contrary: int) -> str:
-        """The seeds that make two items similar, or with `contrary` dissimilar, as text."""
-        if contrary < 0:
-            ends = [(left, right)]
-        else:
-            edge = self._seeds.seed(contrary)
-            inner, outer = edge.left, edge.right
-            if self._graph.relation(left, inner) <= 0:
-                inner, outer = outer, inner
-            ends = [(left, inner), (outer, right)]
-        pairs = np.array(ends, np.int32)
-        chains, lengths = self._graph.chains(pairs[:, 0], pairs[:, 1], _NAMED_SEEDS)
-        found = [number for chain in chains.tolist() for number in chain if number >= 0]
-        total = int(lengths.sum())
-        if contrary >= 0:
-            # The dissimilar one first: it is never among those that are left out.
-            found, total = [contrary, *found], total + 1
-        return chain_text(self._seeds, self._items, found[:_NAMED_SEEDS], total)
 
     # ---- labels -------------------------------------------------------------------------------------------------
 
     def _samples(self, block: SampleBlock, origin: Origin) -> Made:
         count = len(block.labels)
         if block.ids is None:
-            self._counts["no-id"] += count
+            self._seeding.counts["no-id"] += count
             return Made()
         named = np.array([bool(name) for name in block.ids], np.bool_)
-        self._counts["no-id"] += int(count - named.sum())
+        self._seeding.counts["no-id"] += int(count - named.sum())
         rows = np.flatnonzero(named)
         if not len(rows):
             return Made()
-        labels = self._checked_labels(block)
+        labels = self._labels.checked(block)
         self._check_size(block.space, block.tables)
         keys = hashes(block.ids)
         tables = tuple(Table(t.name, t.vectors[rows]) for t in block.tables)
         ids = tuple(block.ids[row] for row in rows.tolist())
         self._catalogue.check(ItemBlock(block.space, ids, tables, block.time_ms))
-        self._labels = int if isinstance(block.labels, np.ndarray) else str
         self._catalogue.add(keys[rows], tables)
-        items = self._number(keys, block.ids, rows.astype(np.int64))
-        refused = self._classify(block, origin.offset, rows.tolist(), labels, items.tolist())
+        items = self._seeding.number(keys, block.ids, rows.astype(np.int64))
+        refused = self._labels.take(block, origin.offset, rows.tolist(), labels, items.tolist())
         return Made(self._pack(block.space, block.time_ms), refused)
-
-    def _checked_labels(self, block: SampleBlock) -> list[Any]:
-        if isinstance(block.labels, np.ndarray):
-            if not np.can_cast(block.labels.dtype, np.int64):
-                raise BadRecord(Reason.WRONG_LABEL_TYPE, f"labels of type {block.labels.dtype}")
-            labels: list[Any] = block.labels.tolist()
-            kind: type[int | str] = int
-        else:
-            labels, kind = list(block.labels), str
-        if self._labels not in (None, kind):
-            raise BadRecord(
-                Reason.WRONG_LABEL_TYPE, f"{_WORDS[kind]} labels in a space of {_WORDS[self._labels]} ones"
-            )
-        return labels
-
-    def _classify(
-        self, block: SampleBlock, offset: int, rows: list[int], labels: list[Any], items: list[int]
-    ) -> list[BadRecord]:
-        """Relations of labelled items: to the first item of the class, and of that one to those of other classes."""
-        refused: list[BadRecord] = []
-        waiting: list[tuple[int, int, int, int, int]] = []
-        for row, item in zip(rows, items, strict=True):
-            first = self._classes.get(labels[row])
-            if first == item:
-                self._counts["known"] += 1
-            elif first is not None:
-                waiting.append((first, item, 1, row, 0))
-            else:
-                refused += self._take_labels(block, offset, waiting)
-                waiting = []
-                error = self._new_class(labels[row], row, item, waiting, offset, block.time_ms)
-                if error is not None:
-                    refused.append(error)
-        refused += self._take_labels(block, offset, waiting)
-        return _grouped(refused)
-
-    def _new_class(
-        self,
-        label: int | str,
-        row: int,
-        item: int,
-        waiting: list[tuple[int, int, int, int, int]],
-        offset: int,
-        time_ms: int,
-    ) -> BadRecord | None:
-        others = np.fromiter(self._classes.values(), np.int32, len(self._classes))
-        same = self._graph.first_similar(item, others)
-        if same >= 0:
-            self._counts["contradiction"] += 1
-            name, other = _short(self._items.name(item)), list(self._classes)[same]
-            against = "it is the first item of that class"
-            if item != others[same]:
-                against = self._against(item, int(others[same]), -1)
-            where = seed_text(seed_log.VIA[seed_log.LABEL], offset, row, time_ms, None)
-            detail = f"item {name} is labelled {label!r} ({where}) but belongs to class {other!r}: {against}"
-            return BadRecord(Reason.CONTRADICTION, detail, (row,))
-        if len(self._classes) < self.max_classes:
-            waiting += [(item, int(other), -1, row, part) for part, other in enumerate(others)]
-        else:
-            self._counts["class-over-cap"] += 1
-        self._classes[label] = item
-        return None
-
-    def _take_labels(
-        self, block: SampleBlock, offset: int, waiting: list[tuple[int, int, int, int, int]]
-    ) -> list[BadRecord]:
-        columns = np.array(waiting, np.int32).reshape(-1, 5)
-        nobody = np.full(len(columns), -1, np.int32)
-        batch = Batch(
-            left=columns[:, 0].copy(),
-            right=columns[:, 1].copy(),
-            sign=columns[:, 2].astype(np.int8),
-            row=columns[:, 3].copy(),
-            part=columns[:, 4].copy(),
-            time_ms=np.full(len(columns), block.time_ms, np.int64),
-            source=nobody,
-            via=seed_log.LABEL,
-        )
-        return self._take(batch, block, offset, vote=False)
 
     # ---- co-clicks --------------------------------------------------------------------------------------------------
 
@@ -635,7 +366,7 @@ class Closure:
         found = self._clicks.take(event, origin, self._catalogue.find)
         lists, pairs = found.lists, found.pairs
         # A later list can make a pair with what is clicked here, and brings no name for it.
-        self._number(lists.keys, lists.block.ids, found.clicked)
+        self._seeding.number(lists.keys, lists.block.ids, found.clicked)
         keys = pairs.keys.reshape(-1, 2)
         items = np.where(self._catalogue.find(keys) >= 0, self._items.table.find(keys), -1).reshape(-1, 2)
         there = np.flatnonzero((items >= 0).all(axis=1))
@@ -651,9 +382,9 @@ class Closure:
             source=np.full(len(there), -1, np.int32),
             via=seed_log.CO_CLICK,
         )
-        before = self._counts["contradiction"]
-        self._take(batch, event, origin.offset, vote=False)
-        self._clicks.counts["co-click-contradiction"] += self._counts["contradiction"] - before
+        before = self._seeding.counts["contradiction"]
+        self._seeding.take(batch, event, origin.offset, vote=False)
+        self._clicks.counts["co-click-contradiction"] += self._seeding.counts["contradiction"] - before
         time_ms = int(lists.time_ms[of].max(initial=0))
         return Made(self._pack(event.space, time_ms, bool(found.partly[of].any())), found.refused)
 
@@ -694,29 +425,16 @@ class Closure:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        classes = list(self._classes)
-        state: State = {
-            "labels": _WORDS[self._labels],
-            "classes": np.array(classes, np.int64) if self._labels is int else json.dumps(classes),
-            "first": np.array(list(self._classes.values()), np.int32),
-            "counts": json.dumps(self._counts),
-        }
+        state = self._labels.state() | {"counts": json.dumps(self._seeding.counts)}
         for name, part in self._parts().items():
-            state |= {f"{name}.{key}": value for key, value in part.state().items()}
+            state |= with_prefix(f"{name}.", part.state())
         return state
 
     def restore(self, state: State) -> None:
-        self._restore_classes(state)
-        self._counts = json.loads(str(state["counts"]))
+        self._labels.restore(state)
+        self._seeding.counts = json.loads(str(state["counts"]))
         for name, part in self._parts().items():
-            part.restore(_of_part(state, name))
-
-    def _restore_classes(self, state: State) -> None:
-        self._labels = {word: kind for kind, word in _WORDS.items()}[str(state["labels"])]
-        raw = state["classes"]
-        labels: list[int | str] = raw.tolist() if isinstance(raw, np.ndarray) else json.loads(str(raw))
-        firsts = np.asarray(state["first"]).tolist()
-        self._classes = dict(zip(labels, firsts, strict=True))
+            part.restore(without_prefix(f"{name}.", state))
 
     def segments(self) -> tuple[str, ...]:
         return (*self._items.segments(), *self._seeds.segments(), *self._catalogue.segments())
@@ -735,10 +453,10 @@ class Closure:
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
         """Take over items, classes and seeds from a builder of other settings; votes and filters begin anew."""
-        self._restore_classes(state)
-        told: dict[str, Any] = {"catalogue": self._catalogue, "items": self._items, "seeds": self._seeds}
-        for name, part in told.items():
-            part.restore(_of_part(state, name))
+        self._labels.restore(state)
+        kept: dict[str, Any] = {"catalogue": self._catalogue, "items": self._items, "seeds": self._seeds}
+        for name, part in kept.items():
+            part.restore(without_prefix(f"{name}.", state))
             part.restore_segments(load)
         self._graph.room_for(len(self._items))
         self._graph.replay(*self._seeds.standing())
@@ -752,14 +470,6 @@ class Closure:
             "graph": self._graph,
             **clicks,
         }
-
-
-# ---- small parts ------------------------------------------------------------------------------------------------
-
-
-def _of_part(state: State, name: str) -> State:
-    prefix = f"{name}."
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
 def _as_block(relation: Relation) -> RelationBlock:
@@ -777,55 +487,9 @@ def _as_block(relation: Relation) -> RelationBlock:
     )
 
 
-def _draw_key(
-    algorithm: str, seed: int, space: str, load: LoadPosition | None, offset: int
-) -> tuple[int, int]:
-    first, second = event_key(algorithm, seed, space, load, offset).tolist()
-    return first, second
-
-
-def _source_hash(source: str | None) -> int:
-    if source is None:
-        return 0
-    return int.from_bytes(blake2b(source.encode(), digest_size=8).digest(), "little", signed=True)
-
-
-def _grouped(refused: list[BadRecord]) -> list[BadRecord]:
-    """Refusals with a detail as they are, the others as one."""
-    told = [error for error in refused if error.detail]
-    rest = tuple(row for error in refused if not error.detail for row in error.rows or ())
-    if rest:
-        told.append(BadRecord(Reason.CONTRADICTION, f"{len(rest)} more contradictions in this event", rest))
-    return told
-
-
-def _short(name: str | None) -> str:
-    if name is None:
-        return "(erased)"
-    return repr(name if len(name) <= 60 else name[:57] + "...")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise SettingsError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-    return value
-
-
-def _flag(name: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise SettingsError(f"{name} must be true or false, not {value!r}")
-    return value
-
-
 def _budget(value: float | None) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
         raise SettingsError(f"budget must be a number from 0 to 1000000, not {value!r}")
     return float(value)
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value

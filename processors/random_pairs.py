@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.draws import fractions, sample_draws
 from kinstream.processors.fates import Fates
-from kinstream.processors.parts import put, take
 from kinstream.processors.reservoir import Reservoir
 from kinstream.processors.reservoir_kernels import ANY, FOUND, OTHERS, OWN
 from kinstream.processors.samples import SampleSpace
 from kinstream.processors.targets import Targets
 from kinstream.processors.validation import number, one_of, whole
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
 #: Version 2 says which pairs come from one sample, where there may be several. It draws as version 1 does.
@@ -189,10 +189,15 @@ class RandomPairs:
     def state(self) -> State:
         reservoir, targets = self._reservoir.state(), self._targets.state()
         counts: State = {"counts": self._fates.state()}
-        return self._space.state() | put("reservoir", reservoir) | put("targets", targets) | counts
+        return (
+            self._space.state()
+            | with_prefix("reservoir.", reservoir)
+            | with_prefix("targets.", targets)
+            | counts
+        )
 
     def restore(self, state: State) -> None:
         self._space.restore(state)
-        self._reservoir.restore(take(state, "reservoir"))
-        self._targets.restore(take(state, "targets"))
+        self._reservoir.restore(without_prefix("reservoir.", state))
+        self._targets.restore(without_prefix("targets.", state))
         self._fates.restore(state["counts"])

@@ -10,11 +10,11 @@ import numpy as np
 from kinstream.processors.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.draws import sample_draws
 from kinstream.processors.fates import Fates
-from kinstream.processors.parts import put, take
 from kinstream.processors.reservoir import Reservoir
 from kinstream.processors.reservoir_kernels import ANCHOR, FOUND, MATE, OTHERS, OWN
 from kinstream.processors.samples import SampleSpace
 from kinstream.processors.validation import one_of, whole
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
@@ -154,9 +154,9 @@ class RandomTriplets:
 
     def state(self) -> State:
         counts: State = {"counts": self._fates.state()}
-        return self._space.state() | put("reservoir", self._reservoir.state()) | counts
+        return self._space.state() | with_prefix("reservoir.", self._reservoir.state()) | counts
 
     def restore(self, state: State) -> None:
         self._space.restore(state)
-        self._reservoir.restore(take(state, "reservoir"))
+        self._reservoir.restore(without_prefix("reservoir.", state))
         self._fates.restore(state["counts"])

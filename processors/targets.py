@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from kinstream.processors.base import State
 from kinstream.processors.draws import below_each, sample_draws
 from kinstream.processors.packing import References
-from kinstream.processors.parts import put, take
 from kinstream.processors.reservoir import Reservoir
 from kinstream.processors.reservoir_kernels import ANY, FOUND
 from kinstream.processors.validation import number, one_of, whole
+from kinstream.streams.algorithm_state import with_prefix, without_prefix
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Table
 
@@ -181,7 +181,7 @@ class Targets:
         }
         if self._items is not None:
             state["distances"] = self._distances.copy()
-            state |= put("items", self._items.state())
+            state |= with_prefix("items.", self._items.state())
         return state
 
     def restore(self, state: State) -> None:
@@ -191,7 +191,7 @@ class Targets:
         self._drawn, self._next, changed, self.halved = np.asarray(state["numbers"]).tolist()
         self._changed = bool(changed)
         self.similar, self.dissimilar = np.asarray(state["known"]).tolist()
-        items = take(state, "items")
+        items = without_prefix("items.", state)
         self._items = Reservoir(ITEMS, 1) if items else None
         self._distances = np.array(state.get("distances", ()), np.float64)
         if self._items is not None:

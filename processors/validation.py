@@ -35,6 +35,19 @@ def number(name: str, value: float, least: float, most: float) -> float:
     return float(value)
 
 
+def flag(name: str, value: bool) -> bool:
+    """`value` if it is true or false.
+
+    Raises
+    ------
+    SettingsError
+        Otherwise.
+    """
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name} must be true or false, not {value!r}")
+    return value
+
+
 def one_of(name: str, value: str, known: Collection[str]) -> str:
     """`value` if it is one of `known`.
 

@@ -18,6 +18,7 @@ from kinstream.learners.single import SingleModal
 from kinstream.monitoring.tallies import Tallies
 from kinstream.producers.hold_out import held_out_rows, streamed_rows
 from kinstream.producers.sources import Batch, open_source
+from kinstream.streams.algorithm_state import without_prefix
 from kinstream.streams.checkpoint_view import agents, checkpoints
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.models_view import data_of, from_checkpoints
@@ -193,9 +194,7 @@ def _counts(settings: Settings, space: str) -> dict[str, tuple[Counts, dict[str,
         for seen in checkpoints(settings, agent):
             state = seen.state(seen.manifest.partition_state)
             tallies = Tallies(window=settings.metrics.window, top_spaces=settings.metrics.top_spaces)
-            tallies.restore(
-                {n.removeprefix("tallies."): v for n, v in state.items() if n.startswith("tallies.")}
-            )
+            tallies.restore(without_prefix("tallies.", state))
             for learner in settings.learners:
                 tally = tallies.find(space, learner)
                 if tally is not None:

@@ -6,8 +6,7 @@ same in all three. Builders, learners and metrics are its subclasses in each pac
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,23 +16,15 @@ from typing import Final
 
 import numpy as np
 
+from kinstream.streams.algorithm_state import State, without_prefix
 from kinstream.streams.dead_letter import Redrive, dead_letter, redrive_of
 from kinstream.streams.errors import BadRecord, LogGap, Reason
 from kinstream.streams.identity import Identity, Position, Verdict, judge, read_identity
 from kinstream.streams.log import Message, Output
+from kinstream.streams.partition_spaces import PartitionSpaces
 from kinstream.streams.records import Record
 from kinstream.streams.refusals import Refusals, Rows, moved_state, read_moved
-from kinstream.streams.space import (
-    Core,
-    HeirCore,
-    Mark,
-    SegmentedCore,
-    Space,
-    Status,
-    core_state,
-    restore_space,
-)
-from kinstream.streams.state import State
+from kinstream.streams.space import HeirCore, Mark, Space, core_state, restore_space
 from kinstream.streams.topics import partition_of
 
 
@@ -92,8 +83,8 @@ def no_segment(space: str, name: str) -> State:
     raise KeyError(f"{space}, segment {name}")
 
 
-class Machine(ABC):
-    """State of one input partition.
+class Machine(PartitionSpaces):
+    """State of one input partition, and of the spaces in it.
 
     Parameters
     ----------
@@ -102,6 +93,7 @@ class Machine(ABC):
     """
 
     def __init__(self, place: Place, load_space: Callable[[str], State] | None = None) -> None:
+        super().__init__(load_space)
         self.place = place
         self.next_offset = 0
         self._last: Message | tuple[int, int] | None = None
@@ -110,21 +102,12 @@ class Machine(ABC):
         self.moved_refusals: dict[int, Refusals] = {}
         self.counts: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
-        self.changed: set[str] = set()
-        self._spaces: dict[str, Space | None] = {}
-        self._load_space = load_space
-        #: Gives back a segment of a space: set by whoever keeps the files.
-        self._read_segment: Callable[[str, str], State] | None = None
         self._outputs: list[Output] = []
         self._message: Message
         #: The rows that a redrive brings back; None for the whole of a message.
         self._rows: Rows = None
         #: The rows of the same record that stay refused while a redrive brings others back.
         self.still_refused: tuple[int, ...] = ()
-
-    def read_segments_with(self, read: Callable[[str, str], State]) -> None:
-        """Say where the segments of spaces are read from."""
-        self._read_segment = read
 
     # ---- one message --------------------------------------------------------------------------------------------
 
@@ -213,62 +196,6 @@ class Machine(ABC):
         -------
         bool : whether it would have been applied.
         """
-
-    @abstractmethod
-    def make_core(self, name: str, space: Space) -> Core:
-        """A fresh algorithm for a space."""
-
-    # ---- spaces -------------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._spaces)
-
-    def names(self) -> Iterable[str]:
-        return self._spaces.keys()
-
-    def find(self, name: str) -> Space | None:
-        """The space, read from its checkpoint file if it was left there; None if there is none."""
-        space = self._spaces.get(name)
-        if space is None and name in self._spaces:
-            if self._load_space is None:
-                raise RuntimeError(f"space {name!r} has no state and no file")
-            space = self._revive(name, self._load_space(name))
-            self._spaces[name] = space
-        return space
-
-    def _revive(self, name: str, state: State) -> Space:
-        space = restore_space(state)
-        core = core_state(state)
-        if core is not None:
-            space.core = self.make_core(name, space)
-            space.core.restore(core)
-            if isinstance(space.core, SegmentedCore):
-                space.core.restore_segments(lambda segment: self._load_segment(name, segment))
-        return space
-
-    def _load_segment(self, name: str, segment: str) -> State:
-        if self._read_segment is None:
-            raise RuntimeError(f"segment {segment!r} of space {name!r} has no file")
-        return self._read_segment(name, segment)
-
-    def open(self, name: str) -> Space:
-        """The space for changing it; a new one if there is none."""
-        space = self.find(name)
-        if space is None:
-            space = Space()
-        self._spaces.pop(name, None)
-        self._spaces[name] = space
-        self.changed.add(name)
-        return space
-
-    def evict(self, name: str) -> None:
-        """Leave an unchanged space to its checkpoint file."""
-        if name not in self.changed:
-            self._spaces[name] = None
-
-    def resident(self) -> list[str]:
-        """Names of the spaces that are in memory, the least recently changed first."""
-        return [name for name, space in self._spaces.items() if space is not None]
 
     # ---- chains -------------------------------------------------------------------------------------------------
 
@@ -363,51 +290,6 @@ class Machine(ABC):
         state |= moved_state(self.moved_refusals)
         return state
 
-    def space_states(self) -> dict[str, State]:
-        """The spaces changed since the last call of `settled`."""
-        states = {}
-        for name in sorted(self.changed):
-            space = self._spaces[name]
-            if space is not None:
-                states[name] = space.state()
-        return states
-
-    def segments(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the segments that these spaces need; spaces that are out of memory have none here."""
-        found = {}
-        for name in names:
-            space = self._spaces[name]
-            if space is not None and isinstance(space.core, SegmentedCore):
-                found[name] = space.core.segments()
-        return found
-
-    def segment(self, name: str, segment: str) -> State:
-        """The content of a segment of a space that is in memory."""
-        space = self._spaces[name]
-        if space is None or not isinstance(space.core, SegmentedCore):
-            raise KeyError(f"{name}, segment {segment}")
-        return space.core.segment(segment)
-
-    def labels(self, names: Iterable[str]) -> dict[str, str]:
-        """What a manifest says of each space, so that models can be announced without reading their files."""
-        found = {}
-        for name in names:
-            space = self._spaces[name]
-            if space is not None:
-                deleted = space.status is Status.DELETED
-                facts = {
-                    "epoch": space.epoch,
-                    "step": space.step,
-                    "deleted": deleted,
-                    "status": space.status.value,
-                }
-                found[name] = json.dumps(facts, sort_keys=True)
-        return found
-
-    def settled(self) -> None:
-        """A checkpoint holds all that has changed."""
-        self.changed.clear()
-
     def restore(
         self, next_offset: int, last_record: tuple[int, int] | None, state: State, names: Iterable[str]
     ) -> None:
@@ -415,8 +297,7 @@ class Machine(ABC):
         self.next_offset = next_offset
         self._last = last_record
         self.restore_partition(state)
-        self._spaces = dict.fromkeys(names)
-        self.changed.clear()
+        self.leave_in_files(names)
 
     def restore_partition(self, state: State) -> None:
         """The inverse of `partition_state`."""
@@ -424,12 +305,8 @@ class Machine(ABC):
         self._take_refusals(state)
 
     def _take_counts(self, state: State) -> None:
-        self.counts = Counter(
-            {n.removeprefix("count."): int(v) for n, v in state.items() if n.startswith("count.")}
-        )
-        self.dead = Counter(
-            {n.removeprefix("dead."): int(v) for n, v in state.items() if n.startswith("dead.")}
-        )
+        self.counts = Counter({n: int(v) for n, v in without_prefix("count.", state).items()})
+        self.dead = Counter({n: int(v) for n, v in without_prefix("dead.", state).items()})
 
     def _take_refusals(self, state: State) -> None:
         self.refusals.restore(np.asarray(state["refused_runs"]), np.asarray(state["refused_rows"]))
@@ -451,8 +328,7 @@ class Machine(ABC):
         self._last = last_record
         self.restore_partition(state)
         self.read_segments_with(segment)
-        for name, found in spaces.items():
-            self._spaces[name] = self._revive(name, found)
+        self.take_in(spaces)
 
     def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
         """Become, fresh, one partition of an input that has been given more of them.
@@ -509,16 +385,15 @@ class Machine(ABC):
                 if isinstance(fresh, HeirCore):
                     fresh.inherit(core, partial(segment, name))
                     found.core = fresh
-            self._spaces[name] = found
-            self.changed.add(name)
+            self.add(name, found)
 
     # ---- what a page may show: agents that show something of their own override these ---------------------------
 
-    def on_owned(self, live: bool) -> None:  # noqa: B027
+    def on_owned(self, live: bool) -> None:
         """The partition is restored; `live` where nothing of it was ever shown."""
 
-    def on_live(self) -> None:  # noqa: B027
+    def on_live(self) -> None:
         """The partition has reached the end that the log had when it was taken over."""
 
-    def on_revoked(self) -> None:  # noqa: B027
+    def on_revoked(self) -> None:
         """The partition is somebody else's from now on."""

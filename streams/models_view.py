@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from kinstream.streams.log import Message
 from kinstream.streams.records import ModelVersion
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
+from kinstream.streams.space_facts import SpaceFacts
 
 #: Kinds of stores that a record may point to. Who writes the record must not choose which web server, which archive or
 #: which chain of both a reader asks.
@@ -111,21 +111,21 @@ def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
 def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
     manifest = seen.manifest
     for space, file in manifest.spaces.items():
-        facts = json.loads(file.label)
+        facts = SpaceFacts.parse(file.label)
         yield ModelVersion(
             space=space,
             learner=learner,
             algorithm=algorithm,
             generation=manifest.generation,
-            epoch=facts["epoch"],
-            step=facts["step"],
+            epoch=facts.epoch,
+            step=facts.step,
             topic=manifest.topic,
             partition=manifest.partition,
             offset=manifest.offset,
             location=f"{seen.folder.url}/{file.path}",
             sha256=file.sha256,
             time_ms=manifest.written_ms,
-            deleted=facts["deleted"],
+            deleted=facts.deleted,
         )
 
 

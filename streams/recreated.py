@@ -7,7 +7,6 @@ the events topic: those of another log do not compare with what the outputs of t
 
 from __future__ import annotations
 
-import json
 import logging
 
 from kinstream.streams.agent import AgentSpec
@@ -19,6 +18,7 @@ from kinstream.streams.identity import EMITTER
 from kinstream.streams.log import Message
 from kinstream.streams.reader import ends, read_range
 from kinstream.streams.settings import Settings
+from kinstream.streams.space_facts import SpaceFacts
 
 log = logging.getLogger("kinstream.opening")
 
@@ -114,6 +114,6 @@ def _with_epoch(old: Generation) -> str | None:
             log.warning("%s: so the epochs of its spaces are not known", error)
             continue
         for name, file in () if restored is None else restored.manifest.spaces.items():
-            if json.loads(file.label)["epoch"] > 0:
+            if SpaceFacts.parse(file.label).epoch > 0:
                 return name
     return None

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from kinstream.streams.algorithm_state import State, with_prefix, without_prefix
 from kinstream.streams.identity import Position
 from kinstream.streams.records import Declaration
-from kinstream.streams.state import State
 
 _CORE = "core."
 #: Of a mark that was found on another partition: before every offset of this one.
@@ -136,7 +136,7 @@ class Space:
             "has_core": self.core is not None,
         }
         if self.core is not None:
-            state |= {_CORE + name: value for name, value in self.core.state().items()}
+            state |= with_prefix(_CORE, self.core.state())
         return state
 
 
@@ -151,7 +151,7 @@ def core_state(state: State) -> State | None:
     """The algorithm's part of a space's state, or None where it held nothing."""
     if not state["has_core"]:
         return None
-    return {name.removeprefix(_CORE): value for name, value in state.items() if name.startswith(_CORE)}
+    return without_prefix(_CORE, state)
 
 
 def restore_space(state: State) -> Space:

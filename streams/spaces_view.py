@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Action, Declaration
 from kinstream.streams.settings import Settings
 from kinstream.streams.space import Status, restore_space
+from kinstream.streams.space_facts import SpaceFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def sightings(agent: Agent, seen: Seen) -> Iterable[Sighting]:
     """What one checkpoint says of its spaces. Those that only a refused event has named are left out."""
     manifest = seen.manifest
     for name, file in sorted(manifest.spaces.items()):
-        facts = json.loads(file.label)
-        status = Status.DELETED if facts["deleted"] else Status.ACTIVE
+        facts = SpaceFacts.parse(file.label)
+        status = Status.DELETED if facts.deleted else Status.ACTIVE
         declaration = None
-        if facts["epoch"] < 0:
+        if facts.epoch < 0:
             continue
         if agent.role == "builder" and status is Status.ACTIVE:
             # The manifest does not say that a space is paused. A builder's state is small.
@@ -77,9 +77,9 @@ def sightings(agent: Agent, seen: Seen) -> Iterable[Sighting]:
             agent,
             manifest.partition,
             manifest.offset,
-            facts["epoch"],
+            facts.epoch,
             status,
-            facts["step"],
+            facts.step,
             declaration,
         )
 

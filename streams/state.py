@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from kinstream.streams.algorithm_state import State as State
 from kinstream.streams.errors import CheckpointError
-
-State = dict[str, NDArray[Any] | int | float | str | bool]
 
 FORMAT: Final = 1
 _METADATA: Final = "kinstream"
