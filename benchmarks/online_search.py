@@ -19,7 +19,8 @@ from benchmarks.search_log import Log, log
 from benchmarks.shared_sets import load
 from benchmarks.sorted_permutations import compared
 from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.search.index import Index, create
+from kinstream.search.create import create
+from kinstream.search.index import Index
 from kinstream.search.lsh.warm_up import warm_up
 
 NAME: Final = "online-search"

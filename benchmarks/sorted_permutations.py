@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.index import create
+from kinstream.search.create import create
 from kinstream.search.lsh.hashed import HashedIndex
 
 Words = NDArray[np.uint64]

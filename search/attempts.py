@@ -6,17 +6,15 @@ import logging
 import threading
 from collections.abc import Callable
 from threading import Condition
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kinstream.search.loading import Unloadable
 from kinstream.search.model import Model
-from kinstream.search.newest import Candidate
+from kinstream.search.newest import Candidate, Rank
 from kinstream.search.staleness import Failure
+from kinstream.search.subscription import Subscription
 from kinstream.streams.records import ModelVersion
 from kinstream.streams.secrets import hide
-
-if TYPE_CHECKING:
-    from kinstream.search.subscription import Subscription
 
 log = logging.getLogger("kinstream.follower")
 
@@ -126,18 +124,21 @@ class Attempts:
         self._limits = limits
         #: Loads that have neither ended nor become slow.
         self._running: list[Load] = []
+        #: What is being loaded, or hangs, by space and learner.
+        self._loads: dict[tuple[str, str], dict[Rank, Load]] = {}
 
     def due(self, one: Subscription) -> float | None:
         """When something is to be done for a subscription, on the feed's clock; None where nothing is."""
         found = []
+        loads = self._of(one)
         for candidate in one.choice.candidates():
-            load = one.loads.get(candidate.rank)
+            load = loads.get(candidate.rank)
             if load is None:
                 found.append(candidate.retry_at)
             elif not load.slow:
                 found.append(self._clock() + _CHECK_SECONDS)
                 break  # those below wait for it
-        crowded = bool(one.loads) or any(not (load.ended or load.slow) for load in self._running)
+        crowded = bool(loads) or any(not (load.ended or load.slow) for load in self._running)
         # What has no room yet is asked for again a little later, and not at once for ever.
         return (
             max(min(found), self._clock() + _CHECK_SECONDS) if found and crowded else min(found, default=None)
@@ -147,9 +148,11 @@ class Attempts:
         """Begin what is due, and take what has ended."""
         candidates = one.choice.candidates()
         ranks = {candidate.rank for candidate in candidates}
-        one.loads = {rank: load for rank, load in one.loads.items() if rank in ranks or not load.ended}
+        loads = self._of(one)
+        for rank in [rank for rank, load in loads.items() if load.ended and rank not in ranks]:
+            del loads[rank]
         for candidate in candidates:
-            load = one.loads.get(candidate.rank) or self._begin(one, candidate)
+            load = loads.get(candidate.rank) or self._begin(one, candidate)
             if load is None:
                 continue
             if not load.ended and not load.slow:
@@ -160,7 +163,7 @@ class Attempts:
                 self._left_out(one, candidate, Unloadable(Failure.UNREACHABLE, hide(text)))
             if not load.ended:
                 continue
-            del one.loads[candidate.rank]
+            del loads[candidate.rank]
             try:
                 model = load.result()
             except Unloadable as error:
@@ -172,14 +175,18 @@ class Attempts:
             log.info("%s/%s: %s serves", one.space, one.learner, model.name)
             return
 
+    def _of(self, one: Subscription) -> dict[Rank, Load]:
+        return self._loads.setdefault((one.space, one.learner), {})
+
     def _begin(self, one: Subscription, candidate: Candidate) -> Load | None:
         """A load, where it is due and there is room."""
         now = self._clock()
+        loads = self._of(one)
         self._running = [load for load in self._running if not (load.ended or load.slow)]
-        crowded = len(self._running) >= self._limits.at_once or len(one.loads) >= self._limits.hanging
+        crowded = len(self._running) >= self._limits.at_once or len(loads) >= self._limits.hanging
         if now < candidate.retry_at or crowded:
             return None
-        load = one.loads[candidate.rank] = Load(self._loader, candidate.version, one._model, now)
+        load = loads[candidate.rank] = Load(self._loader, candidate.version, one.serving, now)
         self._running.append(load)
         load.wait(self._limits.wait_seconds)
         return load

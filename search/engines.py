@@ -14,9 +14,10 @@ from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.single import SingleModal
 from kinstream.search import frozen
+from kinstream.search.create import create
 from kinstream.search.exact import First, Found, Mapped, first_slots
 from kinstream.search.frozen import FrozenIndex
-from kinstream.search.index import Index, create
+from kinstream.search.index import Index
 from kinstream.search.items import Modalities, Slots, features
 from kinstream.search.lsh.warm_up import warm_up
 from kinstream.search.mapping import CHUNK, Mapping, divided, linear
@@ -27,7 +28,7 @@ from kinstream.streams.records import Vectors
 from kinstream.streams.settings import Settings
 
 LINEAR: Final = "linear"
-#: Modes of `kinstream.search.index` that follow a linear map in place. `static` follows none, and is for comparisons.
+#: Modes of `kinstream.search.create` that follow a linear map in place. `static` follows none, and is for comparisons.
 ONLINE: Final = (LINEAR, "lazy", "naive")
 
 

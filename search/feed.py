@@ -131,7 +131,7 @@ class ModelFeed:
     def staleness_of(self, subscription: Subscription) -> Staleness:
         """See `Subscription.staleness`."""
         with self._changed:
-            model = subscription._model
+            model = subscription.serving
             version, contact, source = model.version, self._source.contact, self._source
             failures = {reason: subscription.failures[reason] for reason in Failure}
             trouble = source.trouble or subscription.choice.trouble

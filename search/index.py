@@ -1,18 +1,14 @@
-"""What every index of vectors under a changing metric offers, and the one switch between their ways of searching."""
+"""What every index of vectors under a changing metric offers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.errors import SettingsError
-
-Mode = Literal["linear", "naive", "lazy", "static"]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
 #: Of some ids, so many that come first.
 First = Callable[[Sequence[str], int], list[str]]
 
@@ -143,35 +139,3 @@ class Index(Protocol):
     def __len__(self) -> int:
         """Items that are there."""
         ...
-
-
-def create(mode: str = "lazy", **settings: Any) -> Index:
-    """An empty index.
-
-    Parameters
-    ----------
-    mode : "linear" looks at every item. "lazy" keeps keys of locality-sensitive hashing up to date as far as the
-        metric has moved, and looks at the items whose keys are nearest. "naive" computes all keys anew for the first
-        search after every change of the metric. "static" stays with the metric that it has when its first item is
-        put, for keys and distances: what a search without learning finds.
-    settings : see `kinstream.search.lsh.settings.Settings`; those that a mode has no use for are ignored.
-
-    Raises
-    ------
-    SettingsError
-        A mode or setting is unknown or out of range.
-    """
-    from kinstream.search.lsh.hashed import LazyIndex, NaiveIndex, StaticIndex
-    from kinstream.search.lsh.linear import LinearIndex
-    from kinstream.search.lsh.settings import Settings
-
-    made = Settings.of(**settings)
-    if mode == "linear":
-        return LinearIndex(made)
-    if mode == "naive":
-        return NaiveIndex(made)
-    if mode == "lazy":
-        return LazyIndex(made)
-    if mode == "static":
-        return StaticIndex(made)
-    raise SettingsError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from threading import Condition
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kinstream.search.model import Features, Model, Name, Rows
-from kinstream.search.newest import Choice, Rank
+from kinstream.search.newest import Choice
 from kinstream.search.staleness import Staleness
 from kinstream.streams.errors import KinstreamError
-
-if TYPE_CHECKING:
-    from kinstream.search.attempts import Load
-    from kinstream.search.feed import ModelFeed
 
 #: What to wait for: a name that has to be reached, or a condition that the model has to meet.
 Wanted = Name | Callable[[Model], bool]
@@ -28,13 +24,25 @@ class NotYet(KinstreamError, TimeoutError):
     """What was waited for did not come in time."""
 
 
+class Follows(Protocol):
+    """What follows the models of a subscription: `kinstream.search.feed.ModelFeed`."""
+
+    fault: BaseException | None
+
+    def check(self) -> None:
+        """Raise FollowerStopped where it has failed."""
+
+    def staleness_of(self, subscription: Subscription) -> Staleness:
+        """See `Subscription.staleness`."""
+
+
 class Subscription:
     """One space under one learner; made by `ModelFeed.subscribe`. Any thread may use it.
 
     Who needs several answers of one version takes `model` once, and asks that.
     """
 
-    def __init__(self, feed: ModelFeed, space: str, learner: str, changed: Condition) -> None:
+    def __init__(self, feed: Follows, space: str, learner: str, changed: Condition) -> None:
         self.space = space
         self.learner = learner
         self._feed = feed
@@ -45,8 +53,6 @@ class Subscription:
         self.choice = Choice()
         self.failures: Counter[str] = Counter()
         self.tried = False
-        #: What is being loaded, or hangs.
-        self.loads: dict[Rank, Load] = {}
 
     @property
     def model(self) -> Model:
@@ -57,6 +63,11 @@ class Subscription:
         FollowerStopped : the thread that follows has failed.
         """
         self._feed.check()
+        return self._model
+
+    @property
+    def serving(self) -> Model:
+        """The same where the thread has failed, too."""
         return self._model
 
     def transform(self, X: Features) -> Rows:

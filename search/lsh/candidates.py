@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.search.lsh import kernels
-from kinstream.search.lsh.items import Items, Slots, grown
-from kinstream.search.lsh.keys import CHUNK, Keys
+from kinstream.search.lsh.items import CHUNK, Items, Slots, grown
+from kinstream.search.lsh.keys import Keys
 from kinstream.search.lsh.metric import Metric
 
 #: Lengths are looked at when the map, or the hyperplanes on their way, have moved by this share of their norm.

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Slots = NDArray[np.int64]
+#: Items that are multiplied at once.
+CHUNK: Final = 4_096
 _FIRST: Final = 64
 
 

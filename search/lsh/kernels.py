@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
+from kinstream.search.lsh.lengths import LANES
 
 Keys = NDArray[np.uint64]
 Levels = NDArray[np.uint16]
@@ -23,8 +24,6 @@ Rows = NDArray[Any]
 NEVER: Final = 65_535
 #: Last level that a path may come to before all keys have to be computed anew.
 LAST: Final = 65_500
-#: Sums that `project` keeps side by side.
-LANES: Final = 32
 
 
 @compiled
@@ -262,27 +261,6 @@ def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
     """Hamming distance of each key to the query's."""
     for slot in range(len(out)):
         out[slot] = _apart(keys, slot, query)
-
-
-@compiled
-def squared_lengths(rows: Rows, out: Matrix) -> None:
-    """|x|^2 in float64 of each row (n, d), summed in a fixed order."""
-    n, d = rows.shape
-    whole = d - d % LANES
-    lanes = np.empty(LANES)
-    for row in range(n):
-        lanes[:] = 0.0
-        for first in range(0, whole, LANES):
-            for i in range(LANES):
-                value = np.float64(rows[row, first + i])
-                lanes[i] += value * value
-        total = 0.0
-        for i in range(LANES):
-            total += lanes[i]
-        for i in range(whole, d):
-            value = np.float64(rows[row, i])
-            total += value * value
-        out[row] = total
 
 
 @compiled

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.search.lsh import kernels
-from kinstream.search.lsh.items import Items, Slots, grown
+from kinstream.search.lsh.items import CHUNK, Items, Slots, grown
 from kinstream.search.lsh.metric import Metric
-
-#: Items that are multiplied at once.
-CHUNK: Final = 4_096
 
 
 class Keys:

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.search.lsh.base import MetricIndex
-from kinstream.search.lsh.items import Slots
-from kinstream.search.lsh.keys import CHUNK
+from kinstream.search.lsh.items import CHUNK, Slots
 from kinstream.search.lsh.metric import HELD
 from kinstream.search.lsh.ranking import distances, underflow
 from kinstream.search.lsh.squares import Squares, changes

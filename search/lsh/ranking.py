@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.search.index import First
-from kinstream.search.lsh import kernels
 from kinstream.search.lsh.items import Items, Slots
+from kinstream.search.lsh.lengths import lengths
 from kinstream.search.lsh.metric import Metric
 
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
@@ -78,13 +78,6 @@ def projected(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric
     # What has overflowed is no number and comes last.
     near = np.argsort(np.where(np.isnan(away), np.inf, away), kind="stable")[:kept]
     return np.asarray(slots[np.sort(near)])
-
-
-def lengths(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """The Euclidean norm of each row."""
-    squared = np.empty(len(rows))
-    kernels.squared_lengths(np.ascontiguousarray(rows), squared)
-    return np.asarray(np.sqrt(squared))
 
 
 def nearest(

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.search.lsh.items import Items, Slots, grown
-from kinstream.search.lsh.keys import CHUNK
+from kinstream.search.lsh.items import CHUNK, Items, Slots, grown
 from kinstream.search.lsh.metric import Metric
 from kinstream.search.lsh.ranking import rounding
 

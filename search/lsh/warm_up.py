@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.search.index import create
+from kinstream.search.create import create
 from kinstream.search.lsh.settings import DTYPES
 
 _ITEMS: Final = 1_000
@@ -34,7 +34,7 @@ def warm_up(mode: str, settings: dict[str, Any]) -> None:
 
     Parameters
     ----------
-    mode, settings : as `kinstream.search.index.create` takes them.
+    mode, settings : as `kinstream.search.create.create` takes them.
     """
     draw = np.random.default_rng(0)
     index = create(mode, **(settings | _EVERYTHING))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.search.index import create
+from kinstream.search.create import create
 from kinstream.search.lsh import metric as metrics
 from kinstream.search.lsh.hashed import HashedIndex, LazyIndex
 from tests.search.model import Plain, steps

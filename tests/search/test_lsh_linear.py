@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from kinstream.search.index import MODES, create
-from kinstream.search.lsh import kernels
+from kinstream.search.create import MODES, create
+from kinstream.search.lsh import kernels, lengths
 from kinstream.search.lsh.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
 from tests.search.model import Plain, steps
@@ -211,7 +211,8 @@ def test_static_stays_with_the_metric_of_its_first_item() -> None:
 @pytest.mark.parametrize("settings", ({}, {"monitor": 8, "sample": 50}, {"stale": "second-level"}), ids=str)
 def test_after_a_warm_up_nothing_is_left_to_compile(settings: dict[str, Any], dtype: str) -> None:
     def compiled() -> dict[str, int]:
-        functions = {name: getattr(value, "signatures", None) for name, value in vars(kernels).items()}
+        loops = vars(kernels) | vars(lengths)
+        functions = {name: getattr(value, "signatures", None) for name, value in loops.items()}
         return {name: len(found) for name, found in functions.items() if found is not None}
 
     options = {"dtype": dtype, "bits": 64, **settings}

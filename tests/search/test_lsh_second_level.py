@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from kinstream.search.index import create
+from kinstream.search.create import create
 from kinstream.search.lsh.candidates import lowest
 from kinstream.search.lsh.hashed import LazyIndex
 from kinstream.search.lsh.ranking import projected
