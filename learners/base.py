@@ -14,6 +14,9 @@ from kinstream.streams.records import ConstraintBlock, Counts, Kind
 #: A learner's state as a checkpoint stores it: names to arrays and scalars, nothing else.
 State = dict[str, NDArray[Any] | int | float | str | bool]
 
+#: Vectors (n, d), or what a model makes of them.
+Rows = NDArray[np.floating[Any]]
+
 #: Value of `Outcomes.mistake` where an algorithm has no notion of one, or did not score the constraint.
 UNDEFINED: Final = -1
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import scores
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows, SingleModal
+from kinstream.learners.single import Batch, SingleModal
 from kinstream.learners.targets import Targets
 from kinstream.streams.records import ConstraintBlock, Kind
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Learner, Outcomes, State
+from kinstream.learners.base import UNDEFINED, Learner, Outcomes, Rows, State
 from kinstream.learners.events import Events, shared
 from kinstream.learners.kernels import fusion
 from kinstream.learners.modalities import (
@@ -23,7 +23,7 @@ from kinstream.learners.modalities import (
 )
 from kinstream.learners.multi_modal import Features, MultiModal
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import WIDTH, Rows
+from kinstream.learners.single import WIDTH
 from kinstream.learners.validation import one_of, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, Table

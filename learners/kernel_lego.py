@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import kernel_lego
 from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.lego import TargetLearner
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows
+from kinstream.learners.single import Batch
 from kinstream.learners.targets import Features, Targets
 from kinstream.learners.validation import one_of, positive, whole
 from kinstream.streams.errors import SettingsError

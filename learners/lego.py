@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes
+from kinstream.learners.base import Outcomes, Rows
 from kinstream.learners.kernels import lego, lego_blocked
 from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.linear import LinearMap
 from kinstream.learners.pairs import PairLearner
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows
+from kinstream.learners.single import Batch
 from kinstream.learners.targets import Targets
 from kinstream.learners.validation import one_of, positive
 

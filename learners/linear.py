@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
-from kinstream.learners.single import Rows, SingleModal
+from kinstream.learners.base import Rows, State
+from kinstream.learners.single import SingleModal
 from kinstream.streams.errors import SettingsError
 
 

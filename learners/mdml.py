@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import mdml, rank_one
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.psd_matrix import PsdMatrix, Spectrum
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows
+from kinstream.learners.single import Batch
 from kinstream.learners.validation import not_negative, one_of, positive
 
 LOSSES: Final = {

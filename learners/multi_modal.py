@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners import scaler as scalers
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.buffer import Buffer
 from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
 from kinstream.learners.kernels.modalities import weigh
@@ -25,7 +25,7 @@ from kinstream.learners.modalities import (
     stacked,
 )
 from kinstream.learners.scaler import Scaler
-from kinstream.learners.single import DTYPES, Batch, Index, Rows
+from kinstream.learners.single import DTYPES, Batch, Index
 from kinstream.learners.validation import not_negative, one_of, positive, whole
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records import ConstraintBlock, Kind

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners import oahu_compiled, oahu_torch, votes
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.events import write
 from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
@@ -19,7 +19,7 @@ from kinstream.learners.oahu_network import OAHUNetwork
 from kinstream.learners.oahu_rule import HEDGES, Rule
 from kinstream.learners.oahu_torch import DEVICES
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Index, Rows, SingleModal
+from kinstream.learners.single import Batch, Index, SingleModal
 from kinstream.learners.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind

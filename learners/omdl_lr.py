@@ -9,14 +9,14 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import nystroem
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.multi_modal import Features
 from kinstream.learners.omdml import OMDML
 from kinstream.learners.omks import mean_distance
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows
+from kinstream.learners.single import Batch
 from kinstream.learners.validation import not_negative, positive, whole
 
 #: Eigenvalues of a kernel matrix up to this share of the largest are nothing.

@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.events import write
 from kinstream.learners.kernels import omks
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.multi_modal import Features, MultiModal
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows
+from kinstream.learners.single import Batch
 from kinstream.learners.validation import a_list, one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import UNDEFINED, Outcomes, State
+from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.events import write
 from kinstream.learners.kernels import blocked, opml
 from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.linear import LinearMap
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Index, Rows
+from kinstream.learners.single import Batch, Index
 from kinstream.learners.validation import one_of, positive, whole
 from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind
 

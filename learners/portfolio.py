@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners import portfolio_metric, scaler
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.events import Events, Numbers, shared, take
 from kinstream.learners.kernels import portfolio
 from kinstream.learners.portfolio_hubs import Hubs
@@ -18,7 +18,7 @@ from kinstream.learners.portfolio_metric import Metric
 from kinstream.learners.portfolio_unit import Unit
 from kinstream.learners.portfolio_views import Views
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Index, Rows, SingleModal
+from kinstream.learners.single import Batch, Index, SingleModal
 from kinstream.learners.validation import not_negative, positive, whole
 from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
 from kinstream.streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table

@@ -7,10 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import State
+from kinstream.learners.base import Rows, State
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.pairs import PairLearner
-from kinstream.learners.single import Rows
 from kinstream.streams.errors import SettingsError
 
 #: Eigenvalues up to this share of the largest one are left out of the map.

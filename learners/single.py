@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners import scaler as scalers
 from kinstream.learners.adapters import merged, pairs_of_triplets
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
 from kinstream.learners.targets import Targets
 from kinstream.learners.validation import one_of, whole
@@ -23,7 +23,6 @@ DTYPES: Final = ("float64", "float32")
 #: Vectors of one constraint.
 WIDTH: Final = {Kind.PAIR: 2, Kind.TRIPLET: 3}
 
-Rows = NDArray[np.floating[Any]]
 Index = NDArray[np.int32]
 
 

@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.learners.base import Outcomes
-from kinstream.learners.single import Rows
+from kinstream.learners.base import Outcomes, Rows
 from kinstream.learners.steps import Step, Stepped, as_stepped, step_of
 from kinstream.processors.base import MAX_BLOCK_BYTES
 from kinstream.streams.errors import SettingsError

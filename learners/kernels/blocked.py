@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels import opml
 from kinstream.learners.kernels.events import Judged
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.learners.kernels.spans import PIECE, last_event
 from kinstream.learners.kernels.threads import one_blas_thread
 

@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import Matrix
-from kinstream.learners.kernels.psd_matrix import add, combine, deflate, dot, product
+from kinstream.learners.kernels.events import inner
+from kinstream.learners.kernels.psd_matrix import add, combine, deflate, product
+from kinstream.learners.kernels.shared import Matrix
 
 Vector = NDArray[np.float64]
 #: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only what is in use is ever touched; then
@@ -94,8 +95,8 @@ def _orthogonalise(Q: Matrix, columns: Matrix, k: int, w: Matrix, h: Matrix) -> 
             t, x0 = Q[j], h[j]
             for i in range(d):
                 w[i] -= x0 * t[i]
-        length = dot(w, w)
-        if dot(h[:k], h[:k]) <= 1e-4 * length:
+        length = inner(w, w)
+        if inner(h[:k], h[:k]) <= 1e-4 * length:
             break
     return float(np.sqrt(length))
 
@@ -118,7 +119,7 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
     Q, columns, w, h, v, g, a, b, s = space
     d = len(z)
     eps = 2.220446049250313e-16 if A.itemsize == 8 else 1.1920928955078125e-07
-    zz = dot(z, z)
+    zz = inner(z, z)
     target, length = c * zz, np.sqrt(zz)
     q = Q[0]
     for i in range(d):
@@ -130,7 +131,7 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
         for i in range(d):
             column[i, at] = q[i]
         product(A, q, w)
-        a[k] = dot(w, q)
+        a[k] = inner(w, q)
         x0, x1 = w.dtype.type(a[k]), w.dtype.type(beta)
         for i in range(d):
             w[i] -= x0 * q[i] + x1 * before[i]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.lego import EXACT, judge, step_size, verdict
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
 LINEAR: Final = 0
 RBF: Final = 1

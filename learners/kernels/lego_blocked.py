@@ -22,16 +22,16 @@ import threading
 from typing import Any, Final
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped, unused-ignore]
 
-from kinstream.learners.kernels import lego, threads
+# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+import kinstream.learners.kernels.blas  # noqa: F401
+from kinstream.learners.kernels import lego
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import WIDTH, Judged, map_many, spread
 from kinstream.learners.kernels.events import differences as numbered
 from kinstream.learners.kernels.lego import difference, judge, square, step_size, verdict
-from kinstream.learners.kernels.opml import TINY, Flags, Matrix, Report, largest
+from kinstream.learners.kernels.shared import TINY, Flags, Matrix, Report, largest
 from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Pairs of one blocked step below a dimension: few where d is small and the scalar work weighs most.
@@ -42,16 +42,6 @@ SMALLEST: Final = 8
 CROSSOVER: Final = {np.dtype(np.float32): 28, np.dtype(np.float64): 28}
 #: Accepted loss of digits (see `recursion`): half of those of float32 at worst, five of float64.
 WORST: Final = {np.dtype(np.float32): 3e2, np.dtype(np.float64): 1e5}
-
-# Compiled products run in scipy's BLAS. `one_blas_thread` has to know it even where it looked for libraries earlier.
-with threads._lock:
-    _known = {library.filepath for library in threads._libraries()}
-    for _library in ThreadpoolController().select(user_api="blas").lib_controllers:
-        if _library.filepath not in _known:
-            threads._libraries().append(_library)
-            if threads._inside:
-                threads._before.append(_library.get_num_threads())
-                _library.set_num_threads(1)
 
 
 def pairs(

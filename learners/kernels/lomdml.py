@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 
 #: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.
 SAFE: Final = 0.5

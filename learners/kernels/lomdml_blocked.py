@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for its side effect: `one_blas_thread` knows the BLAS of compiled products from then on.
-from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels import lomdml
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, inner, map_many
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, vanishes
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step, and below how many its fixed cost is not earned back.

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
-from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, differences, spread
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
 from kinstream.learners.kernels.psd_matrix import against, difference, verdict
 from kinstream.learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 
 Vector = NDArray[np.float64]
 

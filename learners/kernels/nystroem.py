@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import Matrix
+from kinstream.learners.kernels.shared import Matrix
 
 
 @compiled

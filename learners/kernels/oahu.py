@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 
 #: Entries of a row are a multiple of it.
 LANES: Final = 32

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
-from kinstream.learners.kernels.opml import Flags, Matrix, Report, largest
+from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
 
 #: A step this many times the rounding of the largest entry changes that entry for certain.
 ROUNDING: Final = 4.0

@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# The first for its side effect: `one_blas_thread` knows the library of compiled products from then on.
-from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels import oasis
 from kinstream.learners.kernels.events import Judged
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.learners.kernels.threads import one_blas_thread
 
 #: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.

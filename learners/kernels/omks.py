@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 
 LINEAR: Final = 0
 RBF: Final = 1

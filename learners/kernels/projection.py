@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-# Imported for its side effect: `one_blas_thread` knows the library of compiled products from then on.
-from kinstream.learners.kernels import lego_blocked as _  # noqa: F401
+# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import Matrix
+from kinstream.learners.kernels.shared import Matrix
 
 
 @compiled

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Matrix
+from kinstream.learners.kernels.events import inner
+from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
 
 #: Bytes of a matrix that a core's own cache does not hold: from here on it is read above its diagonal only.
 LARGE: Final = 3_500_000
@@ -106,29 +107,13 @@ def against(M: Matrix, rows: int, x: Matrix, y: Matrix) -> None:
 
 
 @compiled
-def dot(x: Matrix, y: Matrix) -> float:
-    """Inner product in float64, as four sums so that one addition need not wait for the other."""
-    a, b, c, e = 0.0, 0.0, 0.0, 0.0
-    d = len(x)
-    whole = d - d % 4
-    for i in range(0, whole, 4):
-        a += float(x[i]) * float(y[i])
-        b += float(x[i + 1]) * float(y[i + 1])
-        c += float(x[i + 2]) * float(y[i + 2])
-        e += float(x[i + 3]) * float(y[i + 3])
-    for i in range(whole, d):
-        a += float(x[i]) * float(y[i])
-    return (a + b) + (c + e)
-
-
-@compiled
 def difference(X: Matrix, rows: Matrix, z: Matrix) -> tuple[float, bool]:
     """Fill z = u - v; returns |z|^2, and whether that is no difference (then z is zero)."""
     u, v = X[rows[0]], X[rows[1]]
     for i in range(len(z)):
         z[i] = u[i] - v[i]
-    zz = dot(z, z)
-    none = max(NO_DIFFERENCE * max(dot(u, u), dot(v, v)), TINY)
+    zz = inner(z, z)
+    none = max(NO_DIFFERENCE * max(inner(u, u), inner(v, v)), TINY)
     if np.isfinite(none) and zz <= none:
         z[:] = 0
         return 0.0, True
@@ -139,7 +124,7 @@ def difference(X: Matrix, rows: Matrix, z: Matrix) -> tuple[float, bool]:
 def square(A: Matrix, z: Matrix, w: Matrix) -> float:
     """z'Az; w becomes A z."""
     product(A, z, w)
-    return dot(z, w)
+    return inner(z, w)
 
 
 @compiled

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import Matrix
-from kinstream.learners.kernels.psd_matrix import combine, dot
+from kinstream.learners.kernels.events import inner
+from kinstream.learners.kernels.psd_matrix import combine
+from kinstream.learners.kernels.shared import Matrix
 
 Vector = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -213,7 +214,7 @@ def vectors(k: int, space: Space) -> None:
         origin, tau, row = pole[at[j]], shift[j], W[j]
         for i in range(k):
             exact[i] = weight[i] / ((pole[i] - origin) - tau)
-        scale = 1.0 / np.sqrt(dot(exact, exact))
+        scale = 1.0 / np.sqrt(inner(exact, exact))
         for i in range(k):
             row[i] = scale * exact[i]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.eigenpair import Work, subtract
-from kinstream.learners.kernels.events import Judged, measure
-from kinstream.learners.kernels.opml import Flags, Matrix, Report
-from kinstream.learners.kernels.psd_matrix import add, difference, dot, product, square
+from kinstream.learners.kernels.events import Judged, inner, measure
+from kinstream.learners.kernels.psd_matrix import add, difference, product, square
+from kinstream.learners.kernels.shared import Flags, Matrix, Report
 
 OUTSIDE: Final = 0.0
 UNKNOWN: Final = -1.0
@@ -80,14 +80,14 @@ def capped(
     for t in range(len(index)):
         if not _begin(A, X, index, usable, signs, group, t, z, w, report, judged):
             continue
-        across = dot(null, z)
+        across = inner(null, z)
         if signs[t] < 0:
             finite, changed = add(A, rate, z, limit, w)
             if changed and rate * across * across > 1e-4 * curved * _trace(A):
                 null[:] = 0
             _end(t, finite, changed, False, report)
             continue
-        if abs(across) > clear * np.sqrt(dot(z, z)):
+        if abs(across) > clear * np.sqrt(inner(z, z)):
             continue
         inverse = border(A, z, v, r, p, w)
         if not inverse > 0.0:
@@ -161,7 +161,7 @@ def _trace(A: Matrix) -> float:
 
 @compiled
 def _keep(null: Matrix, v: Matrix) -> None:
-    length = np.sqrt(dot(v, v))
+    length = np.sqrt(inner(v, v))
     for i in range(len(v)):
         null[i] = float(v[i]) / length
 
@@ -178,24 +178,24 @@ def border(A: Matrix, z: Matrix, v: Matrix, r: Matrix, p: Matrix, w: Matrix) -> 
     near, curved, _ = tolerances(A.itemsize)
     size = 0.0
     for row in A:
-        size += dot(row, row)
+        size += inner(row, row)
     flat = curved * np.sqrt(size)
     for i in range(d):
         v[i], r[i], p[i] = 0.0, z[i], z[i]
-    zz = dot(z, z)
+    zz = inner(z, z)
     rr = zz
     for _ in range(2 * d):
         product(A, p, w)
-        curvature = dot(p, w)
-        if not curvature > flat * dot(p, p):
+        curvature = inner(p, w)
+        if not curvature > flat * inner(p, p):
             return OUTSIDE
         step = rr / curvature
         for i in range(d):
             v[i] = float(v[i]) + step * float(p[i])
             r[i] = float(r[i]) - step * float(w[i])
-        after = dot(r, r)
+        after = inner(r, r)
         if after <= near * near * zz:
-            return dot(z, v)
+            return inner(z, v)
         share = after / rr
         for i in range(d):
             p[i] = float(r[i]) + share * float(p[i])

@@ -6,7 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.compiled import compiled
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report, _differences, _map_two
+from kinstream.learners.kernels.shared import (
+    NO_DIFFERENCE,
+    TINY,
+    Flags,
+    Matrix,
+    Report,
+    map_two,
+    two_differences,
+)
 
 
 @compiled
@@ -79,11 +87,11 @@ def constraints(
             continue
         if group == 2:
             rows[0], rows[1], rows[2] = index[t, 0], index[t, 1], index[t + 1, 1]
-            flat = _differences(X, rows, 1.0, a, b)[3]
+            flat = two_differences(X, rows, 1.0, a, b)[3]
         else:
             flat = _difference(X, index[t], a)
         if len(T):
-            _map_two(T, a, b, p, q)
+            map_two(T, a, b, p, q)
             near, far = _squares(p, q)
         else:
             near, far = _squares(a, b)

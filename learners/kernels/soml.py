@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.bilinear import total
 from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
-from kinstream.learners.kernels.opml import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.learners.kernels.sors import shrunk
 
 #: Relative length of a difference below which it is none, and absolute length.

@@ -23,6 +23,18 @@ def _libraries() -> list[LibController]:
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
+def find_libraries() -> None:
+    """Find the libraries that were loaded since the last search; inside of `one_blas_thread` they join it at once."""
+    with _lock:
+        known = {library.filepath for library in _libraries()}
+        for library in ThreadpoolController().select(user_api="blas").lib_controllers:
+            if library.filepath not in known:
+                _libraries().append(library)
+                if _inside:
+                    _before.append(library.get_num_threads())
+                    library.set_num_threads(1)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Run the body with single-threaded BLAS; about 5 microseconds.

@@ -64,6 +64,7 @@ def test_files_that_are_imported_belong_to_the_stamp() -> None:
         "equal_vectors.py",
         "events.py",
         "opml.py",
+        "shared.py",
         "spans.py",
         "threads.py",
     ]

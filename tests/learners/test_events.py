@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
@@ -211,7 +211,8 @@ def test_the_looks_of_a_portfolio_do_not_cut_an_event() -> None:
 
 def _signatures() -> int:
     """How often kernels have been compiled."""
-    modules = [import_module(f"{kernels.__name__}.{one.name}") for one in iter_modules(kernels.__path__)]
+    names = [one.name for one in walk_packages(kernels.__path__, f"{kernels.__name__}.")]
+    modules = [import_module(name) for name in names]
     found = {id(f): f for module in modules for f in vars(module).values() if hasattr(f, "signatures")}
     return sum(len(f.signatures) for f in found.values())
 

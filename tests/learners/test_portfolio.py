@@ -776,8 +776,8 @@ from kinstream.learners.warm_up import warm_up
 from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
 
 def compiled():
-    names = [m.name for m in pkgutil.iter_modules(kinstream.learners.kernels.__path__)]
-    modules = [import_module(f"kinstream.learners.kernels.{name}") for name in names]
+    names = [m.name for m in pkgutil.walk_packages(kinstream.learners.kernels.__path__, "kinstream.learners.kernels.")]
+    modules = [import_module(name) for name in names]
     kernels = {one for module in modules for one in vars(module).values() if isinstance(one, Dispatcher)}
     return {f"{one.py_func.__module__}.{one.py_func.__name__}": len(one.signatures) for one in kernels}
 

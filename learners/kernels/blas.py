@@ -1,0 +1,12 @@
+"""Makes `one_blas_thread` know scipy's BLAS, in which the matrix products of compiled code run.
+
+Kernels with such products import this module for that effect.
+"""
+
+from __future__ import annotations
+
+import scipy.linalg.cython_blas  # noqa: F401
+
+from kinstream.learners.kernels.threads import find_libraries
+
+find_libraries()
