@@ -27,14 +27,12 @@ NAME: Final = "online-search"
 #: Candidates: M = 0.65 sqrt(n), but 3 k at the least.
 SEARCH: Final[dict[str, Any]] = {"dtype": "float32", "bits": 256, "eps": 1.0, "candidates": 0.65, "seed": 1}
 MONITORED: Final = "lazy, monitored"
-#: The paper's rule: when all keys are computed anew is told by eight hyperplanes of some items.
-RULE: Final[dict[str, Any]] = {"monitor": 8, "sample": 1_024, "rule": "bits", "share": 0.2}
 MODES: Final[dict[str, dict[str, Any]]] = {
     "linear": {"mode": "linear"},
     "naive": {"mode": "naive"},
-    "lazy": {"mode": "lazy"},
-    MONITORED: {"mode": "lazy", **RULE},
-    "lazy, second level": {"mode": "lazy", "stale": "second-level"},
+    "lazy": {"mode": "lazy", "stale": "exact"},
+    MONITORED: {"mode": "lazy"},
+    "lazy, second level": {"mode": "lazy", "stale": "second-level", "rule": "items", "share": 0.1},
     "static": {"mode": "static"},
 }
 #: Sorted lists: the paper has about as many as candidates, of which memory allows a tenth.
@@ -189,7 +187,7 @@ def candidates(events: Log) -> list[Figure]:
 def update_cost(n: int, bits: int, steps: int = 300, d: int = 64) -> float:
     """Microseconds that a utilised constraint costs `lazy` between searches, with n items."""
     draw = np.random.default_rng([n, bits])
-    index: Index = create("lazy", bits=bits, dtype="float32", monitor=8, sample=4_096, seed=1)
+    index: Index = create("lazy", bits=bits, dtype="float32", sample=4_096, rule="items", share=0.1, seed=1)
     for first in range(0, n, 100_000):
         rows = draw.standard_normal((min(100_000, n - first), d), np.float32)
         index.put([str(first + row) for row in range(len(rows))], rows)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure, percentile
-from benchmarks.online_search import RULE, SEARCH
+from benchmarks.online_search import SEARCH
 from benchmarks.search_log import prepared
 from benchmarks.shared_sets import load
 from kinstream.streams.errors import SettingsError
@@ -45,10 +45,6 @@ RUNS: Final = (
     ("faiss-flat", False),
     ("faiss-hnsw", False),
 )
-#: Those that follow every step.
-ONLINE: Final = ("lazy", "linear")
-#: Settings of `lazy`.
-MONITORED: Final = {**SEARCH, **RULE}
 
 
 @cache
@@ -129,9 +125,10 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
     from tests.search.agents import Agent, items, served
 
     changing = seconds > 0
-    learning = _Learning(d, int(seconds * RATE / BLOCK) if changing else 1, index in ONLINE)
-    options = MONITORED if index == "lazy" else {}
-    space = {"learner": "opml", "index": index, "updates": index in ONLINE, "options": options}
+    learning = _Learning(d, int(seconds * RATE / BLOCK) if changing else 1, index == "lazy")
+    follows = index == "lazy"
+    options = SEARCH if follows else {}
+    space = {"learner": "opml", "index": index, "updates": follows, "options": options}
     agent = Agent(spaces={"shop": space}, threads=2, request_seconds=60.0)
     agent.service.start()
     X = rows(number, d, 1)
@@ -151,7 +148,7 @@ def serve(index: str, d: int, number: int, seconds: float) -> None:
         for done, records in enumerate(learning.updates, 1):
             if stop.wait(max(0.0, began + done * BLOCK / RATE - time.monotonic())):
                 return
-            if index in ONLINE:
+            if follows:
                 for record in records:
                     agent.service.updates.give(record)  # type: ignore[attr-defined]
             if done in models:

@@ -13,12 +13,14 @@ import numpy as np
 from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.single import SingleModal
+from kinstream.learners.validation import one_of
 from kinstream.search import frozen
 from kinstream.search.create import create
 from kinstream.search.exact import First, Found, Mapped, first_slots
 from kinstream.search.frozen import FrozenIndex
 from kinstream.search.index import Index
 from kinstream.search.items import Modalities, Slots, features
+from kinstream.search.lsh.settings import OFFERED
 from kinstream.search.lsh.warm_up import warm_up
 from kinstream.search.mapping import CHUNK, Mapping, divided, linear
 from kinstream.search.model import Model
@@ -28,7 +30,8 @@ from kinstream.streams.records import Vectors
 from kinstream.streams.settings import Settings
 
 LINEAR: Final = "linear"
-#: Modes of `kinstream.search.create` that follow a linear map in place. `static` follows none, and is for comparisons.
+#: Modes of `kinstream.search.create` that follow a linear map in place. Settings offer `lazy` alone: the others are for
+#: comparisons, as is `static`, which follows none.
 ONLINE: Final = (LINEAR, "lazy", "naive")
 
 
@@ -176,6 +179,7 @@ def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
         if plan.index not in ONLINE:
             frozen.create(plan.index, 1, **plan.options)
             return
+        one_of("stale", plan.options.get("stale", OFFERED[0]), OFFERED)
         create(plan.index, **plan.options)
         section = settings.learners.get(learner)
         if section is not None:

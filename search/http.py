@@ -23,7 +23,6 @@ from starlette.requests import ClientDisconnect
 from kinstream.search.answers import Answering
 from kinstream.search.connections import Connections
 from kinstream.search.metrics import SearchMetrics
-from kinstream.search.page import page
 from kinstream.search.refusals import Refused, Why
 from kinstream.search.requests import (
     ErrorReply,
@@ -265,12 +264,6 @@ def _probes(app: FastAPI, service: SearchService, metrics: SearchMetrics) -> Non
     def exposition(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return Response(encode(metrics.registry), media_type=content_type, headers=_SAFE)
-
-    @app.get("/docs", include_in_schema=False)
-    @app.get("/", include_in_schema=False)
-    async def docs() -> Response:
-        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return Response(page(app.openapi()), media_type="text/html; charset=utf-8", headers=_SAFE | policy)
 
 
 def _schema(kind: Any) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class SearchService:
             plan = Plan(section.index, section.options)
             check(plan, settings, section.learner, f"search.spaces.{name}")
             if section.updates and plan.index not in ONLINE:
-                raise SettingsError(f"search.spaces.{name}: updates are for the indexes {', '.join(ONLINE)}")
+                raise SettingsError(f"search.spaces.{name}: updates are for the index lazy")
             subscription = self.models.subscribe(name, section.learner)
             stepping = Stepping(name, section.learner) if section.updates else None
             newest = _Newest(subscription, stepping)

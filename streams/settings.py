@@ -133,12 +133,12 @@ class SearchSpaceSettings(_Section):
     """`[search.spaces.NAME]`: whose models measure there, where the items come from, and what they are found with.
 
     `updates` follows every step of a learner with `publish_updates`. `options` are the index's own: `bits`, `seed`,
-    `eps` of the hashed ones, `neighbours` and `depth` of `faiss-hnsw`.
+    `eps` of `lazy`, `neighbours` and `depth` of `faiss-hnsw`.
     """
 
     learner: Name
     catalogue: Literal["items", "samples"] = "items"
-    index: Literal["exact", "faiss-flat", "faiss-hnsw", "linear", "lazy", "naive"] = "exact"
+    index: Literal["exact", "faiss-flat", "faiss-hnsw", "lazy"] = "exact"
     updates: bool = False
     options: dict[str, Any] = {}
 

@@ -119,7 +119,7 @@ class LazyIndex(HashedIndex):
 
     def _restart(self) -> None:
         self._begun_with = len(self.items)
-        self._stale.start(self.metric, self.items, self.settings.sample)
+        self._stale.start(self.metric, self.items, self.settings.sampled)
         self._touched = np.zeros(self.items.slots, np.bool_)
         self._flipped = 0
 
@@ -138,7 +138,7 @@ class LazyIndex(HashedIndex):
         begun = perf_counter()
         now = self._stale.now(self.metric)
         exact = self.settings.monitored is None
-        if self.settings.sample is not None and len(self) > 2 * self._begun_with:
+        if self.settings.sampled is not None and len(self) > 2 * self._begun_with:
             now = None  # The share of the items that is a sample of that size has become another.
         if now is None or (exact and self._stale.share_due(now) > self.settings.limit):
             self.rebuild()

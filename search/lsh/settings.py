@@ -9,7 +9,11 @@ from typing import Any, Final
 from kinstream.learners.validation import not_negative, one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 
-STALE: Final = ("exact", "second-level")
+#: Ways to find stale bits that a space may have, and one more for comparisons.
+OFFERED: Final = ("monitored", "exact")
+STALE: Final = (*OFFERED, "second-level")
+#: Hyperplanes that are monitored where `monitor` is not given.
+MONITORED: Final = 8
 RULES: Final = ("items", "bits")
 DTYPES: Final = ("float64", "float32")
 #: Candidates for each neighbour that is asked for, at the least.
@@ -27,18 +31,18 @@ class Settings:
     eps : a search for k looks at M = ceil(candidates n^(1 / (1 + eps))) of n items, more for a smaller eps; and at 3 k
         where that is more.
     candidates : factor of M.
-    stale : how `lazy` finds stale bits. "exact" misses none. "second-level" is the LEGO paper's: it hashes the items
-        once more for each monitored hyperplane, and misses some.
-    monitor : hyperplanes whose bits are kept up to date, a random subset; the other bits stay as they are until the
-        next rebuild, so that keys are approximate; distances never are. None is all of them, and for "second-level",
-        which never monitors all, 8.
-    sample : items that are monitored, a random subset; None is all of them. Only with `monitor`.
-    rule : with `monitor`, all keys are computed anew when more than `share` of the monitored items have had a bit flip
-        since the last time ("items"), or of the monitored bits ("bits").
+    stale : how `lazy` finds stale bits. "monitored" keeps the bits of a few random hyperplanes up to date; the others
+        stay as they are until the next rebuild, so that keys are approximate, and distances never are. "exact" finds
+        every stale bit. "second-level" is the LEGO paper's way to find those of the monitored hyperplanes, which misses
+        some; it is for comparisons.
+    monitor : hyperplanes that are monitored, a random subset; None is 8, or all where there are fewer.
+    sample : items that are monitored, a random subset; None is all of them, and so it is for "second-level".
+    rule : all keys are computed anew when more than `share` of the monitored items have had a bit flip since the last
+        time ("items"), or of the monitored bits ("bits").
     share : see `rule`.
-    limit : without `monitor`, all keys are computed anew when more than this share of their bits could be stale: that
-        is then cheaper than looking at them one by one.
-    retrieved : share of the items that the second level looks at, for each monitored hyperplane.
+    limit : with "exact", all keys are computed anew when more than this share of their bits could be stale: that is
+        then cheaper than checking them one by one.
+    retrieved : share of the items that the second level checks, for each monitored hyperplane.
     dtype : "float64" or "float32", in which items are stored and first compared. Distances are always calculated in
         float64, from the items as stored.
     """
@@ -47,11 +51,11 @@ class Settings:
     seed: int = 0
     eps: float = 0.5
     candidates: float = 1.0
-    stale: str = "exact"
+    stale: str = "monitored"
     monitor: int | None = None
-    sample: int | None = None
-    rule: str = "items"
-    share: float = 0.1
+    sample: int | None = 1_024
+    rule: str = "bits"
+    share: float = 0.2
     limit: float = 0.1
     retrieved: float = 0.1
     dtype: str = "float64"
@@ -81,14 +85,6 @@ class Settings:
             raise SettingsError(f"monitor must be at most bits, {self.bits}, not {self.monitor}")
         if self.sample is not None:
             whole("sample", self.sample, 1)
-            if self.monitored is None:
-                raise SettingsError(
-                    "sample needs monitor: keys of items outside the sample would go stale unseen"
-                )
-            if self.stale == "second-level":
-                raise SettingsError(
-                    "sample goes with stale = exact: the second level looks at a share of the items"
-                )
         one_of("rule", self.rule, RULES)
         not_negative("share", self.share)
         not_negative("limit", self.limit)
@@ -99,9 +95,14 @@ class Settings:
     @property
     def monitored(self) -> int | None:
         """Hyperplanes that are kept up to date; None for all."""
-        if self.monitor is None and self.stale == "second-level":
-            return min(8, self.bits)
-        return self.monitor
+        if self.stale == "exact":
+            return None
+        return min(MONITORED, self.bits) if self.monitor is None else self.monitor
+
+    @property
+    def sampled(self) -> int | None:
+        """Items that are monitored; None for all."""
+        return self.sample if self.stale == "monitored" else None
 
     def budget(self, n: int, k: int) -> int:
         """Candidates that a search for k of n items looks at."""

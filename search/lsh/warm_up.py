@@ -16,8 +16,8 @@ _EVERYTHING: Final[dict[str, Any]] = {"eps": 1.0, "candidates": 1.0, "limit": 1.
 #: Modes and settings that between them run every loop.
 _ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("linear", {}),
-    ("lazy", {}),
-    ("lazy", {"monitor": 8, "sample": 100}),
+    ("lazy", {"sample": 100}),
+    ("lazy", {"stale": "exact"}),
     ("lazy", {"stale": "second-level"}),
 )
 

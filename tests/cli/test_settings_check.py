@@ -144,6 +144,11 @@ def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(
             "[learners.a]: (opml) learns from triplets",
         ),
         ("[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {bitz = 3}", "[search.spaces.s]: "),
+        (
+            "[search.spaces.s]\nlearner = 'opml'\nindex = 'lazy'\noptions = {stale = 'second-level'}",
+            "[search.spaces.s]: stale must be one of monitored, exact, not 'second-level'",
+        ),
+        ("[search.spaces.s]\nlearner = 'opml'\nindex = 'linear'", "[search.spaces.s] index: "),
     ],
 )
 def test_what_is_out_of_range_is_said_in_words_of_the_settings(text: str, told: str, tmp_path: Path) -> None:

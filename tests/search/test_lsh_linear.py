@@ -180,8 +180,7 @@ def test_settings_are_checked() -> None:
         ({"candidates": -1.0}, "candidates"),
         ({"stale": "perhaps"}, "stale"),
         ({"monitor": 129}, "monitor"),
-        ({"sample": 10}, "sample needs monitor"),
-        ({"sample": 10, "stale": "second-level"}, "sample goes with"),
+        ({"sample": 0}, "sample"),
         ({"rule": "often"}, "rule"),
         ({"retrieved": 0.0}, "retrieved"),
         ({"dtype": "float16"}, "dtype"),
@@ -208,7 +207,7 @@ def test_static_stays_with_the_metric_of_its_first_item() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("settings", ({}, {"monitor": 8, "sample": 50}, {"stale": "second-level"}), ids=str)
+@pytest.mark.parametrize("settings", ({"stale": "exact"}, {"sample": 50}, {"stale": "second-level"}), ids=str)
 def test_after_a_warm_up_nothing_is_left_to_compile(settings: dict[str, Any], dtype: str) -> None:
     def compiled() -> dict[str, int]:
         loops = vars(kernels) | vars(lengths)

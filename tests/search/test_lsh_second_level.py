@@ -86,7 +86,7 @@ def test_second_level_with_items_that_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("rule", ("items", "bits"))
-@pytest.mark.parametrize("options", ({}, {"sample": 300}, {"stale": "second-level"}), ids=str)
+@pytest.mark.parametrize("options", ({"sample": None}, {"sample": 300}, {"stale": "second-level"}), ids=str)
 def test_rebuild_comes_when_enough_has_been_seen_to_change(rule: str, options: dict[str, Any]) -> None:
     draw = np.random.default_rng(14)
     index = lazy(monitor=8, rule=rule, share=0.1, bits=64, retrieved=0.3, **options)

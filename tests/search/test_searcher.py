@@ -31,7 +31,7 @@ def ask(agent: Agent, Q: Any, k: int = 5, space: str = "shop") -> dict[str, Any]
     return answer
 
 
-INDEXES = ("exact", "faiss-flat", "faiss-hnsw", "linear", "lazy", "naive")
+INDEXES = ("exact", "faiss-flat", "faiss-hnsw", "lazy")
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -39,9 +39,7 @@ def test_answers_follow_items_and_models(index: str) -> None:
     rng = np.random.default_rng(1)
     truth = Truth()
     # Every item is a candidate here: what is tested is that nothing stale is answered.
-    options = (
-        {"depth": 64} if index == "faiss-hnsw" else {"candidates": 1000} if index in ("lazy", "naive") else {}
-    )
+    options = {"depth": 64} if index == "faiss-hnsw" else {"candidates": 1000} if index == "lazy" else {}
     space = {"learner": "opml", "index": index, "options": options}
     with running(spaces={"shop": space}) as agent:
         for step in range(1, 7):
@@ -65,7 +63,7 @@ def test_answers_follow_items_and_models(index: str) -> None:
 def test_a_transform_is_by_the_model_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(5, 4)).astype(np.float32)
-    with running(spaces={"shop": {"learner": "opml", "index": "linear"}}) as agent:
+    with running(spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
         agent.events.append(items("shop", ["a", "b"], rng.normal(size=(2, 4))))
         agent.announced.announce("shop", linear(4, 1), 1)
         agent.settle()

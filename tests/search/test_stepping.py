@@ -62,15 +62,15 @@ class Learning:
         return self.agent.service.spaces["shop"].searcher.glance().model.step == self.step
 
 
-@pytest.mark.parametrize("index", ["lazy", "linear"])
+@pytest.mark.parametrize("stale", ["monitored", "exact"])
 @pytest.mark.parametrize("scaler", ["none", "zscore", "unit"])
-def test_every_step_is_followed_in_place(index: str, scaler: str) -> None:
+def test_every_step_is_followed_in_place(stale: str, scaler: str) -> None:
     rng, truth = np.random.default_rng(9), Truth()
     space = {
         "learner": "opml",
-        "index": index,
+        "index": "lazy",
         "updates": True,
-        "options": {"candidates": 1000} if index == "lazy" else {},
+        "options": {"candidates": 1000, "stale": stale},
     }
     with running(spaces={"shop": space}) as agent:
         answering = Answering(agent.service, SearchMetrics(agent.service))
@@ -110,5 +110,5 @@ def test_every_step_is_followed_in_place(index: str, scaler: str) -> None:
 
 
 def test_updates_are_refused_for_an_index_that_cannot_be_moved() -> None:
-    with pytest.raises(SettingsError, match="updates are for the indexes linear, lazy, naive"):
+    with pytest.raises(SettingsError, match="updates are for the index lazy"):
         Agent(spaces={"shop": {"learner": "opml", "updates": True}})
