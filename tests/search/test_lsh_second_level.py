@@ -72,7 +72,7 @@ def test_second_level_takes_back_a_flip() -> None:
 
 def test_second_level_with_items_that_come_and_go() -> None:
     draw = np.random.default_rng(13)
-    index = lazy(stale="second-level", monitor=8, bits=64)
+    index = lazy(stale="second-level", monitor=8, bits=64, rule="items", share=0.1)
     for turn in range(30):
         names = [str(row) for row in draw.integers(0, 700, 60)]
         index.put(names, draw.normal(size=(60, 16)))
