@@ -41,7 +41,7 @@ class AdaSORS(SORS):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.adasors import AdaSORS
+    >>> from kinstream import AdaSORS
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0

@@ -45,7 +45,7 @@ class Euclidean(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.euclidean import Euclidean
+    >>> from kinstream import Euclidean
     >>> draw = np.random.default_rng(7)
     >>> x, similar = draw.normal(size=(2, 900, 5))
     >>> dissimilar = draw.normal(size=(900, 5)) + 1.0

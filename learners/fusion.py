@@ -85,7 +85,7 @@ class Fusion:
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.fusion import Fusion
+    >>> from kinstream import Fusion
     >>> draw = np.random.default_rng(7)
     >>> noise = [draw.normal(size=(200, 3)) for _ in range(3)]
     >>> shape = [place + 0.3 * draw.normal(size=(200, 2)) for place in (0.0, 0.0, 1.0)]

@@ -50,7 +50,7 @@ class ITML(Refitted):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.itml import ITML
+    >>> from kinstream import ITML
     >>> draw = np.random.default_rng(7)
     >>> x, other = draw.normal(size=(2, 500, 2))
     >>> model = ITML(refit_every=300, warm_up=50)

@@ -63,7 +63,7 @@ class ITMLOnline(LogDetMap):
     The distance of a similar pair falls from 4 to 4 / (1 + 0.125 (4 - 2) 4) = 2.
 
     >>> import numpy as np
-    >>> from kinstream.learners.itml_online import ITMLOnline
+    >>> from kinstream import ITMLOnline
     >>> model = ITMLOnline(eta=0.125, y_similar=2.0, y_dissimilar=8.0)
     >>> x, y = np.array([[2.0, 0.0]]), np.array([[0.0, 0.0]])
     >>> outcomes = model.learn_pairs(x, y, np.array([1], np.int8))

@@ -107,7 +107,7 @@ class KernelLEGO(TargetLearner):
     Two rings around each other, which no linear map tells apart.
 
     >>> import numpy as np
-    >>> from kinstream.learners.kernel_lego import KernelLEGO
+    >>> from kinstream import KernelLEGO
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 60), np.repeat([0, 1], 30)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

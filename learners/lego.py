@@ -187,7 +187,7 @@ class LEGO(LogDetMap):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from kinstream.learners.lego import LEGO
+    >>> from kinstream import LEGO
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 2000)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=2000), 3.0 * draw.normal(size=2000)])

@@ -56,7 +56,7 @@ class LMNN(Refitted):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from kinstream.learners.lmnn import LMNN
+    >>> from kinstream import LMNN
     >>> draw = np.random.default_rng(7)
     >>> X = np.column_stack([np.repeat([0.0, 1.0], 200) + 0.2 * draw.normal(size=400), 3.0 * draw.normal(size=400)])
     >>> x = np.concatenate([X[:199], X[200:399]])

@@ -89,7 +89,7 @@ class LOMDML(MultiModal):
     Two modalities, of which the second tells nothing of the class.
 
     >>> import numpy as np
-    >>> from kinstream.learners.lomdml import LOMDML
+    >>> from kinstream import LOMDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> shape = label[:, None] + 0.3 * draw.normal(size=(600, 5))

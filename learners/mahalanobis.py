@@ -41,7 +41,7 @@ class Mahalanobis(Refitted):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.mahalanobis import Mahalanobis
+    >>> from kinstream import Mahalanobis
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 900, 2)) * (1.0, 10.0)
     >>> model = Mahalanobis(refit_every=500)

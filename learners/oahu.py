@@ -123,7 +123,7 @@ class OAHU(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.oahu import OAHU
+    >>> from kinstream import OAHU
     >>> draw = np.random.default_rng(0)
     >>> label = draw.integers(0, 2, (2, 400))
     >>> label[1] = 1 - label[0]

@@ -61,7 +61,7 @@ class OASIS(Bilinear):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from kinstream.learners.oasis import OASIS
+    >>> from kinstream import OASIS
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> X = np.column_stack([2.0 * label - 1.0 + 0.5 * draw.normal(size=600), 3.0 * draw.normal(size=600)])

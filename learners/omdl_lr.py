@@ -70,7 +70,7 @@ class OMDLLR(OMDML):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.omdl_lr import OMDLLR
+    >>> from kinstream import OMDLLR
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 900), np.repeat([0, 1], 450)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

@@ -73,7 +73,7 @@ class OMDML(MultiModal):
     Two modalities, of which the second tells nothing of the class.
 
     >>> import numpy as np
-    >>> from kinstream.learners.omdml import OMDML
+    >>> from kinstream import OMDML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> shape = label[:, None] + 0.3 * draw.normal(size=(600, 2))

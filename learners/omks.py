@@ -87,7 +87,7 @@ class OMKS(MultiModal):
     Two rings around each other, which no linear map tells apart.
 
     >>> import numpy as np
-    >>> from kinstream.learners.omks import OMKS
+    >>> from kinstream import OMKS
     >>> draw = np.random.default_rng(7)
     >>> angle, label = draw.uniform(0, 2 * np.pi, 900), np.repeat([0, 1], 450)
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T

@@ -70,7 +70,7 @@ class OPML(LinearMap):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from kinstream.learners.opml import OPML
+    >>> from kinstream import OPML
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 600)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=600), 3.0 * draw.normal(size=600)])
@@ -245,7 +245,7 @@ class COPML(OPML):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.opml import COPML
+    >>> from kinstream import COPML
     >>> model = COPML(gamma1=0.5, gamma2=0.01)
     >>> outcomes = model.learn_pairs(np.array([[1.0, 0.0]]), np.array([[0.0, 0.0]]))
     >>> float(outcomes.loss[0]), model.L.round(3).tolist()

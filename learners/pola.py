@@ -67,7 +67,7 @@ class POLA(PsdMatrix):
     Two classes that differ in the first feature only; the second feature is louder, and noise.
 
     >>> import numpy as np
-    >>> from kinstream.learners.pola import POLA
+    >>> from kinstream import POLA
     >>> draw = np.random.default_rng(7)
     >>> label = draw.integers(0, 2, 800)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])

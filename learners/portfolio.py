@@ -117,7 +117,7 @@ class Portfolio(SingleModal):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.portfolio import Portfolio
+    >>> from kinstream import Portfolio
     >>> draw = np.random.default_rng(0)
     >>> noise = np.array([0.3, 0.3, 3.0, 3.0, 3.0])
     >>> x, near, far = noise * draw.normal(size=(3, 2000, 5))

@@ -44,7 +44,7 @@ class RCA(Refitted):
     Similar vectors differ in the second feature by much, and in the first by little.
 
     >>> import numpy as np
-    >>> from kinstream.learners.rca import RCA
+    >>> from kinstream import RCA
     >>> draw = np.random.default_rng(7)
     >>> x, other = draw.normal(size=(2, 900, 2)) * 10.0
     >>> model = RCA(refit_every=500)

@@ -71,7 +71,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     >>> from sklearn.model_selection import train_test_split
     >>> from sklearn.preprocessing import StandardScaler
     >>> from sklearn.pipeline import make_pipeline
-    >>> from kinstream.learners.sklearn import MetricLearner
+    >>> from kinstream import MetricLearner
     >>> x, u, y, v = train_test_split(*load_iris(return_X_y=True), random_state=0)
     >>> model = make_pipeline(StandardScaler(), MetricLearner("opml", learner_settings={"gamma": 0.01})).fit(x, y)
     >>> model[-1].n_constraints_, model[:-1].transform(u).shape

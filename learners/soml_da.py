@@ -60,7 +60,7 @@ class SOMLDA(Diagonal):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.soml_da import SOMLDA
+    >>> from kinstream import SOMLDA
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0

@@ -61,7 +61,7 @@ class SOMLTG(Diagonal):
     The first of 50 features tells two classes apart.
 
     >>> import numpy as np
-    >>> from kinstream.learners.soml_tg import SOMLTG
+    >>> from kinstream import SOMLTG
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0

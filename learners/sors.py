@@ -63,7 +63,7 @@ class SORS(Bilinear):
     Examples
     --------
     >>> import numpy as np
-    >>> from kinstream.learners.sors import SORS
+    >>> from kinstream import SORS
     >>> draw = np.random.default_rng(7)
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0

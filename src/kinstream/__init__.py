@@ -1,7 +1,8 @@
 """Similarity that is learned from events on Kafka.
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
-its class name, `MetricLearner` for scikit-learn, and `ModelFollower` and `ModelFeed` for services that use a model.
+its class name, `MetricLearner` for scikit-learn, `ModelFollower`, `ModelFeed` and `MapReplica` for services that use a
+model, and `open_source`, `Load` and `BlockSettings` for producers.
 Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
 `monitoring`, `replay` and `cli`.
 
@@ -45,14 +46,19 @@ if TYPE_CHECKING:
     from kinstream.learners.soml_da import SOMLDA as SOMLDA
     from kinstream.learners.soml_tg import SOMLTG as SOMLTG
     from kinstream.learners.sors import SORS as SORS
+    from kinstream.producers.load import BlockSettings as BlockSettings
+    from kinstream.producers.load import Load as Load
+    from kinstream.producers.sources import open_source as open_source
     from kinstream.search.feed import ModelFeed as ModelFeed
     from kinstream.search.follower import ModelFollower as ModelFollower
+    from kinstream.search.updates import MapReplica as MapReplica
 
 __version__: str
 
 #: Public name -> the module that defines it.
 _MODULES: Final = {
     "AdaSORS": "learners.adasors",
+    "BlockSettings": "producers.load",
     "COPML": "learners.opml",
     "Euclidean": "learners.euclidean",
     "Fusion": "learners.fusion",
@@ -61,8 +67,10 @@ _MODULES: Final = {
     "KernelLEGO": "learners.kernel_lego",
     "LEGO": "learners.lego",
     "LMNN": "learners.lmnn",
+    "Load": "producers.load",
     "LOMDML": "learners.lomdml",
     "Mahalanobis": "learners.mahalanobis",
+    "MapReplica": "search.updates",
     "MDML": "learners.mdml",
     "MetricLearner": "learners.sklearn",
     "ModelFeed": "search.feed",
@@ -72,6 +80,7 @@ _MODULES: Final = {
     "OMDLLR": "learners.omdl_lr",
     "OMDML": "learners.omdml",
     "OMKS": "learners.omks",
+    "open_source": "producers.sources",
     "OPML": "learners.opml",
     "POLA": "learners.pola",
     "Portfolio": "learners.portfolio",

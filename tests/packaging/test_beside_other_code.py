@@ -188,10 +188,14 @@ def test_a_bare_name_is_an_error_of_the_linter(tmp_path: Path) -> None:
 def test_the_public_names_are_all_learners_and_what_services_use() -> None:
     learners = {type(registry.create(kind)).__name__ for kind in registry.names() if kind != "fusion"}
     assert set(kinstream.__all__) == learners | {
+        "BlockSettings",
         "Fusion",
+        "Load",
+        "MapReplica",
         "MetricLearner",
         "ModelFeed",
         "ModelFollower",
+        "open_source",
         "__version__",
     }
     for name in kinstream.__all__:
