@@ -14,10 +14,9 @@ from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.single import SingleModal
 from kinstream.learners.validation import one_of
-from kinstream.search import frozen
 from kinstream.search.create import create
 from kinstream.search.exact import First, Found, Mapped, first_slots
-from kinstream.search.frozen import FrozenIndex
+from kinstream.search.frozen import EXACT, MappedIndex, create_mapped
 from kinstream.search.index import Index
 from kinstream.search.items import Modalities, Slots, features
 from kinstream.search.lsh.settings import OFFERED
@@ -39,7 +38,7 @@ ONLINE: Final = (LINEAR, "lazy", "naive")
 class Plan:
     """Which index a space has, and what its constructor takes besides."""
 
-    index: str = frozen.EXACT
+    index: str = EXACT
     options: Options[str, Any] = field(default_factory=dict)
 
 
@@ -73,7 +72,7 @@ class Engine(Protocol):
 class MappedEngine:
     """An index of what the model makes of the items: any model, and a new engine for every new one."""
 
-    def __init__(self, index: FrozenIndex, model: Model, mapping: Mapping) -> None:
+    def __init__(self, index: MappedIndex, model: Model, mapping: Mapping) -> None:
         self._index, self._model, self.map = index, model, mapping
 
     @property
@@ -177,7 +176,7 @@ def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
     """
     try:
         if plan.index not in ONLINE:
-            frozen.create(plan.index, 1, **plan.options)
+            create_mapped(plan.index, 1, **plan.options)
             return
         one_of("stale", plan.options.get("stale", OFFERED[0]), OFFERED)
         create(plan.index, **plan.options)
@@ -218,7 +217,7 @@ def make(plan: Plan, model: Model, modalities: Modalities, centre: Vectors) -> E
         warm_up(plan.index, options)
         return OnlineEngine(create(plan.index, **options), model, modalities)
     mapping = Mapping(model, modalities, centre)
-    return MappedEngine(frozen.create(plan.index, mapping.width, **plan.options), model, mapping)
+    return MappedEngine(create_mapped(plan.index, mapping.width, **plan.options), model, mapping)
 
 
 def fits(model: Model, modalities: Modalities) -> bool:

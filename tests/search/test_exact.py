@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kinstream.search import exact
 from kinstream.search.exact import Exact
-from kinstream.search.frozen import EXACT, FLAT, create
+from kinstream.search.faiss_index import FLAT
+from kinstream.search.frozen import EXACT, create_mapped
 from tests.search.scan import HARD, Rows, centred, scan
 
 Made = Callable[[np.random.Generator, int], Rows]
@@ -38,7 +39,7 @@ def check(index: Any, held: dict[int, np.ndarray], Q: Rows, k: int) -> None:
 def test_the_ids_and_distances_of_a_scan_in_float64(kind: str, made: Made, queries: int) -> None:
     rng = np.random.default_rng(17)
     X = made(rng, 3000)
-    index = create(kind, X.shape[1])
+    index = create_mapped(kind, X.shape[1])
     index.put(np.arange(3000), X)
     Q = np.concatenate([made(rng, queries)[: -(-queries // 2)], X[rng.integers(0, 3000, queries // 2)]])
     check(index, dict(enumerate(X)), Q, 10)
@@ -66,7 +67,7 @@ def test_any_offset_scale_and_sequence_of_changes(
         new[rng.random(number) < 0.4] = some[rng.integers(0, 5)]
         return (away + scale * new).astype(np.float32)
 
-    index = create(kind, d)
+    index = create_mapped(kind, d)
     held: dict[int, np.ndarray] = {}
     for _ in range(rng.integers(2, 12)):
         slots = rng.permutation(np.unique(rng.integers(0, 400, rng.integers(1, 150))))
@@ -89,7 +90,7 @@ def test_of_equal_items_the_least_slots_are_found_in_any_order_of_insertion(
     kind: str, queries: int, value: float
 ) -> None:
     rng = np.random.default_rng(3)
-    index = create(kind, 12)
+    index = create_mapped(kind, 12)
     one = np.full((1, 12), value, np.float32)
     for slots in np.split(rng.permutation(200), 20):
         index.put(slots, np.repeat(one, len(slots), axis=0))
@@ -164,7 +165,7 @@ def _whole(x: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("kind", [EXACT, FLAT])
 @pytest.mark.parametrize("queries", [1, 12])
 def test_items_and_queries_that_are_no_numbers(kind: str, queries: int) -> None:
-    index = create(kind, 2)
+    index = create_mapped(kind, 2)
     with np.errstate(all="ignore"):
         Z = np.array([[1e30, 0], [1, 1], [np.inf, 0], [0, np.nan], [2, 2]], np.float32)
     index.put(np.arange(5), Z)

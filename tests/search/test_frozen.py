@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.search.frozen import KINDS, create
+from kinstream.search.frozen import KINDS, create_mapped
 from kinstream.streams.errors import SettingsError
 
 
@@ -18,7 +18,7 @@ def test_any_sequence_of_changes(kind: str, seed: int) -> None:
     rng = np.random.default_rng([3, seed])
     d = int(rng.integers(1, 6))
     # The graph of HNSW is searched with a depth above the number of items ever put, dead ones counted.
-    index = create(kind, d, depth=256)
+    index = create_mapped(kind, d, depth=256)
     held: dict[int, np.ndarray] = {}
     for _ in range(rng.integers(1, 12)):
         slots = np.unique(rng.integers(0, 60, rng.integers(1, 20)))
@@ -47,7 +47,7 @@ def test_any_sequence_of_changes(kind: str, seed: int) -> None:
 def test_a_scan_far_from_the_origin_ranks_right() -> None:
     rng = np.random.default_rng(5)
     Z = (rng.normal(size=(3000, 8)) + 300.0).astype(np.float32)
-    index = create("exact", 8)
+    index = create_mapped("exact", 8)
     index.put(np.arange(3000), Z)
     Q = Z[:20] + np.float32(0.01)
     found = index.search(Q, 5)
@@ -57,14 +57,14 @@ def test_a_scan_far_from_the_origin_ranks_right() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_item_that_is_no_number_is_not_found(kind: str) -> None:
-    index = create(kind, 1)
+    index = create_mapped(kind, 1)
     index.put(np.array([0, 1]), np.array([[np.inf], [1.0]], np.float32))
     assert index.search(np.zeros((1, 1), np.float32), 5).slots.tolist() == [[1]]
 
 
 def test_hnsw_keeps_its_recall_when_half_of_the_items_are_replaced() -> None:
     rng = np.random.default_rng(8)
-    index, exact = create("faiss-hnsw", 16), create("exact", 16)
+    index, exact = create_mapped("faiss-hnsw", 16), create_mapped("exact", 16)
     for _ in range(2):
         Z = rng.normal(size=(1500, 16)).astype(np.float32)
         for one in (index, exact):
@@ -80,4 +80,4 @@ def test_hnsw_keeps_its_recall_when_half_of_the_items_are_replaced() -> None:
 
 def test_another_kind_is_refused() -> None:
     with pytest.raises(SettingsError, match="exact, faiss-flat, faiss-hnsw"):
-        create("annoy", 3)
+        create_mapped("annoy", 3)
