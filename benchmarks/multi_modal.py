@@ -2,9 +2,6 @@
 
 The vectors of a triplet are drawn at random, whatever their classes, and the margin is so large that every one opens
 the gate; LOMDML takes the step in every modality. Features are scaled to [0, 1], as in the paper.
-
-LOMDML's blocked way is measured against its sequential one over a modality of uniform random numbers, for maps of
-several sizes; both take the same triplets in turn. `python -m benchmarks.multi_modal` prints that table alone.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from benchmarks import numpy_forms as forms
 from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.lomdml import orthogonal
 from kinstream.learners.registry import create
 
@@ -35,9 +31,6 @@ ETA: Final = 1e-3
 OMDML: Final = 3.0
 LOMDML: Final = (10.0, 5.0)
 NARROW: Final = 64
-#: Features and rows of the maps of which LOMDML's two ways are compared, and triplets that each learns.
-SIZES: Final = ((64, 50), (240, 50), (310, 50), (784, 50), (2048, 50), (310, 310), (784, 784))
-TRIPLETS: Final = 1_000
 
 #: Learners that no plain loop stands beside.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -136,52 +129,11 @@ def figures(quick: bool) -> list[Figure]:
             lambda maps, a, b: forms.lomdml(maps, a, b, BETA, ETA, GATE, own=False),
             LOMDML[0 if narrow else 1],
         )
-    found += two_ways(quick)
     for kind, chosen in OTHERS.items():
         seconds = alone(kind, chosen, parts, 100 if quick else 1_000)
         label = f"{kind}{', ' + chosen['how'] if 'how' in chosen else ''}, mfeat's six: a constraint"
         found.append(Figure("learners", label, 1e6 * seconds, "microseconds"))
     return found
-
-
-def two_ways(quick: bool) -> list[Figure]:
-    """LOMDML's blocked way over its sequential one, by the size of its map and its type."""
-    found = []
-    for dtype in ("float64", "float32"):
-        for d, rank in SIZES:
-            sequential, blocked = both_ways(
-                d, rank, dtype, TRIPLETS // 10 if quick else TRIPLETS, 1 if quick else 5
-            )
-            facts = {
-                "sequential": sequential,
-                "blocked": blocked,
-                "features": d,
-                "rows": rank,
-                "dtype": dtype,
-            }
-            label = f"lomdml {dtype}, {d} x {rank}: blocked over sequential"
-            found.append(Figure("learners", label, sequential / blocked, "times", facts=facts))
-    return found
-
-
-def both_ways(d: int, rank: int, dtype: str, m: int, tries: int) -> tuple[float, float]:
-    """Seconds a triplet of the sequential and of the blocked way, each the least of some tries in turn."""
-    draw = np.random.default_rng((d, rank))
-    X = draw.random((2_000, d), np.float32)
-    index = np.array([draw.choice(len(X), 3, replace=False) for _ in range(m)], np.int32)
-    used, at = np.unique(index, return_inverse=True)
-    block = constraint_block({"x": X[used]}, at.reshape(m, 3).astype(np.int32))
-    least = {"sequential": np.inf, "blocked": np.inf}
-    for _ in range(tries):
-        for way in least:
-            learner = create(
-                "lomdml", rank=rank, eta=ETA, beta=BETA, margin=GATE, own_hinge=False, dtype=dtype, kernel=way
-            )
-            learner.learn(constraint_block({"x": X}, np.zeros((1, 3), np.int32)))
-            begun = time.thread_time()
-            learner.learn(block)
-            least[way] = min(least[way], time.thread_time() - begun)
-    return least["sequential"] / m, least["blocked"] / m
 
 
 def alone(kind: str, settings: dict[str, Any], parts: Parts, m: int) -> float:
@@ -193,23 +145,3 @@ def alone(kind: str, settings: dict[str, Any], parts: Parts, m: int) -> float:
     begun = time.thread_time()
     learner.learn(constraint_block(parts, index[m:]))
     return (time.thread_time() - begun) / m
-
-
-def main() -> None:
-    """Print LOMDML's two ways, a row for every size of its map."""
-    print(
-        "| map, features x rows | type | sequential, microseconds | blocked, microseconds | times as fast |"
-    )
-    print("|---|---|---|---|---|")
-    with one_blas_thread():
-        for figure in two_ways(quick=False):
-            facts = figure.facts
-            print(
-                f"| {facts['features']} x {facts['rows']} | {facts['dtype']} | {1e6 * facts['sequential']:.3g} "
-                f"| {1e6 * facts['blocked']:.3g} | {figure.value:.2f} |",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.kernels import lomdml, lomdml_blocked
+from kinstream.learners.kernels import lomdml
 from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.multi_modal import MultiModal
@@ -20,7 +20,6 @@ from kinstream.streams.errors import SettingsError
 
 INITS: Final = ("orthogonal", "pca", "identity")
 GUARDS: Final = ("clip", "raw")
-KERNELS: Final = ("auto", "sequential", "blocked")
 
 
 class LOMDML(MultiModal):
@@ -63,8 +62,6 @@ class LOMDML(MultiModal):
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
         `kinstream.learners.scaler`. The paper scales every feature to [0, 1], which is "minmax".
     warm_up : distinct vectors before "zscore" and "minmax" are frozen, and for "pca".
-    kernel : "sequential", "blocked", or "auto" by the size of the maps. Both give the same result to rounding, not to
-        the bit.
 
     Raises
     ------
@@ -73,9 +70,7 @@ class LOMDML(MultiModal):
 
     Notes
     -----
-    O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate. The blocked way
-    pays where maps are large: with 64 features and 50 rows it is a fifth slower, from 240 features on 1.1 to 1.6 times
-    as fast, and 1.4 to 2.9 times with as many rows as features (310 and 784).
+    O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate.
 
     The paper says neither how the maps begin nor what happens where a modality has fewer features than `rank`.
 
@@ -105,7 +100,7 @@ class LOMDML(MultiModal):
     (1, 4)
     """
 
-    algorithm: ClassVar[str] = "lomdml/1"
+    algorithm: ClassVar[str] = "lomdml/2"
 
     def __init__(
         self,
@@ -122,7 +117,6 @@ class LOMDML(MultiModal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
-        kernel: str = "auto",
     ) -> None:
         super().__init__(beta=beta, margin=margin, dtype=dtype, scaler=scaler, warm_up=warm_up)
         self.rank = whole("rank", rank, 1)
@@ -132,7 +126,6 @@ class LOMDML(MultiModal):
         self.own_hinge = one_of("own_hinge", own_hinge, (True, False))
         self.guard = one_of("guard", guard, GUARDS)
         self.norm_cap = positive("norm_cap", norm_cap)
-        self.kernel = one_of("kernel", kernel, KERNELS)
         self._waits = init == "pca"
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         #: The transposed maps (d, r) of all modalities, one after the other; empty until the warm-up of "pca" is over.
@@ -187,9 +180,7 @@ class LOMDML(MultiModal):
         assert self._modalities is not None
         guarded = self.guard == "clip"
         safe, cap = (lomdml.SAFE, self.norm_cap) if guarded else (np.inf, np.inf)
-        large = len(self._T) >= lomdml_blocked.CROSSOVER * len(self._ranks)
-        blocked = self.kernel == "blocked" or (self.kernel == "auto" and large)
-        arguments: Any = (
+        lomdml.triplets(
             self._T,
             self._modalities.starts,
             self._ranks,
@@ -209,12 +200,9 @@ class LOMDML(MultiModal):
             limit(self._T.dtype),
             outcomes.report(),
             batch.events.judged,
+            0,
+            len(batch),
         )
-        if blocked:
-            lomdml_blocked.triplets(*arguments)
-        else:
-            whole: Any = (*arguments, 0, len(batch))
-            lomdml.triplets(*whole)
 
 
 def orthogonal(r: int, d: int, seed: tuple[int, int]) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ from tests.support.pipeline import Agent
 RAISED = {
     "builder-clicks": ("clicks/1", "clicks/2"),
     "builder-closure": ("closure/1", "closure/2"),
+    "learner-lomdml": ("lomdml/1", "lomdml/2"),
 }
 SPECS = {spec.application: spec for spec in specs(config(CHECKPOINTS))}
 

@@ -124,10 +124,7 @@ WIDE: list[tuple[str, dict[str, Any], Kind]] = [
         for k in ("sequential", "blocked")
         for kind in (Kind.PAIR, Kind.TRIPLET)
     ),
-    *(
-        ("lomdml", {"eta": 0.1, "rank": 8, "margin": 1.0, "kernel": k}, Kind.TRIPLET)
-        for k in ("sequential", "blocked")
-    ),
+    ("lomdml", {"eta": 0.1, "rank": 8, "margin": 1.0}, Kind.TRIPLET),
     ("oahu", {"hidden": 10, "embedding": 6}, Kind.TRIPLET),
     ("oahu", {"hidden": 10, "embedding": 6, "batch": 7}, Kind.TRIPLET),
     ("omdml", {"margin": 1.0}, Kind.TRIPLET),
