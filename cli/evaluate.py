@@ -220,7 +220,8 @@ def _asked(options: dict[str, Any]) -> Asked:
 
 def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
     from kinstream.cli.produce_labelled import reading
-    from kinstream.producers.sources import BUNDLED_PREFIX, open_source
+    from kinstream.producers.bundled import BUNDLED_PREFIX
+    from kinstream.producers.sources import open_source
     from kinstream.replay.evaluation.data import of_source
     from kinstream.replay.evaluation.field import of_rows
     from kinstream.replay.sources import FILE_PREFIX

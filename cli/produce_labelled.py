@@ -10,7 +10,7 @@ from kinstream.cli.sending import by_modality, csv_format, csv_options, load_opt
 
 if TYPE_CHECKING:
     from kinstream.producers.load import Load
-    from kinstream.producers.sources import CsvFormat, Selection
+    from kinstream.producers.selection import CsvFormat, Selection
 
 
 @click.command()
@@ -71,7 +71,7 @@ def reading(options: dict[str, Any]) -> tuple[Selection, CsvFormat]:
     ------
     SettingsError : a modality is named twice, or an option is out of range.
     """
-    from kinstream.producers.sources import Selection
+    from kinstream.producers.selection import Selection
 
     features = by_modality("--features", options["features"])
     selection = Selection(features or None, options["label"], options["ids"], options["label_type"])

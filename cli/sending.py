@@ -12,8 +12,8 @@ import click
 
 if TYPE_CHECKING:
     from kinstream.producers.pacing import Pacing
+    from kinstream.producers.selection import CsvFormat
     from kinstream.producers.sending import Load, Sent, Summary
-    from kinstream.producers.sources import CsvFormat
     from kinstream.streams.cluster import Cluster
     from kinstream.streams.settings import Settings
 
@@ -138,7 +138,7 @@ def csv_format(options: dict[str, Any]) -> CsvFormat:
     ------
     SettingsError : the delimiter is not one character.
     """
-    from kinstream.producers.sources import CsvFormat
+    from kinstream.producers.selection import CsvFormat
 
     return CsvFormat(options["delimiter"], header=not options["no_header"])
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kinstream.producers.batch import Batch, Layout
 from kinstream.producers.labels import LabelScan, check_rows, labels
 from kinstream.producers.numbers import Where, as_float32
-from kinstream.producers.sources import Batch, Layout
 from kinstream.producers.text import check_array
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records import Table, Vectors
@@ -26,7 +26,7 @@ class ArraySource:
     Parameters
     ----------
     batch : all rows.
-    layout, identity : see `kinstream.producers.sources.Source`.
+    layout, identity : see `kinstream.producers.batch.Source`.
     """
 
     def __init__(self, batch: Batch, layout: Layout, identity: str) -> None:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from sklearn import datasets
 
-from kinstream.producers.array_source import ArraySource, from_arrays
-from kinstream.producers.sources import BUNDLED_PREFIX, Selection
+from kinstream.producers.selection import Selection
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records import DEFAULT_MODALITY
 
+if TYPE_CHECKING:
+    from kinstream.producers.array_source import ArraySource
+
+#: Names of the data sets that scikit-learn ships.
+BUNDLED: Final = ("breast_cancer", "digits", "iris", "wine")
+BUNDLED_PREFIX: Final = "sklearn:"
+
 
 def open_bundled(name: str, selection: Selection) -> ArraySource:
-    """Open one of `kinstream.producers.sources.BUNDLED`.
+    """Open one of `BUNDLED`.
 
     Raises
     ------
     SourceError : columns are selected; there is nothing to select from.
     """
+    from sklearn import datasets
+
+    from kinstream.producers.array_source import from_arrays
+
     place = BUNDLED_PREFIX + name
     if (selection.features, selection.label, selection.ids) != (None, None, None):
         raise SourceError(f"{place}: its features and labels are fixed; leave the selection of columns out")

@@ -20,8 +20,8 @@ from kinstream.producers.columns import matching
 from kinstream.producers.fields import find_columns, require
 from kinstream.producers.json_lines import JsonLines, open_cells
 from kinstream.producers.record_rows import RecordSource
-from kinstream.producers.sources import CsvFormat
-from kinstream.producers.table_source import file_digest
+from kinstream.producers.selection import CsvFormat
+from kinstream.producers.tables import file_digest
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Click
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from kinstream.producers.sources import Selection
+from kinstream.producers.selection import Selection
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records import DEFAULT_MODALITY
 

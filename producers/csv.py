@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from kinstream.producers.numbers import Where
-from kinstream.producers.sources import CsvFormat
+from kinstream.producers.selection import CsvFormat
 from kinstream.streams.errors import SourceError
 
 #: Bytes that are parsed at a time. A row has to fit.

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.producers.batch import Batch, Layout, Source, concatenate
 from kinstream.producers.chance import row_numbers
-from kinstream.producers.sources import Batch, Layout, Source, concatenate
 from kinstream.streams.errors import SettingsError, SourceError
 
 

@@ -16,12 +16,11 @@ from kinstream.producers.categories import Category, OneHot, category_values
 from kinstream.producers.cells import JOINT, flag, timely
 from kinstream.producers.columns import matching
 from kinstream.producers.item_rows import ItemRows
-from kinstream.producers.labels import names
 from kinstream.producers.numbers import Where, numbers
 from kinstream.producers.record_rows import RecordLayout
-from kinstream.producers.sources import CsvFormat
-from kinstream.producers.table_source import file_digest
-from kinstream.producers.tables import TableFile, open_table
+from kinstream.producers.selection import CsvFormat
+from kinstream.producers.tables import TableFile, file_digest, open_table
+from kinstream.producers.text import names
 from kinstream.producers.times import Times
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records import DEFAULT_MODALITY, Table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kinstream.producers.cells import CellFile, TableCells
-from kinstream.producers.sources import CsvFormat
+from kinstream.producers.selection import CsvFormat
 from kinstream.producers.tables import ending, existing, open_table
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.json_text import check_text, unique

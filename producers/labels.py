@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinstream.producers.batch import Labels, LabelType
 from kinstream.producers.numbers import Where, is_text, refuse_missing
-from kinstream.producers.sources import Labels, LabelType
+from kinstream.producers.text import strings
 from kinstream.streams.errors import SourceError
 from kinstream.streams.validate import MAX_STRING_LENGTH
 
@@ -81,28 +81,6 @@ def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
     if not is_text(column.type):
         column = column.cast(pa.int64())
     return strings(column.to_pylist())
-
-
-def names(column: pa.Array, where: Where) -> tuple[str, ...]:
-    """A column of item names.
-
-    Raises
-    ------
-    SourceError : one is missing or too long.
-    """
-    if not is_text(column.type):
-        column = column.cast(pa.string())
-    refuse_missing(column, where)
-    found = strings(column.to_pylist())
-    for row, name in enumerate(found):
-        if len(name) > MAX_STRING_LENGTH:
-            raise where.error(row, f"the id is longer than {MAX_STRING_LENGTH} characters")
-    return found
-
-
-def strings(values: Iterable[Any]) -> tuple[str, ...]:
-    """Values as text."""
-    return tuple(str(value) for value in values)
 
 
 def _plain(column: pa.Array, where: Where) -> pa.Array:

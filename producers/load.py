@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from kinstream.producers.batch import Batch, Layout, Source
 from kinstream.producers.blocks import BEGINNING, Cut, Cutter, Position
 from kinstream.producers.hold_out import Part
 from kinstream.producers.load_name import check_load_id, check_modalities, checked_space, digest_id
 from kinstream.producers.shuffled import Shuffled
-from kinstream.producers.sources import Batch, Layout, Source
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import LoadPosition, SampleBlock
 

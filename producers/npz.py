@@ -1,9 +1,7 @@
-"""NPZ files: X and y, or one array for each modality. They are read into memory."""
+"""NPZ files. They are read into memory."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -15,43 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kinstream.producers.array_source import ArraySource, from_arrays
-from kinstream.producers.columns import Columns, choose
 from kinstream.producers.numbers import Where
-from kinstream.producers.sources import Selection
-from kinstream.producers.table_source import file_digest
 from kinstream.producers.text import check_array
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
 #: Of one array in memory. A packed file can be a thousandth of it.
 MAX_ARRAY_BYTES: Final = 4 * 2**30
-
-
-def open_npz(path: Path, selection: Selection) -> ArraySource:
-    """Open an NPZ file of labelled rows. Without a selection of features, the array is the one called X (or
-    x, or data).
-
-    Raises
-    ------
-    SourceError : the file, or one of its arrays, cannot be used.
-    """
-    with _opened(path) as file:
-        columns = _choose(str(path), list(file.files), selection)
-        arrays = {name: _read(file, name, path) for name in columns.all()}
-    features = {modality: arrays[names[0]] for modality, names in columns.features}
-    ids = None if columns.ids is None else tuple(str(i) for i in arrays[columns.ids].tolist())
-    told = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
-    identity = hashlib.sha256(f"{file_digest(path)} {told}".encode()).hexdigest()
-    return from_arrays(
-        features,
-        arrays[columns.label],
-        identity=identity,
-        ids=ids,
-        label_type=selection.label_type,
-        place=str(path),
-        label=columns.label,
-    )
 
 
 class NpzFile:
@@ -67,17 +35,17 @@ class NpzFile:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-        with _opened(path) as file:
+        with opened(path) as file:
             self.names: Final[list[str]] = list(file.files)
-        self.usable: Final = _default_features(self.names)
+        self.usable: Final = default_features(self.names)
         self.reading: Final[dict[str, Any]] = {"npz": 1}
         self._columns: dict[str, pa.Array] = {}
 
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         missing = [name for name in columns if name not in self._columns]
-        with _opened(self.path) as file:
+        with opened(self.path) as file:
             for name in missing:
-                self._columns[name] = _column(_read(file, name, self.path), Where(str(self.path), name))
+                self._columns[name] = _column(read(file, name, self.path), Where(str(self.path), name))
         found = [self._columns[name] for name in columns]
         rows = len(found[0])
         for name, column in zip(columns, found, strict=True):
@@ -90,7 +58,8 @@ class NpzFile:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
+    """The file's arrays by name, with `files` and `zip` (numpy.load). Raises SourceError."""
     try:
         with np.load(path, allow_pickle=False) as file:
             yield file
@@ -109,19 +78,18 @@ def _column(array: NDArray[Any], where: Where) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.astype(np.float64).reshape(-1)), flat.shape[1])
 
 
-def _default_features(names: list[str]) -> list[str]:
+def default_features(names: list[str]) -> list[str]:
+    """The array that holds the features where nothing else is selected, if there is one."""
     return [name for name in names if name in ("X", "x", "data")][:1]
 
 
-def _choose(place: str, names: list[str], selection: Selection) -> Columns:
-    columns = choose(place, names, selection, _default_features(names))
-    for modality, found in columns.features:
-        if len(found) != 1:
-            raise SourceError(f"{place}: modality {modality!r} is one array, not {', '.join(found)}")
-    return columns
+def read(file: Any, name: str, path: Path) -> NDArray[Any]:
+    """One array of an opened file.
 
-
-def _read(file: Any, name: str, path: Path) -> NDArray[Any]:
+    Raises
+    ------
+    SourceError : it cannot be read, is too large, or holds Python objects or text that is not UTF-8.
+    """
     try:
         _check_size(file, name, path)
         array: NDArray[Any] = file[name]

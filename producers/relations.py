@@ -14,8 +14,8 @@ from kinstream.producers.json_lines import open_cells
 from kinstream.producers.numbers import Where
 from kinstream.producers.record_rows import RecordSource
 from kinstream.producers.relation_rows import UNKNOWN_TIME, RelationRows, relation_bytes
-from kinstream.producers.sources import CsvFormat
-from kinstream.producers.table_source import file_digest
+from kinstream.producers.selection import CsvFormat
+from kinstream.producers.tables import file_digest
 from kinstream.producers.times import Times
 from kinstream.streams.records import Relation
 

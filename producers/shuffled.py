@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from kinstream.producers.batch import Batch, Source
 from kinstream.producers.chance import row_numbers
 from kinstream.producers.hold_out import read_all
-from kinstream.producers.sources import Batch, Source
 from kinstream.streams.errors import SourceError
 
 #: Vectors that a shuffle holds in memory at most.

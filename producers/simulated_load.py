@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.producers.batch import Source
 from kinstream.producers.click_rows import ClickRows, click_bytes
 from kinstream.producers.click_simulator import ClickSimulator
 from kinstream.producers.hold_out import is_held_out, read_all, streamed_rows
@@ -13,7 +14,6 @@ from kinstream.producers.item_rows import ItemsInMemory
 from kinstream.producers.phased_load import BLOCK_ROWS, EventSource, PhasedLoad
 from kinstream.producers.record_rows import BATCH_ROWS, RecordLayout
 from kinstream.producers.simulation import Simulation
-from kinstream.producers.sources import Source
 from kinstream.streams.errors import SourceError
 
 

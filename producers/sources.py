@@ -1,173 +1,19 @@
-"""What a source of labelled vectors is, and how one is opened by name."""
+"""Sources of labelled vectors, opened by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+from kinstream.producers.batch import Source
+from kinstream.producers.bundled import BUNDLED, BUNDLED_PREFIX, open_bundled
+from kinstream.producers.selection import CsvFormat, Selection
 
-from kinstream.producers.blocks import STRING_BYTES, RowSource
-from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Table
-
-LabelType = Literal["integer", "string"]
-Labels = NDArray[np.int64] | tuple[str, ...]
-
-#: Names of the data sets that scikit-learn ships.
-BUNDLED: Final = ("breast_cancer", "digits", "iris", "wine")
-BUNDLED_PREFIX: Final = "sklearn:"
-_LABEL_BYTES: Final = 8
+_USUAL_COLUMNS: Final = Selection()
+_USUAL_CSV: Final = CsvFormat()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Some rows.
-
-    Parameters
-    ----------
-    tables : one per modality, (n, d) float32, finite.
-    labels : (n,) int64, or n strings.
-    ids : n strings, or None.
-    """
-
-    tables: tuple[Table, ...]
-    labels: Labels
-    ids: tuple[str, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, rows: slice) -> Batch:
-        """Consecutive rows."""
-        tables = tuple(Table(t.name, t.vectors[rows]) for t in self.tables)
-        return Batch(tables, self.labels[rows], None if self.ids is None else self.ids[rows])
-
-    def then(self, following: Batch) -> Batch:
-        """These rows and those that follow."""
-        return concatenate([self, following])
-
-    def sizes(self) -> NDArray[np.int64]:
-        """(n,) upper bounds of the bytes that each row takes in a block."""
-        sizes = np.full(len(self), sum(4 * t.vectors.shape[1] for t in self.tables) + _LABEL_BYTES, np.int64)
-        for strings in (self.labels, self.ids):
-            if isinstance(strings, tuple):
-                sizes += np.array([len(text.encode()) + STRING_BYTES for text in strings], np.int64)
-        return sizes
-
-    def together(self) -> int:
-        """All of them: a block may hold any samples."""
-        return len(self)
-
-    def take(self, rows: NDArray[np.intp]) -> Batch:
-        """Rows by number, in that order."""
-        tables = tuple(Table(t.name, t.vectors[rows]) for t in self.tables)
-        numbers = rows.tolist()
-        labels = (
-            self.labels[rows]
-            if isinstance(self.labels, np.ndarray)
-            else tuple(self.labels[n] for n in numbers)
-        )
-        return Batch(tables, labels, None if self.ids is None else tuple(self.ids[n] for n in numbers))
-
-
-def concatenate(batches: Sequence[Batch]) -> Batch:
-    """Batches of one source, one after the other. There is at least one."""
-    if len(batches) == 1:
-        return batches[0]
-    first = batches[0]
-    tables = tuple(
-        Table(t.name, np.concatenate([b.tables[place].vectors for b in batches]))
-        for place, t in enumerate(first.tables)
-    )
-    labels: Labels
-    if isinstance(first.labels, np.ndarray):
-        labels = np.concatenate([np.asarray(b.labels) for b in batches])
-    else:
-        labels = tuple(str(label) for b in batches for label in b.labels)
-    return Batch(
-        tables,
-        labels,
-        None if first.ids is None else tuple(chain.from_iterable(b.ids or () for b in batches)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What is known of all rows before the first is sent.
-
-    Parameters
-    ----------
-    modalities : name and dimension of each.
-    labels : one type for the whole source.
-    rows, classes : how many.
-    """
-
-    modalities: tuple[tuple[str, int], ...]
-    labels: LabelType
-    rows: int
-    classes: int
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of one row's vectors."""
-        return 4 * sum(dimension for _, dimension in self.modalities)
-
-
-class Source(RowSource[Batch], Protocol):
-    """Labelled rows in an order that never changes.
-
-    Every method raises `kinstream.streams.errors.SourceError` where rows cannot be used, naming file, row and column.
-    """
-
-    @property
-    def layout(self) -> Layout:
-        """Of all rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which columns (arrays, for NPZ) are what.
-
-    Parameters
-    ----------
-    features : modality -> column names, which may hold * and ?; None for all columns that are left over.
-    label : its column; None for one called label, class, target or y (without a header: the last one).
-    ids : column of item names, or None.
-    label_type : "integer", "string", or "auto" for what all labels of the file are.
-    """
-
-    features: Mapping[str, Sequence[str]] | None = None
-    label: str | None = None
-    ids: str | None = None
-    label_type: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.label_type not in ("auto", "integer", "string"):
-            raise SettingsError(f"label type must be auto, integer or string, not {self.label_type!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class CsvFormat:
-    """How a CSV file is written. `delimiter` None: a tab for .tsv, else a comma."""
-
-    delimiter: str | None = None
-    header: bool = True
-
-    def __post_init__(self) -> None:
-        if self.delimiter is not None and len(self.delimiter.encode()) != 1:
-            raise SettingsError(f"the delimiter must be one character, not {self.delimiter!r}")
-
-
-def open_source(
-    name: str,
-    selection: Selection = Selection(),
-    csv: CsvFormat = CsvFormat(),
-) -> Source:
+def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat = _USUAL_CSV) -> Source:
     """Open a .csv, .tsv, .parquet or .npz file, or a data set that scikit-learn ships ("sklearn:digits").
 
     Raises
@@ -176,12 +22,10 @@ def open_source(
     """
     bundled = name.removeprefix(BUNDLED_PREFIX)
     if bundled in BUNDLED:
-        from kinstream.producers.bundled import open_bundled
-
         return open_bundled(bundled, selection)
     path = Path(name)
     if not name.startswith(BUNDLED_PREFIX) and path.suffix.lower() == ".npz":
-        from kinstream.producers.npz import open_npz
+        from kinstream.producers.npz_source import open_npz
         from kinstream.producers.tables import existing
 
         return open_npz(existing(path), selection)

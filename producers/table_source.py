@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from kinstream.producers.batch import Batch, LabelType, Layout
 from kinstream.producers.columns import Columns
-from kinstream.producers.labels import LabelScan, check_rows, labels, names
+from kinstream.producers.labels import LabelScan, check_rows, labels
 from kinstream.producers.numbers import Where, numbers
-from kinstream.producers.sources import Batch, LabelType, Layout
-from kinstream.producers.tables import TableFile
+from kinstream.producers.tables import TableFile, file_digest
+from kinstream.producers.text import names
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records import Table
 from kinstream.streams.validate import MAX_DIMENSION
@@ -99,17 +99,3 @@ class TableSource:
     def _ids(self, part: pa.RecordBatch, first: int) -> tuple[str, ...] | None:
         name = self._columns.ids
         return None if name is None else names(part.column(name), Where(str(self._path), name, first))
-
-
-def file_digest(path: Path) -> str:
-    """The sha256 of a file.
-
-    Raises
-    ------
-    SourceError : it cannot be read.
-    """
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error

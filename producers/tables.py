@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from kinstream.producers.sources import CsvFormat
+from kinstream.producers.selection import CsvFormat
 from kinstream.streams.errors import SourceError
 
 CSV_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -93,6 +94,20 @@ def existing(path: Path) -> Path:
     if not path.is_file():
         raise SourceError(f"{path}: there is no such file")
     return path
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file.
+
+    Raises
+    ------
+    SourceError : it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
 
 
 def either(words: Sequence[str]) -> str:

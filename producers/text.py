@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kinstream.producers.numbers import Where
+from kinstream.producers.numbers import Where, is_text, refuse_missing
 from kinstream.streams.errors import SourceError
+from kinstream.streams.validate import MAX_STRING_LENGTH
 
 _NO_UTF8: Final = "is not valid UTF-8"
 
@@ -27,6 +29,28 @@ def fault_of(text: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"{_NO_UTF8}: U+{ord(text[error.start]):04X}, half of a surrogate pair, at character {error.start}"
     return None
+
+
+def names(column: pa.Array, where: Where) -> tuple[str, ...]:
+    """A column of item names.
+
+    Raises
+    ------
+    SourceError : one is missing or too long.
+    """
+    if not is_text(column.type):
+        column = column.cast(pa.string())
+    refuse_missing(column, where)
+    found = strings(column.to_pylist())
+    for row, name in enumerate(found):
+        if len(name) > MAX_STRING_LENGTH:
+            raise where.error(row, f"the id is longer than {MAX_STRING_LENGTH} characters")
+    return found
+
+
+def strings(values: Iterable[Any]) -> tuple[str, ...]:
+    """Values as text."""
+    return tuple(str(value) for value in values)
 
 
 def check_columns(part: pa.RecordBatch, place: str, first: int) -> pa.RecordBatch:

@@ -16,8 +16,9 @@ from kinstream.learners.fusion import Fusion
 from kinstream.learners.multi_modal import MultiModal
 from kinstream.learners.single import SingleModal
 from kinstream.monitoring.tallies import Tallies
+from kinstream.producers.batch import Batch
 from kinstream.producers.hold_out import held_out_rows, streamed_rows
-from kinstream.producers.sources import Batch, open_source
+from kinstream.producers.sources import open_source
 from kinstream.streams.algorithm_state import without_prefix
 from kinstream.streams.checkpoint_view import agents, checkpoints
 from kinstream.streams.errors import SettingsError

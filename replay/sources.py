@@ -22,7 +22,7 @@ from kinstream.streams.topics import partition_of
 
 if TYPE_CHECKING:
     from kinstream.producers.load import BlockSettings, Load
-    from kinstream.producers.sources import CsvFormat, Selection
+    from kinstream.producers.selection import CsvFormat, Selection
 
 FILE_PREFIX = "file:"
 
@@ -168,8 +168,10 @@ def open_load(
     SettingsError : neither of them, or a setting of the load is out of range.
     SourceError : the rows cannot be used.
     """
+    from kinstream.producers.bundled import BUNDLED_PREFIX
     from kinstream.producers.load import Load
-    from kinstream.producers.sources import BUNDLED_PREFIX, CsvFormat, Selection, open_source
+    from kinstream.producers.selection import CsvFormat, Selection
+    from kinstream.producers.sources import open_source
 
     if not name.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
         raise SettingsError(f"--from {name!r}: write events, constraints, file:PATH or sklearn:NAME")

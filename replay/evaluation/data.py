@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.producers.batch import Batch, Source
 from kinstream.producers.hold_out import read_all
-from kinstream.producers.sources import Batch, Source
 from kinstream.streams.codec import encode
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Vectors

@@ -15,7 +15,7 @@ from kinstream.learners.base import Learner, Outcomes, State
 from kinstream.processors.agent import BuilderMachine, builder_spec
 from kinstream.processors.base import MAX_BLOCK_BYTES, Builder, Made, Origin
 from kinstream.processors.samples import SampleSpace
-from kinstream.producers.sources import Batch, concatenate
+from kinstream.producers.batch import Batch, concatenate
 from kinstream.replay.evaluation.data import Recorded, Rows, of_batch
 from kinstream.replay.pipeline import AgentReplay, VirtualLog
 from kinstream.streams.agent import AgentSpec

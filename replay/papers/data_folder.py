@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.producers.sources import BUNDLED_PREFIX, open_source
+from kinstream.producers.bundled import BUNDLED_PREFIX
+from kinstream.producers.sources import open_source
 from kinstream.replay.evaluation.data import Rows, of_arrays, of_source
 from kinstream.replay.papers.registry import VARIABLE
 from kinstream.streams.errors import SettingsError, SourceError

@@ -32,7 +32,7 @@ from kinstream.learners.portfolio_unit import MEASURED
 from kinstream.learners.registry import create
 from kinstream.learners.scaler import UnitLength
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.sources import Batch
+from kinstream.producers.batch import Batch
 from kinstream.replay.held_out import grade, knn_error
 from kinstream.streams.codec import decode_outcome
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError

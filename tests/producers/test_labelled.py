@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from kinstream.producers import array_source, sending, shuffled
 from kinstream.producers.array_source import ArraySource, from_arrays
+from kinstream.producers.batch import Batch
 from kinstream.producers.blocks import BEGINNING, Cut, Cutter
 from kinstream.producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
 from kinstream.producers.load import BlockSettings, Load
 from kinstream.producers.pacing import Rate
 from kinstream.producers.progress import ProgressFolder
 from kinstream.producers.sending import Sent, Summary, produce
-from kinstream.producers.sources import Batch
 from kinstream.streams import failpoints
 from kinstream.streams.clients import confluent_producer
 from kinstream.streams.codec import decode, encode

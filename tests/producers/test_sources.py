@@ -12,8 +12,11 @@ import pytest
 
 from kinstream.producers import csv as csv_module
 from kinstream.producers import parquet as parquet_module
+from kinstream.producers.batch import Batch, Source
+from kinstream.producers.bundled import BUNDLED
 from kinstream.producers.hold_out import read_all
-from kinstream.producers.sources import BUNDLED, Batch, CsvFormat, Selection, Source, open_source
+from kinstream.producers.selection import CsvFormat, Selection
+from kinstream.producers.sources import open_source
 from kinstream.streams.errors import SettingsError, SourceError
 
 

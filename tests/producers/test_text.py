@@ -18,7 +18,8 @@ from kinstream.producers.item_rows import tombstones
 from kinstream.producers.items import ItemColumns, open_items
 from kinstream.producers.load import BlockSettings, Load
 from kinstream.producers.relations import open_relations
-from kinstream.producers.sources import CsvFormat, Selection, open_source
+from kinstream.producers.selection import CsvFormat, Selection
+from kinstream.producers.sources import open_source
 from kinstream.streams.errors import SettingsError, SourceError
 
 HALF = "\ud83d"

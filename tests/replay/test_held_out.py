@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners import registry
-from kinstream.producers.sources import Batch
+from kinstream.producers.batch import Batch
 from kinstream.replay.held_out import HeldOut, grade, knn_error
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import ConstraintBlock, Table

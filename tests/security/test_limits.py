@@ -27,10 +27,11 @@ import kinstream.producers.parquet
 import kinstream.streams.files
 from kinstream.producers.csv import BLOCK_BYTES, CsvFile
 from kinstream.producers.json_lines import JsonLines
-from kinstream.producers.npz import NpzFile, open_npz
+from kinstream.producers.npz import NpzFile
+from kinstream.producers.npz_source import open_npz
 from kinstream.producers.parquet import ParquetFile
 from kinstream.producers.progress import ProgressFolder
-from kinstream.producers.sources import CsvFormat, Selection
+from kinstream.producers.selection import CsvFormat, Selection
 from kinstream.streams import avro, decompress
 from kinstream.streams.checkpoint import CheckpointStore
 from kinstream.streams.checkpoint_folder import CheckpointFolder
