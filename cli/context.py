@@ -64,3 +64,13 @@ def checked(
     if faults or found.settings is None:
         raise SettingsError(as_text(faults))
     return found.settings
+
+
+def global_arguments(ctx: click.Context) -> list[str]:
+    """The options before the command, for a process that runs another command with the same settings."""
+    found: dict[str, Any] = ctx.find_root().obj
+    arguments = ["--log-level", found["log_level"]]
+    arguments += ["--config", found["config"]] if found["config"] else []
+    for override in found["overrides"]:
+        arguments += ["--set", override]
+    return arguments

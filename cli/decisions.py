@@ -62,7 +62,7 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
 
     Example: kinstream accept-gap opml --partition 2 --offset 4711
     """
-    from kinstream.cli.worker import agent_spec
+    from kinstream.cli.agents import agent_spec
     from kinstream.streams.generation import Generation
 
     settings = settings_of(ctx)

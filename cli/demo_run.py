@@ -14,14 +14,14 @@ from typing import Final, NoReturn
 import click
 from rich.live import Live
 
+from kinstream.cli.agents import agent_spec
 from kinstream.cli.demo_summary import tell_summary
 from kinstream.cli.demo_view import View
 from kinstream.cli.demos import Demo
 from kinstream.cli.folder_lock import FolderLock
-from kinstream.cli.local_system import LocalSystem, Process, tail
+from kinstream.cli.local_system import LocalSystem, Process, status_of, stop_on_signals, tail
 from kinstream.cli.scrape import Numbers, look
 from kinstream.cli.tables import for_a_person
-from kinstream.cli.up import status_of, stop_on_signals
 from kinstream.streams.embedded import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import Settings, load
 
@@ -89,8 +89,6 @@ def _fresh_folder(folder: Path) -> Path:
 
 def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     """Compile what the agents need, once for all of them; False if it was stopped on the way."""
-    from kinstream.cli.worker import agent_spec
-
     roles = [("builder", name) for name in settings.builders]
     roles += [("learner", name) for name in settings.learners]
     tasks = [agent_spec(settings, role, name).warm_up for role, name in roles]

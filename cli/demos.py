@@ -143,7 +143,7 @@ gamma = 1e-6
     return Demo(
         title="kinstream: clicks on digits, on the embedded broker",
         folder=Path(".kinstream/demo-clicks"),
-        settings=_COMMON.format(command="kinstream up --demo clicks") + settings,
+        settings=_COMMON.format(command="kinstream demo clicks") + settings,
         source="sklearn:digits",
         space="clicks",
         hold_out=0.6,
@@ -168,5 +168,5 @@ gamma = 1e-6
     )
 
 
-#: By the name that `kinstream up --demo` takes.
-DEMOS: Final[dict[str, Callable[[], Demo]]] = {"digits": digits, "clicks": clicks}
+#: By the name that `kinstream demo` takes.
+DEMOS: Final[dict[str, Callable[..., Demo]]] = {"digits": digits, "clicks": clicks}

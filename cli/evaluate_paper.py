@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
-from kinstream.cli.evaluate import finish, output_options
+from kinstream.cli.evaluation_run import finish, output_options
 from kinstream.replay.papers import registry
+from kinstream.replay.papers.data_folder import VARIABLE
 
 
 @click.command()
 @click.argument("name", type=click.Choice(registry.names()), metavar="NAME")
 @click.option(
     "--data",
-    envvar=registry.VARIABLE,
+    envvar=VARIABLE,
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the data sets. [default: KINSTREAM_DATA; without it, what scikit-learn bundles]",
 )

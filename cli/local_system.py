@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import IO, Final
 
 from kinstream.streams.listening import HANDED, bound
 from kinstream.streams.settings import Settings
+from kinstream.streams.supervisor import REFUSED, WRONG_SETTINGS
 
 STOP_SECONDS: Final = 8.0
 #: Of an answer about readiness.
@@ -195,3 +197,16 @@ def tail(path: Path, lines: int = 15) -> str:
     with contextlib.suppress(OSError):
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     return ""
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    event = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: event.set())
+    return event
+
+
+def status_of(ended: int | None) -> int:
+    """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
+    return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1

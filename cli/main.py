@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -13,7 +13,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("kinstream.cli.up:up", "Run builders, learners and metrics together on this machine."),
     "demo": (
         "kinstream.cli.demo:demo",
-        "Learn handwritten digits on the embedded broker and show what came of it.",
+        "Learn handwritten digits on the embedded broker and show the result.",
     ),
     "produce": ("kinstream.cli.produce:produce", "Send data to kinstream.events."),
     "worker": ("kinstream.cli.worker:worker", "Run one builder, learner or metrics agent."),
@@ -106,16 +106,6 @@ def main() -> None:
         # A fault of ours: the whole story, in which another library may quote what it was given.
         click.echo(hide(traceback.format_exc()), err=True, nl=False)
         sys.exit(1)
-
-
-def global_arguments(ctx: click.Context) -> list[str]:
-    """The options before the command, for a process that runs another command with the same settings."""
-    found: dict[str, Any] = ctx.find_root().obj
-    arguments = ["--log-level", found["log_level"]]
-    arguments += ["--config", found["config"]] if found["config"] else []
-    for override in found["overrides"]:
-        arguments += ["--set", override]
-    return arguments
 
 
 if __name__ == "__main__":

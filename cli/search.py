@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from kinstream.cli.context import settings_of
-from kinstream.cli.main import global_arguments
+from kinstream.cli.context import global_arguments, settings_of
 
 
 @click.command()

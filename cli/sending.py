@@ -223,7 +223,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
     ------
     SettingsError : there are none, or one has not begun; nobody would know what it still has to read.
     """
-    from kinstream.cli.worker import agent_spec
+    from kinstream.cli.agents import agent_spec
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.newest import newest_generation
 

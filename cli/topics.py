@@ -99,8 +99,8 @@ def repartition(
     """
     import json
 
+    from kinstream.cli.agents import agent_spec
     from kinstream.cli.repartition_view import as_plain, show
-    from kinstream.cli.worker import agent_spec
     from kinstream.streams.cluster import Cluster
     from kinstream.streams.repartition_checks import plan
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from kinstream.cli.context import settings_of
-from kinstream.cli.demos import DEMOS
-from kinstream.cli.main import global_arguments
-
-_COMMAND_LINE: Final = ParameterSource.COMMANDLINE
+from kinstream.cli.context import global_arguments, settings_of
 
 
 @click.command()
@@ -28,39 +22,19 @@ _COMMAND_LINE: Final = ParameterSource.COMMANDLINE
     "--from-start", is_flag=True, help="With --new-generation: read the logs again from their start."
 )
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path), default=Path(".kinstream/logs"))
-@click.option(
-    "--demo",
-    type=click.Choice(list(DEMOS)),
-    help="A demonstration with settings and data of its own: digits (labelled rows) or clicks.",
-)
-@click.option(
-    "--keep-running", is_flag=True, help="With --demo: leave the agents up at the end, until Ctrl-C."
-)
 @click.pass_context
 def up(
     ctx: click.Context,
     new_generation: bool,
     from_start: bool,
     logs: Path,
-    demo: str | None,
-    keep_running: bool,
 ) -> None:
     """Run builders, learners and metrics together. Example: kinstream --config kinstream.toml up
 
     Without KAFKA_BOOTSTRAP_SERVERS they run on the embedded broker, with a fresh checkpoint folder.
-
-    --demo sends scikit-learn's digits through the embedded broker, ends by itself and tells what was learned. With
-    clicks, builders see items, result lists and what was clicked in them, and no labels; digits is `kinstream demo`.
     """
-    if demo is not None:
-        from kinstream.cli.demo_run import run
-
-        _refuse_beside_demo(ctx)
-        run(DEMOS[demo](), keep_running=keep_running)
-    if keep_running:
-        raise click.UsageError("--keep-running belongs to --demo; without it, up runs until Ctrl-C anyway")
     from kinstream.cli.folder_lock import FolderLock
-    from kinstream.cli.local_system import LocalSystem
+    from kinstream.cli.local_system import LocalSystem, stop_on_signals
     from kinstream.streams.embedded import NOTICE, EmbeddedBroker
     from kinstream.streams.errors import SettingsError
 
@@ -103,7 +77,7 @@ def up(
 
 def _check_generations(settings: Any, *, from_start: bool) -> None:
     """Refuse before the first agent begins a generation where another one cannot: they would be of two settings."""
-    from kinstream.cli.worker import agent_spec
+    from kinstream.cli.agents import agent_spec
     from kinstream.streams.checkpoint_view import agents
     from kinstream.streams.cluster import Cluster
     from kinstream.streams.errors import GenerationMismatch
@@ -126,34 +100,8 @@ def _check_generations(settings: Any, *, from_start: bool) -> None:
         raise GenerationMismatch("\n".join(["no agent has begun a new generation:", *told]))
 
 
-def _refuse_beside_demo(ctx: click.Context) -> None:
-    """A demonstration brings its own settings and folder."""
-    names = ("new_generation", "from_start", "logs")
-    given = [f"--{n.replace('_', '-')}" for n in names if ctx.get_parameter_source(n) is _COMMAND_LINE]
-    given += [word for word in global_arguments(ctx) if word in ("--config", "--set")]
-    if given:
-        raise click.UsageError(
-            f"--demo brings its own settings and cannot take {', '.join(dict.fromkeys(given))}"
-        )
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set."""
-    event = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: event.set())
-    return event
-
-
-def status_of(ended: int | None) -> int:
-    """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
-    from kinstream.streams.supervisor import REFUSED, WRONG_SETTINGS
-
-    return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1
-
-
 def _watch(system: Any, stopping: threading.Event) -> int:
-    from kinstream.cli.local_system import tail
+    from kinstream.cli.local_system import status_of, tail
 
     told: set[str] = set()
     began = time.monotonic()

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from kinstream.cli.context import settings_of
-from kinstream.cli.main import global_arguments
+from kinstream.cli.agents import agent_spec
+from kinstream.cli.context import global_arguments, settings_of
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,23 +89,6 @@ def _run(
     command += [name] if name else []
     command += ["--unsupervised"] + (["--create"] if create else [])
     sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
-
-
-def agent_spec(settings: Any, role: str, name: str | None) -> Any:
-    """The agent that a role and a name stand for."""
-    match role:
-        case "builder":
-            from kinstream.processors.agent import builder_spec
-
-            return builder_spec(settings, name or "")
-        case "learner":
-            from kinstream.learners.agent import learner_spec
-
-            return learner_spec(settings, name or "")
-        case _:
-            from kinstream.monitoring.agent import metrics_spec
-
-            return metrics_spec(settings)
 
 
 def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:

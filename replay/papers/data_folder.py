@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from kinstream.producers.bundled import BUNDLED_PREFIX
 from kinstream.producers.sources import open_source
 from kinstream.replay.evaluation.data import Rows, of_arrays, of_source
-from kinstream.replay.papers.registry import VARIABLE
 from kinstream.streams.errors import SettingsError, SourceError
 
+#: Environment variable that names the folder of data sets where no option does.
+VARIABLE: Final = "KINSTREAM_DATA"
 _UCI: Final = "UCI Machine Learning Repository"
 
 

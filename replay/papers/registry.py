@@ -10,8 +10,6 @@ from kinstream.streams.errors import SettingsError
 if TYPE_CHECKING:
     from kinstream.replay.papers.protocol import Protocol
 
-#: Environment variable that names the folder of data sets where no option does.
-VARIABLE: Final = "KINSTREAM_DATA"
 #: Name -> module.
 _MODULES: Final = {
     "opml-table-2": "opml_table_2",

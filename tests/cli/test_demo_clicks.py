@@ -1,4 +1,4 @@
-"""`kinstream up --demo clicks`: from clicks to a learned metric in one command; and what `--demo` refuses."""
+"""`kinstream demo clicks`: from clicks to a learned metric in one command; and what `kinstream demo` refuses."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kinstream.streams.records import ItemBlock, Relation, Table
 from tests.cli.test_demo import ROOT, ended, of_folder
 
 
-def up(folder: Path, *options: str) -> subprocess.Popen[str]:
+def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "kinstream.cli.main", "up", "--demo", "clicks", *options],
+        [sys.executable, "-m", "kinstream.cli.main", "demo", "clicks", *options],
         cwd=folder,
         env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "140"},
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def row(output: str, *names: str) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_clicks_become_a_metric_and_no_process_is_left(tmp_path: Path) -> None:
-    process = up(tmp_path)
+    process = demo(tmp_path)
     output = ended(process)
     assert process.returncode == 0, output + logs(tmp_path)
     assert of_folder(tmp_path) == []
@@ -90,7 +90,7 @@ def test_clicks_become_a_metric_and_no_process_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path) -> None:
-    process = up(tmp_path)
+    process = demo(tmp_path)
     wanted = tmp_path / ".kinstream/demo-clicks/logs/learner-opml.log"
     limit = time.monotonic() + 200
     while not wanted.exists():
@@ -107,13 +107,9 @@ def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["up", "--demo", "flowers"], "'flowers' is not one of 'digits', 'clicks'"),
-        (["up", "--keep-running"], "--keep-running belongs to --demo"),
-        (["up", "--demo", "clicks", "--new-generation"], "cannot take --new-generation"),
-        (
-            ["--set", "worker.http_port=1", "up", "--demo", "digits", "--logs", "x"],
-            "cannot take --logs, --set",
-        ),
+        (["demo", "flowers"], "'flowers' is not one of 'digits', 'clicks'"),
+        (["demo", "clicks", "--rate", "10"], "--rate: only for the demonstration digits"),
+        (["--set", "worker.http_port=1", "demo"], "cannot take --set"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str], told: str) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
-from kinstream.cli.worker import agent_spec
 from kinstream.streams.clients import confluent_producer
 from kinstream.streams.cluster import Cluster
 from kinstream.streams.emitter import Emitter

@@ -161,7 +161,7 @@ def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_th
             assert ours[told["supervisor"]].ppid() == first.pid
 
         logs = {path: path.read_text() for path in tmp_path.glob(".kinstream/logs/*.log")}
-        for command in (("up",), ("demo",), ("up", "--demo", "clicks")):
+        for command in (("up",), ("demo",), ("demo", "clicks")):
             status, output = ended(begin(tmp_path, *command))
             assert status == 3, output
             assert f"(process {first.pid})" in output and "Traceback" not in output

@@ -15,8 +15,8 @@ import yaml
 from click.testing import CliRunner
 
 from deploy import strimzi
+from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
-from kinstream.cli.worker import agent_spec
 from kinstream.streams import supervisor
 from kinstream.streams.acls import as_json, role
 from kinstream.streams.settings import KafkaSettings, Settings, load

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kinstream.cli.worker import agent_spec
+from kinstream.cli.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
 from kinstream.streams.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings, Settings, load

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
-from kinstream.cli.worker import agent_spec
 from kinstream.streams.access import lacking
 from kinstream.streams.acls import ROLES, Grant, as_json, commands, role
 from kinstream.streams.cluster import Cluster

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from kinstream.cli.worker import agent_spec
+from kinstream.cli.agents import agent_spec
 from kinstream.streams.access import lacking
 from kinstream.streams.acls import ROLES, Grant
 from kinstream.streams.clients import confluent_producer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.cli.worker import agent_spec
+from kinstream.cli.agents import agent_spec
 from kinstream.streams.acls import ROLES
 from kinstream.streams.groups import Group, name_of, read, start_of
 from kinstream.streams.settings import Settings

@@ -1,0 +1,22 @@
+"""Agents by role and name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def agent_spec(settings: Any, role: str, name: str | None) -> Any:
+    """The agent that a role and a name stand for."""
+    match role:
+        case "builder":
+            from kinstream.processors.agent import builder_spec
+
+            return builder_spec(settings, name or "")
+        case "learner":
+            from kinstream.learners.agent import learner_spec
+
+            return learner_spec(settings, name or "")
+        case _:
+            from kinstream.monitoring.agent import metrics_spec
+
+            return metrics_spec(settings)
