@@ -17,6 +17,9 @@ from tests.kafka.proxy import FreezingProxy
 from tests.kafka.secured import SecuredBroker
 from tests.leftovers import Session
 
+# The shared checks are assertions of a package, which pytest would otherwise report without their values.
+pytest.register_assert_rewrite("kinstream.testing")
+
 #: In CI nothing is left out: what a test needs must be there.
 CI = os.environ.get("CI") == "true"
 BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka", "secured_kafka"}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.records import ConstraintBlock, Table
-from tests.learners.blocks import block
+from kinstream.testing.blocks import block
 
 #: Names of three modalities, in no particular order.
 NAMES = ("shape", "colour", "text")

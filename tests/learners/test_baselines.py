@@ -26,7 +26,7 @@ from kinstream.learners.registry import create
 from kinstream.learners.sampling import squared_percentiles
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks, singles, triplet_blocks
+from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 1e3])

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from kinstream.learners.registry import names
+from kinstream.testing.learner_events import EVENT_CHECKS
+from kinstream.testing.learners import CHECKS, Case, digest, ends_elsewhere, run
 from tests.learners.cases import all_cases
-from tests.learners.checks import CHECKS, Case, digest, ends_elsewhere, run
-from tests.learners.checks_of_events import EVENT_CHECKS
 
 CASES = all_cases()
 #: Those that also run in other processes: the blocked ways, and what depends on the input's statistics.

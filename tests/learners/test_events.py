@@ -18,7 +18,7 @@ from kinstream.learners.kernels.spans import spans
 from kinstream.learners.registry import create
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import block, rows_of
+from kinstream.testing.blocks import block, rows_of
 from tests.learners.multi import tables
 
 

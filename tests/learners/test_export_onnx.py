@@ -22,8 +22,8 @@ from kinstream.learners.omks import OMKS
 from kinstream.learners.registry import create
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records import ModelVersion
+from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.learners.checks import Case
 
 VERSION = ModelVersion("a", "mine", "opml/1", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.fusion import HOWS
 from kinstream.learners.registry import create, names
-from tests.learners.checks import digest
+from kinstream.testing.learners import digest
 
 #: Settings under which a learner begins otherwise than by default.
 OTHERS: Final[dict[str, list[dict[str, Any]]]] = {

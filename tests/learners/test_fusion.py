@@ -20,8 +20,8 @@ from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
 from kinstream.streams.settings import load
-from tests.learners.blocks import rows_of, singles
-from tests.learners.checks import digest
+from kinstream.testing.blocks import rows_of, singles
+from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)

@@ -11,7 +11,7 @@ from kinstream.learners.itml_online import ITMLOnline
 from kinstream.learners.lego import LEGO
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks
+from kinstream.testing.blocks import block, pair_blocks
 
 KERNELS = ("sequential", "blocked")
 

@@ -16,7 +16,7 @@ from kinstream.learners.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks, singles, triplet_blocks
+from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,7 +15,7 @@ from kinstream.learners.kernels import blocked, opml
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.opml import OPML
 from kinstream.learners.warm_up import warm_up
-from tests.learners.blocks import block, triplet_blocks
+from kinstream.testing.blocks import block, triplet_blocks
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 10.0])

@@ -19,8 +19,8 @@ from kinstream.learners.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
-from tests.learners.checks import ROOT
+from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
+from tests.docs.pages import ROOT
 
 KERNELS = ("sequential", "blocked")
 DIMENSIONS = (1, 2, 3, 17, 64)

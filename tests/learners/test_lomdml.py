@@ -15,7 +15,7 @@ from kinstream.learners.lomdml import LOMDML
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import prefix_blocks, singles
+from kinstream.testing.blocks import prefix_blocks, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)

@@ -11,7 +11,7 @@ from kinstream.learners.adapters import merged
 from kinstream.learners.base import Outcomes
 from kinstream.learners.registry import create
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import pair_blocks, singles
+from kinstream.testing.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks
 
 SEVERAL: list[tuple[str, dict[str, Any]]] = [

@@ -16,7 +16,7 @@ from kinstream.learners.kernels import mdml, rank_one
 from kinstream.learners.mdml import DIVERGENCES, LOSSES, MDML
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks, rows_of
+from kinstream.testing.blocks import block, pair_blocks, rows_of
 from tests.learners.psd import DIMENSIONS, Setup, setups
 
 

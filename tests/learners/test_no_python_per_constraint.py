@@ -19,7 +19,7 @@ from kinstream.learners.multi_modal import MultiModal
 from kinstream.learners.portfolio_members import USUAL
 from kinstream.learners.registry import create, has, names
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
+from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks
 
 FEW, MANY = 512, 2048

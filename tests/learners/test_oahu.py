@@ -22,8 +22,8 @@ from kinstream.learners.oahu_anchors import MEASURED
 from kinstream.learners.oahu_rule import HEDGES
 from kinstream.learners.registry import create
 from kinstream.streams.errors import SettingsError
-from tests.learners.blocks import block, rows_of
-from tests.learners.checks import digest
+from kinstream.testing.blocks import block, rows_of
+from kinstream.testing.learners import digest
 from tests.learners.oahu_numpy import OAHUNumpy, Weights, distances, forward
 
 Triplets = NDArray[np.float64]

@@ -15,7 +15,7 @@ from kinstream.learners.kernels import oasis, oasis_blocked
 from kinstream.learners.oasis import OASIS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from tests.learners.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
+from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.learners.cases.oasis import thinned
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])

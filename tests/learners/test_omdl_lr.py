@@ -16,7 +16,7 @@ from kinstream.learners.omdml import OMDML
 from kinstream.learners.omks import mean_distance
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock, ModelVersion
-from tests.learners.blocks import prefix_blocks, rows_of, singles
+from kinstream.testing.blocks import prefix_blocks, rows_of, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=2)

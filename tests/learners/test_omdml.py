@@ -16,8 +16,8 @@ from kinstream.learners.omdml import OMDML
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import Kind, Table
-from tests.learners.blocks import prefix_blocks, singles
-from tests.learners.checks import digest
+from kinstream.testing.blocks import prefix_blocks, singles
+from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)

@@ -17,7 +17,7 @@ from kinstream.learners.registry import create, names
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ModelVersion
-from tests.learners.blocks import prefix_blocks, singles, triplet_blocks
+from kinstream.testing.blocks import prefix_blocks, singles, triplet_blocks
 from tests.learners.multi import features, multi_blocks, tables
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])

@@ -13,7 +13,7 @@ from kinstream.learners.base import State
 from kinstream.learners.opml import COPML, OPML
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, prefix_blocks, singles, triplet_blocks
+from kinstream.testing.blocks import block, prefix_blocks, singles, triplet_blocks
 from tests.learners.reference import ReferenceOPML
 
 DIMENSIONS = (1, 2, 3, 8, 30)

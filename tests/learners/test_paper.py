@@ -13,8 +13,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.opml import COPML, OPML
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import block
-from tests.learners.checks import ROOT
+from kinstream.testing.blocks import block
+from tests.docs.pages import ROOT
 
 DATA = Path(os.environ.get("KINSTREAM_DATA", ROOT.parent / "shared" / "data"))
 #: Mean and standard deviation of the error, (OPML, COPML).

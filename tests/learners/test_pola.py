@@ -14,7 +14,7 @@ from kinstream.learners.export import linear_map
 from kinstream.learners.pola import POLA
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, pair_blocks, triplet_blocks
+from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
 
 

@@ -47,9 +47,9 @@ from kinstream.streams.records import (
 )
 from kinstream.streams.settings import load as load_settings
 from kinstream.streams.state import to_bytes
+from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
+from kinstream.testing.learners import digest
 from tests.clicks.stream import Stream
-from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
-from tests.learners.checks import digest
 
 NOW_MS = 1_700_000_000_000
 #: Of two learners; there are two un-learned metrics besides.
@@ -773,7 +773,7 @@ from numba.core.dispatcher import Dispatcher
 import kinstream.learners.kernels
 from kinstream.learners.registry import create
 from kinstream.learners.warm_up import warm_up
-from tests.learners.blocks import pair_blocks, rows_of, triplet_blocks
+from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 
 def compiled():
     names = [m.name for m in pkgutil.walk_packages(kinstream.learners.kernels.__path__, "kinstream.learners.kernels.")]

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from kinstream.learners.kernels import rdml
 from kinstream.learners.rdml import RDML
 from kinstream.streams.errors import SettingsError
-from tests.learners.blocks import pair_blocks
+from kinstream.testing.blocks import pair_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
 
 

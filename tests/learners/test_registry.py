@@ -10,7 +10,7 @@ import pytest
 from kinstream.learners.base import Learner
 from kinstream.learners.registry import create, names
 from kinstream.streams.errors import SettingsError
-from tests.learners.checks import ROOT
+from tests.docs.pages import ROOT
 
 
 @pytest.mark.parametrize("kind", names())

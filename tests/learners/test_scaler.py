@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners import scaler
 from kinstream.learners.opml import OPML
-from tests.learners.blocks import block, singles, triplet_blocks
-from tests.learners.checks import digest
+from kinstream.testing.blocks import block, singles, triplet_blocks
+from kinstream.testing.learners import digest
 
 
 @pytest.mark.parametrize("name", ["zscore", "minmax"])

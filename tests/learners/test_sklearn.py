@@ -29,7 +29,7 @@ from kinstream.processors import registry as builders
 from kinstream.replay.run import replay_blocks
 from kinstream.streams.records import Counts, SampleBlock, Table
 from kinstream.streams.settings import Settings, load
-from tests.learners.checks import ROOT
+from tests.docs.pages import ROOT
 
 #: Checks of scikit-learn that the estimator does not pass, and why; docs/sklearn.md says that there are none.
 EXCEPTIONS: dict[str, str] = {}

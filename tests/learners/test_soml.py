@@ -14,7 +14,7 @@ from kinstream.learners.soml_da import SOMLDA
 from kinstream.learners.soml_tg import SOMLTG
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import Kind
-from tests.learners.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
+from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

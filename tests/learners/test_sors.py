@@ -17,9 +17,9 @@ from kinstream.learners.oasis import OASIS
 from kinstream.learners.sors import SORS
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
+from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
+from kinstream.testing.learners import digest
 from tests.learners.cases.oasis import thinned
-from tests.learners.checks import digest
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])

@@ -11,7 +11,7 @@ import pytest
 from kinstream.learners.registry import create, names
 from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import block, pair_blocks, triplet_blocks
+from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 
 #: Largest relative difference after 2,000 constraints.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}

@@ -31,7 +31,7 @@ from kinstream.learners import registry
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.targets import Targets
 from kinstream.streams.records import ConstraintBlock, Kind, Table
-from tests.learners.blocks import block, rows_of, singles
+from kinstream.testing.blocks import block, rows_of, singles
 from tests.learners.reference import ReferenceOPML
 from tests.learners.transcriptions import TRANSCRIPTIONS
 from tests.learners.transcriptions.fusion import Concatenated, Uniform

@@ -20,8 +20,8 @@ from kinstream.streams.errors import GenerationMismatch, SettingsError
 from kinstream.streams.opening import open_generation
 from kinstream.streams.records import Action, Control, Kind, ModelUpdate, Outcome
 from kinstream.streams.settings import Settings
-from tests.learners.blocks import block as block_of
-from tests.learners.blocks import pair_blocks
+from kinstream.testing.blocks import block as block_of
+from kinstream.testing.blocks import pair_blocks
 from tests.streams.growing import GrowingCluster
 from tests.streams.test_machine import Chain, _no_files, place
 from tests.support.crashes import disturbed

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.lomdml import LOMDML
 from kinstream.learners.omdml import OMDML
-from tests.learners.checks import digest
+from kinstream.testing.learners import digest
 
 MAKERS: Final[dict[str, Callable[[], Any]]] = {
     "omdml": lambda: OMDML(0.9, 1.0, 1e9),

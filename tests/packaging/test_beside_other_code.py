@@ -17,7 +17,17 @@ import kinstream
 from kinstream.learners import registry
 from tests.docs.pages import MARK, ROOT, blocks
 
-PACKAGES = ("streams", "producers", "processors", "learners", "search", "monitoring", "replay", "cli")
+PACKAGES = (
+    "streams",
+    "producers",
+    "processors",
+    "learners",
+    "search",
+    "monitoring",
+    "replay",
+    "cli",
+    "testing",
+)
 #: What a service of the user's may hold; each raises where it is imported for one of ours.
 THEIRS = "raise RuntimeError(f'{__name__} of the user was imported')\n"
 TYPED = """

@@ -16,7 +16,7 @@ from kinstream.processors.registry import create
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
 from kinstream.streams.state import from_bytes, to_bytes
-from tests.processors.checks import digest
+from kinstream.testing.builders import digest
 from tests.processors.samples import block_of, blocks_of, random_labels
 
 LABELS = st.one_of(

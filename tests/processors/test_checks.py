@@ -15,8 +15,8 @@ from kinstream.processors.registry import create
 from kinstream.streams.codec import decode_event
 from kinstream.streams.records import ConstraintBlock, ItemBlock, SampleBlock
 from kinstream.streams.state import from_bytes, to_bytes
-from tests.processors.checks import (
-    CHECKS,
+from kinstream.testing.builders import (
+    BUILDER_CHECKS,
     SAMPLE_CHECKS,
     Case,
     do_the_same_in_another_process,
@@ -173,7 +173,7 @@ def test_builder_of_samples(case: Case, check: Callable[[Case], None]) -> None:
 
 
 @pytest.mark.usefixtures("small_segments")
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", BUILDER_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_builder(case: Case, check: Callable[[Case], None]) -> None:
     check(case)

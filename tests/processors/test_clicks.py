@@ -32,7 +32,7 @@ from kinstream.streams.records import (
 )
 from kinstream.streams.refusals import rows_text
 from kinstream.streams.state import from_bytes, to_bytes
-from tests.processors.checks import ROOT
+from tests.docs.pages import ROOT
 from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, vector, with_items
 
 HOUR = 3_600_000

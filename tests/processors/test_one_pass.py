@@ -26,7 +26,7 @@ from kinstream.streams.records import (
     Table,
 )
 from kinstream.streams.state import from_bytes, to_bytes
-from tests.processors.checks import digest, rows_of
+from kinstream.testing.builders import digest, rows_of
 from tests.processors.reference import Constraint, keyed_choice, one_pass
 from tests.processors.samples import block_of, blocks_of, random_labels
 

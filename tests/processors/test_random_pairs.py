@@ -19,7 +19,7 @@ from kinstream.processors.registry import create
 from kinstream.streams.codec import encode
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
-from tests.processors.checks import digest
+from kinstream.testing.builders import digest
 from tests.processors.reservoir_reference import PlainReservoir
 from tests.processors.samples import block_of, blocks_of, random_labels
 

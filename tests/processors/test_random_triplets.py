@@ -18,7 +18,7 @@ from kinstream.processors.random_triplets import FATES, RULE, RandomTriplets
 from kinstream.processors.registry import create
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock
-from tests.processors.checks import digest
+from kinstream.testing.builders import digest
 from tests.processors.reservoir_reference import PlainReservoir
 from tests.processors.samples import block_of, blocks_of, random_labels
 

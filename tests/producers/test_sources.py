@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kinstream.producers.hold_out import read_all
 from kinstream.producers.selection import CsvFormat, Selection
 from kinstream.producers.sources import open_source
 from kinstream.streams.errors import SettingsError, SourceError
+from kinstream.testing import SOURCE_CHECKS, check_source
 
 
 def write(folder: Path, text: str, name: str = "rows.csv") -> str:
@@ -206,6 +209,32 @@ def test_a_source_reads_on_from_any_position(
         assert source.snapshot() == row + len(batch)
     source.seek(300)
     assert source.next_batch() is None
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", ["csv", "csv without header", "parquet", "npz"])
+def test_every_source_passes_the_shared_checks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    check: Callable[[Callable[[], Source]], None],
+) -> None:
+    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 32)
+    check(lambda: sources(tmp_path)[kind])
+
+
+def test_the_checks_of_sources_notice_rows_that_come_in_another_order(tmp_path: Path) -> None:
+    """Each time that it is opened."""
+    turns = count()
+
+    def opened() -> Source:
+        rows = [f"{number},k{number % 2}\n" for number in range(40)]
+        return open_source(write(tmp_path, "a,label\n" + "".join(rows[next(turns) :] + rows)))
+
+    with pytest.raises(AssertionError) as caught:
+        check_source(opened)
+    assert caught.value.__notes__ == ["in the check gives_the_same_rows_again"]
 
 
 def test_the_identity_is_that_of_the_rows_and_their_reading(tmp_path: Path) -> None:

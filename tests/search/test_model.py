@@ -12,8 +12,8 @@ import pytest
 from kinstream.search.loading import anywhere, settle
 from kinstream.search.model import UNLEARNED, Model, Name
 from kinstream.streams.records import ModelVersion
+from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.learners.checks import Case
 
 VERSION = ModelVersion("a", "mine", "opml/1", 2, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 THREADS = 4

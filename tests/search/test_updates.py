@@ -18,7 +18,7 @@ from kinstream.learners.updates import Before, Origin
 from kinstream.search.updates import At, Changed, MapReplica, Remapped
 from kinstream.streams.codec import decode_update, encode
 from kinstream.streams.records import ModelUpdate
-from tests.learners.blocks import pair_blocks
+from kinstream.testing.blocks import pair_blocks
 
 D, M = 7, 6
 Maps = dict[At, NDArray[Any]]

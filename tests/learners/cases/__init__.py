@@ -1,11 +1,11 @@
-"""What the checks of `tests/learners/checks.py` run over: a module for each learner, with a function `cases()`."""
+"""What the checks of `testing/learners.py` run over: a module for each learner, with a function `cases()`."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tests.learners.checks import Case
+from kinstream.testing.learners import Case
 
 
 def all_cases() -> list[Case]:

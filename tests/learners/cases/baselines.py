@@ -7,8 +7,8 @@ from typing import Any
 
 from kinstream.learners.registry import create
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
 
 #: What follows the input between two fits.
 WATCHING = TARGETS_STATE | {"since", "vectors", "signs"}

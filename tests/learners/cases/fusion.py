@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE
+from kinstream.testing.learners import Case
 from tests.learners.multi import multi_blocks
 
 #: Entries of the metrics that follow the input, and how often each modality was wrong.

@@ -8,8 +8,8 @@ import numpy as np
 
 from kinstream.learners.registry import create
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
 
 
 def catalogue_blocks(seed: int, d: int, messages: int = 4, m: int = 40) -> list[ConstraintBlock]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
 
 
 def cases() -> list[Case]:

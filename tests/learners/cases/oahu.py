@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.learners import Case
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "embedding": 5}
 #: The mean squared length follows every accepted triplet.

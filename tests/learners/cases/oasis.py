@@ -10,8 +10,8 @@ import numpy as np
 
 from kinstream.learners.registry import create
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import SCALER_STATE, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.learners import Case
 
 
 def thinned(blocks: Sequence[ConstraintBlock], density: float) -> list[ConstraintBlock]:

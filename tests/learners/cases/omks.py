@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.checks import Case
+from kinstream.testing.learners import Case
 from tests.learners.multi import BUFFER_STATE, SCALERS_STATE, multi_blocks
 
 

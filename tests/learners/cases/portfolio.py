@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
 from tests.learners.cases.oahu import LIFT_STATE, SMALL
-from tests.learners.checks import Case
 
 UNLEARNED = ("euclidean", "cosine")
 #: What follows the members' mistakes, whether or not they learn.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, pair_blocks, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
 
 #: Known of A, and no part of what was learned.
 WATCHING = frozenset({"null"})

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.learners import Case
 
 #: Counts of constraints that say which w is meant, and move where nothing is learned.
 _COUNTS = frozenset({"waiting", "rounds"})

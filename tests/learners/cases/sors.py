@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.learners import Case
 from tests.learners.cases.oasis import thinned
-from tests.learners.checks import Case
 
 #: The count of constraints, by which thresholds come due that no entry has taken yet.
 _COUNT = frozenset({"steps"})

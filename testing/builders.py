@@ -1,8 +1,8 @@
 """Checks that every builder has to pass, whatever it builds.
 
-A check takes a `Case`: how to make the builder (picklable, for another process) and events that it accepts.
-`SAMPLE_CHECKS` are for builders of labelled samples alone.
-Add a builder by adding its case to `test_checks.py`.
+A check takes a `Case`: how to make the builder, and events that it accepts. It returns where the builder is sound, and
+raises AssertionError where it is not. `BUILDER_CHECKS` are for every builder, `SAMPLE_CHECKS` for those that follow
+labelled samples alone; `check_builder` runs them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from kinstream.processors.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
@@ -28,8 +26,7 @@ from kinstream.streams.codec import decode, encode
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records import ConstraintBlock, Kind, Relation, SampleBlock, Table
 from kinstream.streams.state import from_bytes, to_bytes
-
-ROOT = Path(__file__).parents[2]
+from kinstream.testing.refusals import refused, runs_assertions
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,8 @@ class Case:
 
     Parameters
     ----------
-    make : new builder; a function or a `functools.partial` of one that can be imported.
+    name : of the case, as test reports show it.
+    make : new builder; a function or a `functools.partial` of one that can be imported, for other processes call it.
     blocks : events, in order; the checks of samples take sample blocks.
     grouping_free : whether no choice of vectors depends on how the samples are cut into blocks.
     """
@@ -128,6 +126,7 @@ def singles(block: SampleBlock) -> list[SampleBlock]:
 
 
 def keeps_the_contract(case: Case) -> None:
+    """It has all that `Builder` asks for, and a name with a version."""
     builder = case.make()
     assert isinstance(builder, Builder)
     name, version = builder.algorithm.split("/")
@@ -136,6 +135,7 @@ def keeps_the_contract(case: Case) -> None:
 
 
 def leaves_the_input_alone(case: Case) -> None:
+    """The arrays of an event are read-only to a builder."""
     before = pickle.dumps(list(case.blocks))
     for block in case.blocks:
         for array in arrays(block):
@@ -176,6 +176,7 @@ def gives_sound_blocks(case: Case) -> None:
 
 
 def does_the_same_twice(case: Case) -> None:
+    """Equal events give equal blocks and equal bits of state."""
     np.random.seed(1)
     first = case.make()
     one = run(first, case.blocks)
@@ -196,6 +197,7 @@ def continues_from_every_message(case: Case) -> None:
 
 
 def state_is_a_copy(case: Case) -> None:
+    """Changing what `state` returned changes no builder, and events change no state that was returned."""
     builder = case.make()
     run(builder, case.blocks)
     before = digest(builder.state())
@@ -212,16 +214,16 @@ def state_is_a_copy(case: Case) -> None:
 
 
 def refuses_what_is_not_finite(case: Case) -> None:
+    """An infinity raises BadRecord, and the state does not change."""
     builder = case.make()
     run(builder, case.blocks[:-1])
     before = digest(builder.state())
     last = case.blocks[-1]
     table = last.tables[-1].vectors.copy()
     table[0, -1] = np.inf
-    with pytest.raises(BadRecord, match="not-finite"):
-        builder.process(
-            replace(last, tables=(*last.tables[:-1], Table(last.tables[-1].name, table))), origin(0)
-        )
+    spoiled = replace(last, tables=(*last.tables[:-1], Table(last.tables[-1].name, table)))
+    error = refused(BadRecord, builder.process, spoiled, origin(0))
+    assert error.reason is Reason.NOT_FINITE
     assert digest(builder.state()) == before
 
 
@@ -245,12 +247,11 @@ def refuses_what_does_not_fit(case: Case) -> None:
         (replace(last, tables=()), Reason.EMPTY),
     ]
     for block, reason in bad:
-        with pytest.raises(BadRecord) as caught:
-            builder.process(block, origin(0))
-        assert reason in (None, caught.value.reason)
+        error = refused(BadRecord, builder.process, block, origin(0))
+        assert reason in (None, error.reason)
         assert digest(builder.state()) == before
-    with pytest.raises(TypeError, match="does not follow Relation"):
-        builder.process(Relation(last.space, "a", "b", True, 0), origin(0))
+    unknown = Relation(last.space, "a", "b", True, 0)
+    assert "does not follow Relation" in str(refused(TypeError, builder.process, unknown, origin(0)))
 
 
 def does_not_depend_on_the_grouping(case: Case) -> None:
@@ -283,7 +284,7 @@ def memory_is_bounded(case: Case) -> None:
     assert sizes[-1][1] == sizes[1][1]
 
 
-CHECKS = (
+BUILDER_CHECKS: tuple[Callable[[Case], None], ...] = (
     keeps_the_contract,
     leaves_the_input_alone,
     does_not_keep_the_input,
@@ -292,7 +293,7 @@ CHECKS = (
     continues_from_every_message,
     state_is_a_copy,
 )
-SAMPLE_CHECKS = (
+SAMPLE_CHECKS: tuple[Callable[[Case], None], ...] = (
     refuses_what_is_not_finite,
     refuses_what_does_not_fit,
     does_not_depend_on_the_grouping,
@@ -301,7 +302,7 @@ SAMPLE_CHECKS = (
 
 _OTHER_PROCESS = """
 import hashlib, pickle, sys
-from tests.processors.checks import digest, restored, run
+from kinstream.testing.builders import digest, restored, run
 for case in pickle.load(sys.stdin.buffer):
     builder = case.make()
     half = len(case.blocks) // 2
@@ -319,8 +320,11 @@ def do_the_same_in_another_process(cases: Sequence[Case], hash_seed: int) -> Non
         input=pickle.dumps(list(cases)),
         capture_output=True,
         check=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONHASHSEED": str(hash_seed),
+        },
         timeout=120,
     )
     expected = []
@@ -329,3 +333,41 @@ def do_the_same_in_another_process(cases: Sequence[Case], hash_seed: int) -> Non
         made = run(builder, case.blocks)
         expected.append(f"{digest(builder.state())} {hashlib.sha256(b''.join(made)).hexdigest()}")
     assert found.stdout.decode().splitlines() == expected
+
+
+def check_builder(
+    make: Callable[[], Builder],
+    events: Sequence[Any],
+    *,
+    samples: bool = False,
+    grouping_free: bool = False,
+    elsewhere: bool = True,
+) -> None:
+    """Run every check on a builder.
+
+    Parameters
+    ----------
+    make : new builder; a function or a `functools.partial` of one that can be imported.
+    events : in order, of kinds that the builder follows; the constraints of one space.
+    samples : whether all events are sample blocks of one layout, so that `SAMPLE_CHECKS` apply. The last of them is
+        spoiled in several ways.
+    grouping_free : whether no random choice depends on how the samples are cut into blocks.
+    elsewhere : whether to compare with another process under another PYTHONHASHSEED too, which takes seconds.
+
+    Raises
+    ------
+    AssertionError
+        A check failed; its note names the check.
+    RuntimeError
+        Python runs with -O, which leaves assertions out.
+    """
+    runs_assertions()
+    case = Case("builder", make, events, grouping_free)
+    for check in (*BUILDER_CHECKS, *(SAMPLE_CHECKS if samples else ())):
+        try:
+            check(case)
+        except Exception as error:
+            error.add_note(f"in the check {check.__name__}")
+            raise
+    if elsewhere:
+        do_the_same_in_another_process([case], 4711)

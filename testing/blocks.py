@@ -1,4 +1,4 @@
-"""Constraint blocks for tests of learners."""
+"""Constraint blocks to test learners with: triplets and pairs of two noisy classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Checks that every learner has to pass, whatever it learns.
 
-A check takes a `Case`: how to make the learner (picklable, for another process) and messages that it
-accepts. Add a learner by adding its case to `test_checks.py`.
+A check takes a `Case`: how to make the learner, and messages that it accepts. It returns where the learner is sound,
+and raises AssertionError where it is not. `check_learner` runs all of them; `LEARNER_CHECKS` lists them for a test
+runner of your own.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from kinstream.learners.base import Learner, Outcomes, State
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records import ConstraintBlock, Kind, Table
-from tests.learners.blocks import rows_of, singles
-
-ROOT = Path(__file__).parents[2]
+from kinstream.testing.blocks import rows_of, singles
+from kinstream.testing.refusals import refused
 
 #: Entries of a state that count, and so change with constraints that teach nothing.
 COUNTERS = frozenset({"accepted"})
@@ -37,13 +36,12 @@ class Case:
 
     Parameters
     ----------
-    make : new learner; a function or a `functools.partial` of one that can be imported.
+    name : of the case, as test reports show it.
+    make : new learner; a function or a `functools.partial` of one that can be imported, for other processes call it.
     blocks : messages to learn from, in order.
     tolerance : of entries, relative to the largest, between two groupings of the same constraints.
     watching : names of state entries that follow the input even where nothing is learned (statistics).
     elsewhere : whether to compare with other processes too, which takes seconds.
-
-    The name begins with the learner's kind and a colon.
     """
 
     name: str
@@ -91,6 +89,7 @@ def run(case: Case, blocks: Sequence[ConstraintBlock] | None = None) -> Learner:
 
 
 def keeps_the_contract(case: Case) -> None:
+    """It has all that `Learner` asks for, a name with a version, and a kind of constraint that it accepts."""
     learner = case.make()
     assert isinstance(learner, Learner)
     name, version = learner.algorithm.split("/")
@@ -99,6 +98,7 @@ def keeps_the_contract(case: Case) -> None:
 
 
 def leaves_the_input_alone(case: Case) -> None:
+    """The arrays of a block are read-only to a learner."""
     before = pickle.dumps(list(case.blocks))
     for message in case.blocks:
         for array in (message.index, *(table.vectors for table in message.tables)):
@@ -108,6 +108,7 @@ def leaves_the_input_alone(case: Case) -> None:
 
 
 def ends_the_same_twice(case: Case) -> None:
+    """Equal input gives equal bits, whatever numpy's global generator holds."""
     np.random.seed(1)
     first, second = case.make(), case.make()
     for message in case.blocks:
@@ -118,6 +119,7 @@ def ends_the_same_twice(case: Case) -> None:
 
 
 def continues_from_every_message(case: Case) -> None:
+    """A learner that is restored after any message goes on as the one that was not interrupted."""
     learner = case.make()
     for message in case.blocks:
         restored = case.make()
@@ -129,6 +131,7 @@ def continues_from_every_message(case: Case) -> None:
 
 
 def gives_copies_of_its_state(case: Case) -> None:
+    """Changing what `state` returned changes no learner, and learning changes no state that was returned."""
     learner = run(case)
     before = digest(learner.state())
     for value in learner.state().values():
@@ -161,7 +164,7 @@ def ends_elsewhere(cases: Sequence[Case], folder: Path) -> list[dict[str, str]]:
         jobs.append((case.name, case.make, first.state(), list(case.blocks[1:])))
     (folder / "jobs").write_bytes(pickle.dumps(jobs))
     script = (
-        "import json, pickle, sys; from tests.learners.checks import digest\n"
+        "import json, pickle, sys; from kinstream.testing.learners import digest\n"
         "found = {}\n"
         "for name, make, state, blocks in pickle.load(open(sys.argv[1], 'rb')):\n"
         "    learner = make(); learner.restore(state)\n"
@@ -173,7 +176,7 @@ def ends_elsewhere(cases: Sequence[Case], folder: Path) -> list[dict[str, str]]:
     for chosen in ELSEWHERE:
         ended = subprocess.run(
             [sys.executable, "-c", script, str(folder / "jobs")],
-            env=os.environ | chosen | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | chosen | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,
             timeout=240,
@@ -185,6 +188,7 @@ def ends_elsewhere(cases: Sequence[Case], folder: Path) -> list[dict[str, str]]:
 
 
 def rejects_what_is_not_finite(case: Case) -> None:
+    """NaN and infinities are rejected and reported so; the state does not change."""
     learner, fresh = run(case), case.make()
     before = digest(learner.state())
     for value in (np.nan, np.inf, -np.inf):
@@ -237,6 +241,7 @@ def groups_as_it_likes(case: Case) -> None:
 
 
 def stays_bounded(case: Case) -> None:
+    """The same messages again and again take no more memory."""
     learner = run(case)
     for _ in range(3):
         for message in case.blocks:
@@ -249,6 +254,7 @@ def stays_bounded(case: Case) -> None:
 
 
 def refuses_blocks_that_do_not_fit(case: Case) -> None:
+    """Wrong kinds, dimensions, indices and lengths raise BadRecord and leave the state as it was."""
     learner = run(case)
     before = digest(learner.state())
     whole = case.blocks[-1]
@@ -271,8 +277,7 @@ def refuses_blocks_that_do_not_fit(case: Case) -> None:
     bad += [replace(whole, kind=kind) for kind in Kind if kind not in learner.accepts]
     bad.append(replace(whole, signs=whole.signs[:-1]))
     for wrong in bad:
-        with pytest.raises(BadRecord):
-            learner.learn(wrong)
+        refused(BadRecord, learner.learn, wrong)
     assert digest(learner.state()) == before
 
 
@@ -307,6 +312,7 @@ def vectors(message: ConstraintBlock, rows: slice = slice(None)) -> Any:
 
 
 def consistent(message: ConstraintBlock, outcomes: Outcomes) -> None:
+    """The outcomes of a block agree with one another, as `Outcomes` defines them."""
     assert len(outcomes) == len(message)
     assert set(np.unique(outcomes.mistake)) <= {-1, 0, 1}
     assert np.isfinite(outcomes.loss).all() and (outcomes.loss >= 0).all()
@@ -326,6 +332,7 @@ def consistent(message: ConstraintBlock, outcomes: Outcomes) -> None:
 
 
 def same_to_rounding(case: Case, one: Learner, other: Learner) -> None:
+    """Two states are equal up to the tolerance of the case."""
     a, b = one.state(), other.state()
     assert set(a) == set(b)
     for name, value in a.items():

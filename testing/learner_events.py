@@ -1,4 +1,4 @@
-"""Checks that every learner has to pass on constraints that share an event: all are judged before any is learned."""
+"""Checks of constraints that share an event: a learner judges all of them before it learns the first."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes
 from kinstream.learners.portfolio import Portfolio
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records import ConstraintBlock, Kind, Table
-from tests.learners.blocks import rows_of
-from tests.learners.checks import Case, digest, digest_of_outcomes, parameters
+from kinstream.testing.blocks import rows_of
+from kinstream.testing.learners import Case, digest, digest_of_outcomes, parameters
+from kinstream.testing.refusals import refused
 
 #: Rows of the events of a block, over and over. Some are longer than a blocked step of few features.
 SIZES: Final = (1, 9, 2, 1, 1, 18, 4, 3)
@@ -115,6 +115,7 @@ def learns_as_without_events(case: Case) -> None:
 
 
 def takes_events_of_one_row_as_none(case: Case) -> None:
+    """Where each constraint is an event of its own, the numbers of the events change nothing."""
     learner, other = case.make(), case.make()
     for message in case.blocks:
         numbered = replace(message, events=np.arange(1, len(message) + 1, dtype=np.int32))
@@ -123,6 +124,7 @@ def takes_events_of_one_row_as_none(case: Case) -> None:
 
 
 def cuts_between_events_as_it_likes(case: Case) -> None:
+    """A block that is cut between two events gives the same verdicts."""
     learner, other = case.make(), case.make()
     for message in lists(case):
         found, wanted = learner.learn(message), Outcomes.blank(len(message))
@@ -175,13 +177,14 @@ def continues_within_events(case: Case) -> None:
 
 
 def refuses_events_that_do_not_fit(case: Case) -> None:
+    """Numbers of events that are too few, or that decrease, raise BadRecord."""
     learner = case.make()
     message = in_events(case.blocks[0])
     assert message.events is not None
     before = digest(learner.state())
     for events in (message.events[:-1], message.events[::-1]):
-        with pytest.raises(BadRecord):
-            learner.learn(replace(message, events=events))
+        wrong = replace(message, events=events)
+        refused(BadRecord, learner.learn, wrong)
     assert digest(learner.state()) == before
 
 
