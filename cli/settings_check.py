@@ -61,7 +61,12 @@ def _section_faults(
         return
     own = set(names(model))
     arguments = {key: value for key, value in section.items() if key not in own}
-    known = registry.settings_of(kind)
+    try:
+        known = registry.settings_of(kind)
+    except SettingsError as error:
+        # A learner of another distribution that cannot be imported.
+        yield found.fault((*path, "kind"), str(error))
+        return
     for key in [key for key in arguments if key not in known]:
         del arguments[key]
         hint = meant([key], [*known, *own]) or f"; there are {', '.join(known) or 'none'}"

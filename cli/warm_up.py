@@ -17,7 +17,8 @@ def warm_up(kinds: tuple[str, ...]) -> None:
     """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks search
 
     KINDS are kinds of learners and builders, and "search" for the query agent; all of them, in both number types, where
-    none is named. Workers compile what they need by themselves; in an image this saves them the time.
+    none is named: also learners that other installed packages add. Workers compile what they need by themselves; in an
+    image this saves them the time.
     """
     from kinstream.learners import registry as learners
     from kinstream.learners.single import DTYPES
@@ -43,6 +44,12 @@ def warm_up(kinds: tuple[str, ...]) -> None:
             if kinds:
                 raise
             click.echo(f"left out: {error}", err=True)
+        except Exception as error:
+            whose = learners.distribution_of(kind)
+            if kinds or whose is None:
+                raise
+            # A fault of another distribution's learner.
+            click.echo(f"left out: {kind} of {whose}: {type(error).__name__}: {error}", err=True)
     compile_builders(tuple(kind for kind in COMPILED if not kinds or kind in kinds))
     if not kinds or SEARCH in kinds:
         compile_indexes()

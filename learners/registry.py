@@ -1,14 +1,23 @@
-"""Learners by name, each imported only when it is asked for."""
+"""Learners by name, each imported only when it is asked for.
+
+Other distributions add learners by entry points of the group `kinstream.learners`: the name is the kind, the value
+"package.module:Class".
+"""
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from inspect import signature
 from typing import Any, Final
 
 from kinstream.learners.base import Learner
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.spelling import meant
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: Kind -> "module:class".
 _KINDS: Final = {
@@ -40,10 +49,27 @@ _KINDS: Final = {
     "sors": "kinstream.learners.sors:SORS",
 }
 
+#: What a learner has; see `kinstream.learners.base.Learner`.
+_OFFERS: Final = ("accepts", "algorithm", "distance", "form", "learn", "restore", "state", "transform")
+
+#: Entry points of this group are learners of other distributions.
+GROUP: Final = "kinstream.learners"
+
 
 def names() -> tuple[str, ...]:
-    """Kinds that `create` knows, in alphabetical order."""
+    """Kinds that `create` knows, in alphabetical order: Kinstream's own, and those of other distributions."""
+    return tuple(sorted({*_KINDS, *_offered()}))
+
+
+def own_names() -> tuple[str, ...]:
+    """Kinds of Kinstream itself, in alphabetical order."""
     return tuple(sorted(_KINDS))
+
+
+def distribution_of(kind: str) -> str | None:
+    """The distribution that a kind comes from, "name version"; None for a kind of Kinstream or an unknown one."""
+    offers = _offered().get(kind)
+    return ", ".join(_name_of(offer) for offer in offers) if offers else None
 
 
 def create(kind: str, **settings: Any) -> Learner:
@@ -57,7 +83,8 @@ def create(kind: str, **settings: Any) -> Learner:
     Raises
     ------
     SettingsError
-        Unknown kind, unknown setting, or a value out of range.
+        Unknown kind, unknown setting, or a value out of range. A learner of another distribution cannot be imported or
+        made, or is no learner; the error names the distribution.
 
     Examples
     --------
@@ -71,8 +98,10 @@ def create(kind: str, **settings: Any) -> Learner:
         raise SettingsError(
             f"{kind} has no setting {', '.join(unknown)}; it has {', '.join(known)}{meant(unknown, known)}"
         )
-    created: Learner = learner(**settings)
-    return created
+    if kind in _KINDS:
+        created: Learner = learner(**settings)
+        return created
+    return _made(kind, learner, settings)
 
 
 def settings_of(kind: str) -> tuple[str, ...]:
@@ -87,9 +116,67 @@ def has(kind: str, setting: str) -> bool:
 
 def _class(kind: str) -> type:
     if kind not in _KINDS:
+        if kind in _offered():
+            return _loaded(kind)
         raise SettingsError(
             f"no learner is called {kind!r}; known are {', '.join(names())}{meant([kind], names())}"
         )
     module, name = _KINDS[kind].split(":")
     found: type = getattr(import_module(module), name)
     return found
+
+
+@cache
+def _offered() -> dict[str, tuple[EntryPoint, ...]]:
+    """The entry points of other distributions by kind."""
+    # One distribution may be found twice, such as an editable installation that is on the path as well.
+    found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
+    for offer in entry_points(group=GROUP):
+        found.setdefault(offer.name, {})[_name_of(offer), offer.value] = offer
+    for kind in sorted(found.keys() & _KINDS.keys()):
+        for offer in found.pop(kind).values():
+            _LOG.warning(
+                "%s offers a learner %r (%s): ignored, because Kinstream has one of that name",
+                _name_of(offer),
+                kind,
+                offer.value,
+            )
+    return {kind: tuple(sorted(offers.values(), key=_name_of)) for kind, offers in found.items()}
+
+
+def _name_of(offer: EntryPoint) -> str:
+    return "an unknown distribution" if offer.dist is None else f"{offer.dist.name} {offer.dist.version}"
+
+
+def _loaded(kind: str) -> type:
+    """The class of another distribution's entry point."""
+    offer, *others = _offered()[kind]
+    if others:
+        raise SettingsError(
+            f"several distributions offer a learner {kind!r}: {distribution_of(kind)}; uninstall all but one"
+        )
+    try:
+        found = offer.load()
+    except Exception as error:
+        raise SettingsError(
+            f"the learner {kind!r} of {_name_of(offer)} cannot be imported from {offer.value}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, type):
+        raise SettingsError(f"the learner {kind!r} of {_name_of(offer)} is no class: {offer.value}")
+    return found
+
+
+def _made(kind: str, learner: type, settings: dict[str, Any]) -> Learner:
+    """A learner of another distribution."""
+    whose = f"the learner {kind!r} of {distribution_of(kind)}"
+    try:
+        created = learner(**settings)
+    except SettingsError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"{whose} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(created, Learner):
+        missing = [name for name in _OFFERS if not hasattr(created, name)]
+        raise SettingsError(f"{whose} is no learner: it has no {', '.join(missing)}")
+    return created

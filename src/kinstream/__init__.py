@@ -1,10 +1,10 @@
 """Similarity that is learned from events on Kafka.
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
-its class name, `MetricLearner` for scikit-learn, `ModelFollower`, `ModelFeed` and `MapReplica` for services that use a
-model, and `open_source`, `Load` and `BlockSettings` for producers.
+its class name, `TripletRule` to derive one of your own from, `MetricLearner` for scikit-learn, `ModelFollower`,
+`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `Load` and `BlockSettings` for producers.
 Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
-`monitoring`, `replay` and `cli`.
+`monitoring`, `replay`, `cli` and `testing`.
 
 Examples
 --------
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kinstream.learners.soml_da import SOMLDA as SOMLDA
     from kinstream.learners.soml_tg import SOMLTG as SOMLTG
     from kinstream.learners.sors import SORS as SORS
+    from kinstream.learners.triplet_rule import TripletRule as TripletRule
     from kinstream.producers.load import BlockSettings as BlockSettings
     from kinstream.producers.load import Load as Load
     from kinstream.producers.sources import open_source as open_source
@@ -90,6 +91,7 @@ _MODULES: Final = {
     "SOMLTG": "learners.soml_tg",
     "SORS": "learners.sors",
     "Softmax": "learners.softmax",
+    "TripletRule": "learners.triplet_rule",
 }
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604

@@ -188,19 +188,19 @@ def arguments(of: Any) -> dict[str, Any]:
 def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
     page = DOCS / "learners.md"
     common = {name.strip("`"): literal(default) for name, default, _ in rows(page, "Common settings")}
-    own: dict[str, dict[str, Any]] = {kind: {} for kind in learners.names()}
+    own: dict[str, dict[str, Any]] = {kind: {} for kind in learners.own_names()}
     for kind, name, default, _ in rows(page, "Hyper-parameters"):
         own[kind.strip("`")][name.strip("`")] = literal(default)
-    for kind in learners.names():
+    for kind in learners.own_names():
         made = arguments(type(learners.create(kind)))
         shared = {name: value for name, value in common.items() if name in made and name not in own[kind]}
         assert own[kind] | shared == made, kind
-    assert all(any(learners.has(kind, name) for kind in learners.names()) for name in common)
+    assert all(any(learners.has(kind, name) for kind in learners.own_names()) for name in common)
 
 
 def test_every_learner_stands_in_the_readme_and_among_the_sources() -> None:
     told = {row[0].strip("`"): row[1] for row in rows(ROOT / "README.md", "Learners")}
-    assert told.keys() == set(learners.names())
+    assert told.keys() == set(learners.own_names())
     for kind, form in told.items():
         wanted = "as its base" if kind == "fusion" else f"{learners.create(kind).form}s"
         assert form.startswith(wanted), kind
@@ -210,7 +210,7 @@ def test_every_learner_stands_in_the_readme_and_among_the_sources() -> None:
         for kind in re.findall("`(.+?)`", cell)
     ]
     batch = {"euclidean", "mahalanobis", "rca", "lmnn", "itml"}
-    assert sorted(sources) == sorted(set(learners.names()) - batch)
+    assert sorted(sources) == sorted(set(learners.own_names()) - batch)
 
 
 def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kinstream.learners.registry import names
+from kinstream.learners.registry import own_names
 from kinstream.testing.learner_events import EVENT_CHECKS
 from kinstream.testing.learners import CHECKS, Case, digest, ends_elsewhere, run
 from tests.learners.cases import all_cases
@@ -34,5 +34,5 @@ def test_other_processes_end_in_the_same_state(case: Case, elsewhere: list[dict[
 
 
 def test_every_learner_has_a_case() -> None:
-    assert {case.name.split(":")[0] for case in CASES} == set(names())
-    assert {case.name.split(":")[0] for case in ELSEWHERE} == set(names())
+    assert {case.name.split(":")[0] for case in CASES} == set(own_names())
+    assert {case.name.split(":")[0] for case in ELSEWHERE} == set(own_names())

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from kinstream.learners.base import Learner
-from kinstream.learners.registry import create, names
+from kinstream.learners.registry import create, own_names
 from kinstream.streams.errors import SettingsError
 from tests.docs.pages import ROOT
 
 
-@pytest.mark.parametrize("kind", names())
+@pytest.mark.parametrize("kind", own_names())
 def test_every_name_makes_a_learner(kind: str) -> None:
     learner = create(kind)
     assert isinstance(learner, Learner)
