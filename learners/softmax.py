@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import softmax
 from kinstream.learners.kernels.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows, SingleModal
+from kinstream.learners.single import Batch, SingleModal
 from kinstream.learners.validation import one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind

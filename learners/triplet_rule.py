@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, State
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.scaler import WARM_UP
-from kinstream.learners.single import Batch, Rows, SingleModal
+from kinstream.learners.single import Batch, SingleModal
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
 

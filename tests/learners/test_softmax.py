@@ -12,7 +12,7 @@ from kinstream.learners.base import State
 from kinstream.learners.softmax import BATCH, FALLS, LATE, Softmax
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import ConstraintBlock
-from tests.learners.blocks import block
+from kinstream.testing.blocks import block
 
 Matrix = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.registry import create
-from tests.learners.blocks import SCALER_STATE, triplet_blocks
-from tests.learners.checks import Case
+from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
+from kinstream.testing.learners import Case
 
 #: What follows the rows between two steps.
 FOLLOWS = frozenset(
