@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import kernel_lego
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.lego import TargetLearner
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch
 from kinstream.learners.targets import Features, Targets
 from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf", "polynomial")

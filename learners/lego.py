@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows
 from kinstream.learners.kernels import lego, lego_blocked
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.linear import LinearMap
 from kinstream.learners.pairs import PairLearner
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch
 from kinstream.learners.targets import Targets
 from kinstream.learners.validation import one_of, positive
+from kinstream.streams.compute.compiled import limit
 
 LOSSES: Final = ("hinge", "squared")
 KERNELS: Final = ("auto", "sequential", "blocked")

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import lomdml
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.multi_modal import MultiModal
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch
 from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
 
 INITS: Final = ("orthogonal", "pca", "identity")

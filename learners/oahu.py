@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from kinstream.learners import oahu_compiled, oahu_torch, votes
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.events import write
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.oahu_anchors import ANCHORS, MEASURED, Lift, anchored, margins
 from kinstream.learners.oahu_batch import Batches, Machine, NumpyMachine
 from kinstream.learners.oahu_events import Look, measuring
@@ -21,6 +20,7 @@ from kinstream.learners.oahu_torch import DEVICES
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch, Index, SingleModal
 from kinstream.learners.validation import a_list, not_negative, one_of, positive, whole
+from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
 

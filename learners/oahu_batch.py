@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import UNDEFINED, Outcomes, State
 from kinstream.learners.kernels import oahu
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.kernels.equal_vectors import first_equal
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.oahu_events import Look
 from kinstream.learners.oahu_network import OAHUNetwork
 from kinstream.learners.oahu_rule import HEDGES, Rule
+from kinstream.streams.compute.compiled import limit
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

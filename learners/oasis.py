@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.bilinear import Bilinear
 from kinstream.learners.kernels import oasis, oasis_blocked
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch
 from kinstream.learners.validation import one_of, positive
+from kinstream.streams.compute.compiled import limit
 
 KERNELS: Final = ("auto", "sequential", "blocked")
 

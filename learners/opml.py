@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.events import write
 from kinstream.learners.kernels import blocked, opml
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.linear import LinearMap
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch, Index
 from kinstream.learners.validation import one_of, positive, whole
+from kinstream.streams.compute.compiled import limit
 from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind
 
 GUARDS: Final = ("clip", "raw", "normalise")

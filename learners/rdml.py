@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels import eigenpair, rdml
-from kinstream.learners.kernels.compiled import limit
 from kinstream.learners.psd_matrix import PsdMatrix
 from kinstream.learners.scaler import WARM_UP
 from kinstream.learners.single import Batch
 from kinstream.learners.validation import one_of, positive
+from kinstream.streams.compute.compiled import limit
 
 WAYS: Final = ("paper", "exact")
 STARTS: Final = ("zero", "identity")

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
+from kinstream.streams.compute.compiled import compiled
 
 #: A scattered entry costs as much as so many in a row: with fewer than d / SCATTER non-zeros v is taken as sparse.
 SCATTER: Final = 8

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 Bits = NDArray[np.uint8]
 

@@ -27,10 +27,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.psd_matrix import add, combine, deflate, product
 from kinstream.learners.kernels.shared import Matrix
+from kinstream.streams.compute.compiled import compiled
 
 Vector = NDArray[np.float64]
 #: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only what is in use is ever touched; then

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: Squared relative length below which a difference of vectors is none, and squared length.
 NO_DIFFERENCE: Final = 1e-24

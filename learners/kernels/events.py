@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.equal_vectors import NO_DIFFERENCE, TINY
+from kinstream.streams.compute.compiled import compiled
 
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]

@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.lego import EXACT, judge, step_size, verdict
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 LINEAR: Final = 0
 RBF: Final = 1

@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 # Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels import lego
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import WIDTH, Judged, map_many, spread
 from kinstream.learners.kernels.events import differences as numbered
 from kinstream.learners.kernels.lego import difference, judge, square, step_size, verdict
 from kinstream.learners.kernels.shared import TINY, Flags, Matrix, Report, largest
 from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.streams.compute.compiled import compiled
 
 #: Pairs of one blocked step below a dimension: few where d is small and the scalar work weighs most.
 LENGTHS: Final = ((80, 16), (250, 32), (2**62, 64))

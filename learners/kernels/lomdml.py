@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 #: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.
 SAFE: Final = 0.5

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 # Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
 import kinstream.learners.kernels.blas  # noqa: F401
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.psd_matrix import against, difference, verdict
 from kinstream.learners.kernels.rank_one import Space, put, renew, solve, turn, vectors
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 Vector = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import WIDTH, inner, map_many
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix
+from kinstream.streams.compute.compiled import compiled
 
 Whole = NDArray[np.int64]
 Vector = NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.shared import Matrix
+from kinstream.streams.compute.compiled import compiled
 
 
 @compiled

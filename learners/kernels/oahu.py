@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 #: Entries of a row are a multiple of it.
 LANES: Final = 32

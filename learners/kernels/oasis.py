@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
+from kinstream.streams.compute.compiled import compiled
 
 #: A step this many times the rounding of the largest entry changes that entry for certain.
 ROUNDING: Final = 4.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.eigenpair import WIDE, subtract
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
 from kinstream.learners.kernels.projection import project
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
+from kinstream.streams.compute.compiled import compiled
 
 
 @compiled

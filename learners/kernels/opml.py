@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged, measure
 from kinstream.learners.kernels.shared import (
     NO_DIFFERENCE,
@@ -25,6 +24,7 @@ from kinstream.learners.kernels.shared import (
     map_two,
     two_differences,
 )
+from kinstream.streams.compute.compiled import compiled
 
 RAW: Final = 0
 CLIP: Final = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.eigenpair import Work, subtract
 from kinstream.learners.kernels.events import Judged, measure
 from kinstream.learners.kernels.psd_matrix import add, difference, square, verdict
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -6,8 +6,8 @@ import numpy as np
 
 # Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
 import kinstream.learners.kernels.blas  # noqa: F401
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.shared import Matrix
+from kinstream.streams.compute.compiled import compiled
 
 
 @compiled

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
+from kinstream.streams.compute.compiled import compiled
 
 #: Bytes of a matrix that a core's own cache does not hold: from here on it is read above its diagonal only.
 LARGE: Final = 3_500_000

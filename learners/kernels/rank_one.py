@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.psd_matrix import combine
 from kinstream.learners.kernels.shared import Matrix
+from kinstream.streams.compute.compiled import compiled
 
 Vector = NDArray[np.float64]
 Index = NDArray[np.int64]

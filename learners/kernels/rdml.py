@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.eigenpair import Work, subtract
 from kinstream.learners.kernels.events import Judged, inner, measure
 from kinstream.learners.kernels.psd_matrix import add, difference, product, square
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.streams.compute.compiled import compiled
 
 OUTSIDE: Final = 0.0
 UNKNOWN: Final = -1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.shared import (
     NO_DIFFERENCE,
     TINY,
@@ -15,6 +14,7 @@ from kinstream.learners.kernels.shared import (
     map_two,
     two_differences,
 )
+from kinstream.streams.compute.compiled import compiled
 
 
 @compiled

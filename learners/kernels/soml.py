@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.bilinear import total
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.learners.kernels.sors import shrunk
+from kinstream.streams.compute.compiled import compiled
 
 #: Relative length of a difference below which it is none, and absolute length.
 _NONE: Final = NO_DIFFERENCE**0.5

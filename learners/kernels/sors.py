@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
+from kinstream.streams.compute.compiled import compiled
 
 #: `rows` (d,): steps that every entry of a row has had. `since` (d, d): as many where a sparse step visited an entry
 #: later. `mixed` (d,): whether there is such an entry.

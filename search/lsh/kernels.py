@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
 from kinstream.search.lsh.lengths import LANES
+from kinstream.streams.compute.compiled import compiled
 
 Keys = NDArray[np.uint64]
 Levels = NDArray[np.uint16]

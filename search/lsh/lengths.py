@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 #: Sums that a loop keeps side by side, which a processor adds at once.
 LANES: Final = 32

@@ -7,17 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kinstream.learners.kernels import blocked, compiled
+from kinstream.learners.kernels import blocked
+from kinstream.streams.compute.compiled import sources
 
 SHARED = """
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 
 @compiled
 def piece(x):
     return x + {number}
 """
 USER = """
-from kinstream.learners.kernels.compiled import compiled
+from kinstream.streams.compute.compiled import compiled
 from kinstream.learners.kernels.shared_piece import piece
 
 @compiled
@@ -56,9 +57,7 @@ def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
 
 
 def test_files_that_are_imported_belong_to_the_stamp() -> None:
-    source = Path(blocked.__file__)
-    names = [name for name, _, _ in compiled._stamp(source)]
-    assert names == [
+    assert {path.name for path in sources(Path(blocked.__file__))} == {
         "blocked.py",
         "compiled.py",
         "equal_vectors.py",
@@ -67,4 +66,4 @@ def test_files_that_are_imported_belong_to_the_stamp() -> None:
         "shared.py",
         "spans.py",
         "threads.py",
-    ]
+    }
