@@ -27,8 +27,8 @@ class Euclidean(SingleModal):
     Parameters
     ----------
     y_similar, y_dissimilar : squared distances whose mean is the threshold of pairs. Where they are left out, they
-        are the 5th and 95th percentile over the warm-up, see `kinstream.learners.targets`; until then the mistake of
-        a pair is undefined.
+        are the 5th and 95th percentile over the warm-up, see `kinstream.learners.targets`; until then the
+        mistake of a pair is undefined.
     dtype : "float64" or "float32", of all work.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.
     warm_up : distinct vectors before scaler and threshold are frozen.

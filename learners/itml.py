@@ -19,7 +19,7 @@ SWEEPS: Final = 100
 
 
 class ITML(Refitted):
-    r"""Information-theoretic metric learning, fitted by metric-learn; see `kinstream.learners.batch.fit_itml_of_pairs`.
+    r"""Information-theoretic metric learning, fitted by metric-learn.
 
     Similar pairs are to have at most the squared distance u, dissimilar ones at least l, with slack; a triplet is a
     pair of each. The bounds are targets as those of LEGO and ITML-Online, whose batch counterpart this is, and

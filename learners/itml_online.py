@@ -21,7 +21,7 @@ class ITMLOnline(LogDetMap):
         A^-1 <- A^-1 + eta_t (d - y) z z',    that is
         G <- G + (sqrt(rho) - 1) / d  w g',    rho = 1 / (1 + eta_t (d - y) d)
 
-    It differs from `kinstream.learners.lego.LEGO` in where the gradient is taken, and so in rho only: the new
+    It differs from `kinstream.LEGO` in where the gradient is taken, and so in rho only: the new
     distance rho d goes towards y but can go beyond it, and A stays positive definite only while eta_t (y - d) d < 1.
     Hence the cap:
 
@@ -31,12 +31,12 @@ class ITMLOnline(LogDetMap):
 
     Parameters
     ----------
-    eta : largest step size, above 0, in 1 / squared distance^2; see `kinstream.learners.lego.LEGO`. Larger than about
+    eta : largest step size, above 0, in 1 / squared distance^2; see `kinstream.LEGO`. Larger than about
         0.1 / d^2 for a typical squared distance d it overshoots, and the cap then slows the way back.
     kappa : share of the admissible step, in (0, 1): a distance grows at most 1 / (1 - kappa) times in one step.
     rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, is known
         here from memory only, is undefined for the metric this learner begins with, and lets no direction grow.
-    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, kernel : as for `kinstream.learners.lego.LEGO`.
+    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, kernel : as for `kinstream.LEGO`.
 
     Attributes
     ----------

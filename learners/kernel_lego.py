@@ -49,7 +49,7 @@ class KernelLEGO(TargetLearner):
 
         d = |G a|^2 + (k(u, u) - 2 k(u, v) + k(v, v) - |a|^2)
 
-    and a pair within the span is learned as by `kinstream.learners.lego.LEGO`, with a in the place of z. For that a
+    and a pair within the span is learned as by `kinstream.LEGO`, with a in the place of z. For that a
     pair's vectors join the basis, unless they, or their difference, lie within the span already.
 
     The basis never holds more than `budget` points. From then on pairs within the span of a full basis are still
@@ -69,7 +69,7 @@ class KernelLEGO(TargetLearner):
     bandwidth : in units of scaled features; the root of their number where it is left out, which suits features of
         unit variance.
     degree : of "polynomial", at least 1.
-    loss, targets, y_similar, y_dissimilar : as for `kinstream.learners.lego.LEGO`; percentiles are those of distances
+    loss, targets, y_similar, y_dissimilar : as for `kinstream.LEGO`; percentiles are those of distances
         in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.scaler`.

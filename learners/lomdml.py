@@ -25,7 +25,7 @@ GUARDS: Final = ("clip", "raw")
 class LOMDML(MultiModal):
     r"""Online multi-modal distance metric learning with a map of low rank for each modality, and their weights.
 
-    As `kinstream.learners.omdml.OMDML` with M_i = W_i^T W_i, W_i of r_i = min(rank, d_i) rows. With p = W_i a_i, q =
+    As `kinstream.OMDML` with M_i = W_i^T W_i, W_i of r_i = min(rank, d_i) rows. With p = W_i a_i, q =
     W_i b_i,
 
         f_i = |p|^2 - |q|^2,    f = sum_i theta_i f_i

@@ -22,7 +22,7 @@ CHUNK: Final = 1024
 class OAHUNetwork:
     """A chain of L hidden layers h_l = relu(h_{l-1} W_l + b_l), h_0 = x, and L + 1 embeddings u_l = h_l Theta_l.
 
-    Vectors are rows. The matrices lie as `kinstream.learners.kernels.oahu` wants them; `state` has them one by one.
+    Vectors are rows. The matrices lie as the kernel wants them; `state` has them one by one.
 
     Parameters
     ----------

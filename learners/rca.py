@@ -18,7 +18,8 @@ class RCA(Refitted):
     r"""The map C^{-1/2}, with C the covariance of vectors around the means of their chunklets.
 
     Chunklets are the connected components of the similar pairs in the latest constraints; of a triplet, (x, x+) is
-    such a pair. Dissimilar pairs are scored, and play no part in a fit. See `kinstream.learners.whitening.fit_rca`.
+    such a pair. Dissimilar pairs are scored, and play no part in a fit. See
+    `kinstream.learners.whitening.fit_rca`.
 
     Parameters
     ----------

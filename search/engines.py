@@ -29,8 +29,8 @@ from kinstream.streams.records import Vectors
 from kinstream.streams.settings import Settings
 
 LINEAR: Final = "linear"
-#: Modes of `kinstream.search.create` that follow a linear map in place. Settings offer `lazy` alone: the others are for
-#: comparisons, as is `static`, which follows none.
+#: Modes of `kinstream.search.create` that follow a linear map in place. Settings offer `lazy` alone: the others
+#: are for comparisons, as is `static`, which follows none.
 ONLINE: Final = (LINEAR, "lazy", "naive")
 
 

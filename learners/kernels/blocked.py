@@ -1,6 +1,6 @@
 """The exact blocked update of OPML: a few matrix products for a block instead of two passes a triplet.
 
-Inside a block the map is L_t = L_0 + V' S' Z (`kinstream.learners.kernels.opml.recursion`), so L itself is touched
+Inside a block the map is L_t = L_0 + V' S' Z (`opml.recursion`), so L itself is touched
 twice: for V = Z L_0' at the beginning, and for the sum at the end. Nothing is approximated; results equal
 the sequential loop's to rounding, and a block whose numbers would lose too many digits on this way takes the
 sequential loop.

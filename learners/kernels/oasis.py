@@ -2,8 +2,7 @@
 
 One triplet after the other, an active step is kept for the next sweep over W, which takes it row by row on the way
 to the next product: one pass over memory for a triplet. Rows with x_i = 0 are left out, and where v is sparse only
-the entries that x and v meet are visited. The pieces of the blocked way (`kinstream.learners.kernels.oasis_blocked`)
-follow.
+the entries that x and v meet are visited. The pieces of the blocked way follow.
 """
 
 from __future__ import annotations

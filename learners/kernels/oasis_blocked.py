@@ -1,6 +1,6 @@
 """The exact blocked update of OASIS: a few matrix products for a block instead of a pass over W for a triplet.
 
-Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`kinstream.learners.kernels.oasis.recursion`), so W itself is touched
+Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`oasis.recursion`), so W itself is touched
 twice: for W_0^T x of the block's distinct anchors, and for the sum at the end. Nothing is approximated; results equal
 the sequential loop's to rounding.
 """

@@ -61,8 +61,8 @@ def constraints(
     ----------
     T : (d, d) the map transposed, or (0, 0) for the identity.
     X : (n, d) vectors, of T's type.
-    index, usable, signs, group : see `kinstream.learners.single.Batch`. The two rows of a triplet are reported as one
-        constraint in its first row.
+    index, usable, signs, group : see `kinstream.learners.single.Batch`. The two rows of a triplet are
+        reported as one constraint in its first row.
     threshold : squared distance above which a similar pair is a mistake, and up to which a dissimilar one is.
     first : row to begin with.
     since : constraints since the last fit.
