@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -258,11 +259,9 @@ def _narrowed(
 
 
 def _progress(items: Iterable[T], total: int, doing: str) -> Iterable[T]:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(items, doing, total, console=console, transient=True, disable=not console.is_terminal)
+    shown = sys.stderr.isatty()
+    with click.progressbar(items, total, doing, file=sys.stderr, hidden=not shown) as bar:
+        yield from bar
 
 
 def _notes(found: Found, more: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -46,6 +46,17 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+#: What a command needs altogether, where that is more than the extra of the package that it misses first.
+_EXTRAS: Final = {
+    "up": "worker",
+    "demo": "demo",
+    "worker": "worker",
+    "search": "search",
+    "replay": "learn,files",
+    "evaluate": "learn,files,report",
+}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called; the list of them costs nothing."""
 
@@ -58,6 +69,16 @@ class LazyGroup(click.Group):
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from kinstream.streams.extras import importing
+
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            name = ctx.invoked_subcommand or ""
+            with importing(f"kinstream {name}", _EXTRAS.get(name)):
+                raise error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -76,9 +76,11 @@ def _run(
     unsupervised: bool,
 ) -> None:
     from kinstream.streams.errors import SettingsError
+    from kinstream.streams.extras import WORKER, require
     from kinstream.streams.supervisor import Supervisor
 
     settings = settings_of(ctx, algorithms=unsupervised or new_generation)
+    require(*WORKER, who="kinstream worker", extra="worker")
     if from_start and not new_generation:
         raise SettingsError("--from-start goes with --new-generation")
     if unsupervised:

@@ -5,7 +5,7 @@
 #     deploy/build_steps.sh SOURCE PREFIX
 #
 # From the environment, each with the name of the image's build argument:
-#   EXTRAS           extras of pyproject.toml (baselines,search)
+#   EXTRAS           extras of pyproject.toml (worker,learn,files,baselines,search)
 #   PACKAGES         more packages, such as that of an object store: s3fs, gcsfs, adlfs
 #   CONSTRAINTS      a file with versions for pip: deploy/constraints.txt, where you keep the requirements.txt of an earlier image
 #   TORCH_INDEX_URL  where torch comes from: the CPU index that PyTorch's install page names. Empty: no torch
@@ -38,7 +38,7 @@ fi
 
 step "Kinstream"
 # shellcheck disable=SC2086
-pip_install "$source[${EXTRAS-baselines,search}]" ${PACKAGES:-}
+pip_install "$source[${EXTRAS-worker,learn,files,baselines,search}]" ${PACKAGES:-}
 "$python" -m pip freeze --disable-pip-version-check --exclude kinstream > "$prefix/requirements.txt"
 "$python" -m pip uninstall --quiet --yes --disable-pip-version-check pip
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+
+from kinstream.streams.extras import importing
 
 
 def chunklets(n: int, similar: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
@@ -28,6 +28,10 @@ def chunklets(n: int, similar: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     >>> chunklets(5, np.array([[3, 1], [4, 3]])).tolist()
     [0, 1, 2, 1, 1]
     """
+    with importing("RCA"):
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
     edges = coo_array((np.ones(len(similar), np.int8), (similar[:, 0], similar[:, 1])), shape=(n, n))
     found = connected_components(edges, directed=False)[1]
     _, first, numbers = np.unique(found, return_index=True, return_inverse=True)

@@ -7,11 +7,10 @@ classes here pass the check by: they are given arrays that have been checked.
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from types import new_class
 from typing import Any
 
-from kinstream.streams.errors import PackageMissing
+from kinstream.streams import extras
 
 
 def require(who: str) -> None:
@@ -26,10 +25,7 @@ def require(who: str) -> None:
     SettingsError
         It is not installed; the error says how to install it.
     """
-    if find_spec("metric_learn") is None:
-        raise PackageMissing(
-            f"{who} needs the package metric-learn, which is not installed: pip install 'kinstream[baselines]'"
-        )
+    extras.require("metric_learn", who=who)
 
 
 @cache

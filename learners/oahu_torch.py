@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from kinstream.learners.oahu_batch import Found
 from kinstream.learners.oahu_network import OAHUNetwork
 from kinstream.learners.oahu_rule import Rule
 from kinstream.learners.validation import one_of
+from kinstream.streams import extras
 from kinstream.streams.errors import PackageMissing
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def require(device: str) -> None:
         It cannot; the error says what is missing.
     """
     one_of("device", device, DEVICES)
-    if find_spec("torch") is None:
-        raise PackageMissing(
-            "OAHU through torch needs the package torch, which is not installed: pip install 'kinstream[torch]'"
-        )
+    extras.require("torch", who="OAHU through torch")
     if device == "cuda":
         import torch
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.extras import importing
 
 #: Of 2022: what runs them has been everywhere for long.
 OPSET: Final = 17
@@ -36,10 +37,8 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        try:
+        with importing("this format"):
             from onnx import helper, numpy_helper
-        except ImportError as error:
-            raise PackageMissing("this format needs onnx: pip install 'kinstream[onnx]'") from error
         self._helper, self._numpy = helper, numpy_helper
         self._nodes: list[Any] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}

@@ -9,17 +9,20 @@ from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kinstream.learners import registry as learners
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.processors import registry as builders
 from kinstream.processors.base import Builder, Origin
 from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.extras import importing
 from kinstream.streams.records import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
+
+with importing("MetricLearner"):
+    from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.utils.multiclass import check_classification_targets, unique_labels
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 #: Name of the space, which the draws of a builder depend on.
 SPACE: Final = "estimator"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.search.exact import EPS, LONGEST, Exact, First, Found, Mapped, first_slots, lengths, nearest
 from kinstream.search.items import Slots
-from kinstream.streams.errors import PackageMissing
+from kinstream.streams.extras import importing
 
 FLAT: Final = "faiss-flat"
 HNSW: Final = "faiss-hnsw"
@@ -145,10 +145,6 @@ class Faiss:
 
 
 def _faiss() -> Any:
-    try:
+    with importing("an index of FAISS"):
         import faiss
-    except ImportError:
-        raise PackageMissing(
-            "an index of FAISS needs the package faiss-cpu: pip install 'kinstream[search]'"
-        ) from None
     return faiss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import signal
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.streams.access import check_role
 from kinstream.streams.cluster import Cluster
-from kinstream.streams.errors import PackageMissing
+from kinstream.streams.extras import require
 from kinstream.streams.listening import bound, cannot_listen
 from kinstream.streams.settings import Settings
 from kinstream.streams.supervisor import RESTART, hold_on_to_supervisor
@@ -37,9 +36,7 @@ def require_packages() -> None:
     ------
     SettingsError : names what to install.
     """
-    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PackageMissing(f"search needs {' and '.join(missing)}: pip install 'kinstream[search]'")
+    require("fastapi", "uvicorn", "numba", "scipy", "prometheus_client", who="search", extra="search")
 
 
 class Server:

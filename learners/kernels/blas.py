@@ -5,8 +5,11 @@ Kernels with such products import this module for that effect.
 
 from __future__ import annotations
 
-import scipy.linalg.cython_blas  # noqa: F401
-
 from kinstream.learners.kernels.threads import find_libraries
+from kinstream.streams.extras import installed
 
-find_libraries()
+if installed("scipy"):
+    # Without it nothing is compiled.
+    import scipy.linalg.cython_blas  # noqa: F401
+
+    find_libraries()

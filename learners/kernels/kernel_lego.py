@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.lego import EXACT, judge, step_size, verdict
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compiled import compiled, compiled_map
 
 LINEAR: Final = 0
 RBF: Final = 1
@@ -39,7 +39,7 @@ Kernel = tuple[int, float, int]
 Model = tuple[Matrix, Square, Square]
 
 
-@compiled
+@compiled_map
 def _power_difference(a: float, gap: float, degree: int) -> float:
     """(a + gap)^degree - a^degree."""
     b = a + gap
@@ -50,7 +50,7 @@ def _power_difference(a: float, gap: float, degree: int) -> float:
     return gap * total
 
 
-@compiled
+@compiled_map
 def start(kernel: Kernel, u: Matrix, v: Matrix) -> tuple[float, bool]:
     """k(u, u) - 2 k(u, v) + k(v, v), and whether u and v are equal to rounding."""
     kind, rate, degree = kernel
@@ -76,7 +76,7 @@ def start(kernel: Kernel, u: Matrix, v: Matrix) -> tuple[float, bool]:
     return max(first - _power_difference(a, rate * vz, degree), 0.0), False
 
 
-@compiled
+@compiled_map
 def _solve(R: Square, count: int, a: Vector) -> float:
     """a <- L^-1 a; returns |a|^2."""
     square = 0.0
@@ -90,7 +90,7 @@ def _solve(R: Square, count: int, a: Vector) -> float:
     return square
 
 
-@compiled
+@compiled_map
 def measure(
     kernel: Kernel, model: Model, count: int, u: Matrix, v: Matrix, a: Vector, w: Vector
 ) -> tuple[float, float, float, bool]:
@@ -148,7 +148,7 @@ def measure(
     return found, rest, base, False
 
 
-@compiled
+@compiled_map
 def coordinates(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) -> tuple[float, float]:
     """Fill a with the coordinates of a vector; returns its squared length, and the part outside of the span."""
     kind, rate, degree = kernel
@@ -175,7 +175,7 @@ def coordinates(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) 
     return own, max(own - _solve(model[1], count, a), 0.0)
 
 
-@compiled
+@compiled_map
 def join(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) -> int:
     """Put x behind the basis if there is room and it is not in the span; returns how many points there are then."""
     B, R, T = model
@@ -345,7 +345,7 @@ def pairs(
     return count
 
 
-@compiled
+@compiled_map
 def distances(kernel: Kernel, model: Model, count: int, X: Matrix, Y: Matrix) -> Vector:
     """Squared distances (n,) between the rows of X and those of Y."""
     found = np.empty(len(X))
@@ -355,7 +355,7 @@ def distances(kernel: Kernel, model: Model, count: int, X: Matrix, Y: Matrix) ->
     return found
 
 
-@compiled
+@compiled_map
 def embed(kernel: Kernel, model: Model, count: int, X: Matrix) -> Square:
     """Coordinates (n, count) of the rows of X, and behind them the length of what lies outside of the span."""
     found = np.empty((len(X), count + 1))

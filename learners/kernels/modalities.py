@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import WIDTH, inner, map_many
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compiled import compiled, compiled_map
 
 Whole = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -72,7 +72,7 @@ def vanishes(minus: float, plus: float) -> bool:
     return minus == 0.0 or plus == 0.0
 
 
-@compiled
+@compiled_map
 def weigh(behind: Whole, beta: float, theta: Vector) -> None:
     """theta = the weights of modalities that are so many mistakes behind; they sum to 1."""
     total = 0.0

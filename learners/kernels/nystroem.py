@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.shared import Matrix
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compiled import compiled_map
 
 
-@compiled
+@compiled_map
 def embed(
     X: Matrix,
     lo: int,

@@ -11,7 +11,7 @@ from kinstream.learners.kernels.bilinear import total
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.learners.kernels.sors import shrunk
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compiled import compiled, compiled_map
 
 #: Relative length of a difference below which it is none, and absolute length.
 _NONE: Final = NO_DIFFERENCE**0.5
@@ -185,7 +185,7 @@ def truncated(
     return waiting
 
 
-@compiled
+@compiled_map
 def averaged(u: Matrix, rounds: int, centre: float, kappa: float, sparsity: float, w: Matrix) -> None:
     """Fill w with the minimiser after so many rounds; before the first that is the identity."""
     d = len(u)

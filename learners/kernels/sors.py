@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.bilinear import SCATTER, direction, filled, total
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
-from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.compute.compiled import compiled, compiled_map
 
 #: `rows` (d,): steps that every entry of a row has had. `since` (d, d): as many where a sparse step visited an entry
 #: later. `mixed` (d,): whether there is such an entry.
@@ -32,14 +32,14 @@ Rule = tuple[float, float, float, bool]
 MOST_STEPS: Final = 2**31 - 1
 
 
-@compiled
+@compiled_map
 def shrunk(value: Any, by: Any) -> Any:
     """The soft threshold."""
     taken = by if value > by else value
     return value - (-by if taken < -by else taken)
 
 
-@compiled
+@compiled_map
 def up_to_date(W: Matrix, H: Matrix | None, ages: Ages, rule: Rule, i: int, now: int, out: Matrix) -> None:
     """Write row i with all thresholds before step `now` into `out`."""
     rows, since, _ = ages

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kinstream.streams.extras import importing
+
 
 def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write `report.html`, its charts as PNG files and its numbers as CSV files.
@@ -25,6 +27,7 @@ def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
     SettingsError : the folder cannot be written to.
     """
     # Charts take a second to import, and the measures of this package are used without them.
-    from kinstream.monitoring.report.write import write
+    with importing("a report"):
+        from kinstream.monitoring.report.write import write
 
     return write(result, folder)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
-import numba  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
+
+from kinstream.streams.extras import installed, missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +28,14 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     disk is used until the kernel's file changes, or one that it takes pieces from: a file that it imports and that
     lies beside it or holds kernels itself, and what that one takes pieces from in turn.
     """
-    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    return _kept(function, nogil=True, cache=True, error_model="numpy")
+
+
+def compiled_map(function: Callable[P, R]) -> Callable[P, R]:
+    """As `compiled`, of a kernel that loading a model or using its map calls: where numba is not installed, the
+    interpreter runs it, with the same result to rounding.
+    """
+    return compiled(function) if installed("numba") else function
 
 
 def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
@@ -37,10 +45,16 @@ def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
     the same kernel on one kind of processor, not in another kernel: nothing that a checkpoint holds may come from one.
     """
     sums = {"reassoc", "contract"}
-    return _kept(function, numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=sums)(function))
+    return _kept(function, nogil=True, cache=True, error_model="numpy", fastmath=sums)
 
 
-def _kept(function: Callable[P, R], dispatcher: Any) -> Callable[P, R]:
+def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    if not installed("numba"):
+        # A map of a model needs no kernel; what learns does.
+        return _uncompiled(function)
+    import numba  # type: ignore[import-untyped, unused-ignore]
+
+    dispatcher: Any = numba.njit(**options)(function)
     kept = dispatcher._cache._cache_file
     # By itself numba checks the function's own file only.
     kept._source_stamp = _stamp(Path(function.__code__.co_filename))
@@ -48,6 +62,16 @@ def _kept(function: Callable[P, R], dispatcher: Any) -> Callable[P, R]:
     # two that compile for different types would take the same number.
     kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
     return cast("Callable[P, R]", dispatcher)
+
+
+def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel where numba is not installed: it raises PackageMissing when it is called."""
+
+    @wraps(function)
+    def refused(*_: P.args, **__: P.kwargs) -> R:
+        raise missing("numba", f"the kernel {function.__module__}.{function.__name__}")
+
+    return refused
 
 
 def limit(dtype: np.dtype[Any]) -> float:

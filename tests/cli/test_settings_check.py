@@ -327,7 +327,7 @@ def test_a_package_that_is_missing_here_is_no_fault_of_the_settings(
     """Another machine runs that learner, with the same file."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "kinstream.learners.metric_learn.find_spec",
+        "kinstream.streams.extras.find_spec",
         lambda name: None if name == "metric_learn" else found(name),
     )
     text = SOUND + "[learners.base]\nkind = 'lmnn'\nfrom = ['one-pass']\n"

@@ -247,7 +247,7 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_without_metric_learn_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_learn, "find_spec", lambda name: None)
+    monkeypatch.setattr("kinstream.streams.extras.find_spec", lambda name: None)
     told = r"needs the package metric-learn, which is not installed: pip install 'kinstream\[baselines\]'"
     for kind in ("lmnn", "itml"):
         with pytest.raises(SettingsError, match=told):

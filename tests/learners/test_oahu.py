@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners import oahu_torch
 from kinstream.learners.base import State
 from kinstream.learners.kernels.oahu import bounds, hedge
 from kinstream.learners.oahu import OAHU
@@ -284,7 +283,7 @@ def test_torch_says_what_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingsError, match="torch sees none"):
         OAHU(path="torch", device="cuda")
-    monkeypatch.setattr(oahu_torch, "find_spec", lambda name: None)
+    monkeypatch.setattr("kinstream.streams.extras.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install 'kinstream\[torch\]'"):
         OAHU(path="torch")
     OAHU()

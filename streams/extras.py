@@ -1,0 +1,105 @@
+"""Packages that only some uses need, and the extra of ours that brings each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Final
+
+from kinstream.streams.errors import PackageMissing
+
+#: Import name of a package -> the extra that is recommended where it is missing.
+EXTRAS: Final = {
+    "aiokafka": "worker",
+    "cramjam": "worker",
+    "faust": "worker",
+    "mode": "worker",
+    "prometheus_client": "worker",
+    "numba": "learn",
+    "scipy": "learn",
+    "sklearn": "learn",
+    "pyarrow": "files",
+    "rich": "files",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "faiss": "search",
+    "fastapi": "search",
+    "h11": "search",
+    "starlette": "search",
+    "uvicorn": "search",
+    "metric_learn": "baselines",
+    "torch": "torch",
+    "onnx": "onnx",
+}
+#: What every agent imports.
+WORKER: Final = ("aiokafka", "faust", "numba", "prometheus_client", "scipy")
+#: Where the name of a package is not that of its import.
+_DISTRIBUTIONS: Final = {
+    "faiss": "faiss-cpu",
+    "faust": "faust-streaming",
+    "metric_learn": "metric-learn",
+    "mode": "mode-streaming",
+    "prometheus_client": "prometheus-client",
+    "sklearn": "scikit-learn",
+}
+
+
+def missing(package: str, who: str, extra: str | None = None) -> PackageMissing:
+    """The error for a package that is not installed.
+
+    Parameters
+    ----------
+    package : its import name, a key of `EXTRAS`.
+    who : what needs it.
+    extra : what to install, where that is not the package's own extra.
+    """
+    name = _DISTRIBUTIONS.get(package, package)
+    found = extra or EXTRAS[package]
+    return PackageMissing(
+        f"{who} needs the package {name}, which is not installed: pip install 'kinstream[{found}]'"
+    )
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; it is not imported here."""
+    try:
+        return find_spec(package) is not None
+    except ImportError:
+        return False
+
+
+def require(*packages: str, who: str, extra: str | None = None) -> None:
+    """Do nothing if the packages are installed; none is imported here.
+
+    Raises
+    ------
+    PackageMissing
+        One of them is not installed; parameters as of `missing`.
+    """
+    for package in packages:
+        if not installed(package):
+            raise missing(package, who, extra)
+
+
+@contextmanager
+def importing(who: str, extra: str | None = None) -> Iterator[None]:
+    """Import packages of an extra in the body.
+
+    Raises
+    ------
+    PackageMissing
+        One of them is not installed; parameters as of `missing`. Another missing module stays a ModuleNotFoundError.
+
+    Examples
+    --------
+    >>> with importing("a table of numbers"):
+    ...     import numpy
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise missing(package, who, extra) from error

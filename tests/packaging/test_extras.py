@@ -1,0 +1,188 @@
+"""The base installation follows models and uses their maps; what it lacks is reported with what to install."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kinstream.learners import registry
+from kinstream.streams import extras
+from kinstream.streams.errors import PackageMissing
+from tests.docs.pages import ROOT
+from tests.golden.write_agents import CHECKPOINTS, config
+from tests.packaging.without import without_extras
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+#: Their classes are made of metric-learn's.
+OF_BASELINES = {"itml", "lmnn"}
+MAX_MB = 150
+SETTINGS = """
+kafka.bootstrap_servers = "127.0.0.1:1"
+[builders.one-pass]
+kind = "one-pass"
+[learners.opml]
+kind = "opml"
+from = ["one-pass"]
+"""
+#: Loads the newest model of every kind of learner, and maps and measures with it.
+USE_MODELS = """
+import json
+import numpy as np
+from pathlib import Path
+from kinstream import ModelFollower
+from kinstream.search.loading import Loader
+from kinstream.search.model import Model
+from kinstream.streams.models_view import from_checkpoints
+from kinstream.streams.settings import Settings
+
+settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
+with ModelFollower.from_checkpoints("labelled", "opml", settings) as metric:
+    followed = metric.wait().name
+found = {}
+for (space, learner), version in from_checkpoints(settings).models().items():
+    if space != "labelled" or learner in sys.argv[3:]:
+        continue
+    model = Loader(settings).load(version, Model())
+    if learner == "opml":
+        assert model.name == followed
+    rows = np.random.default_rng(0).normal(size=(5, model.dimension))
+    X, Y = ({n: t[:, :d] for n, d in model.modalities} or t for t in (rows, rows[::-1].copy()))
+    found[learner + " transform"] = model.transform(X)
+    found[learner + " distance"] = model.distance(X, Y)
+np.savez(sys.argv[2], **found)
+"""
+
+
+def test_every_model_is_followed_and_measures_the_same_without_the_packages_of_extras(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text(config(CHECKPOINTS).model_dump_json())
+    arguments = settings, tmp_path / "without.npz", *sorted(OF_BASELINES)
+    done = without_extras(USE_MODELS, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    arguments = settings, tmp_path / "with.npz", *sorted(OF_BASELINES)
+    subprocess.run([sys.executable, "-c", "import sys" + USE_MODELS, *arguments], cwd=tmp_path, check=True)
+    mine, theirs = np.load(tmp_path / "without.npz"), np.load(tmp_path / "with.npz")
+    wanted = set(registry.names()) - OF_BASELINES
+    assert {name.partition(" ")[0] for name in mine} == wanted
+    for name in theirs:
+        np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_every_public_name_is_imported_or_names_its_extra(tmp_path: Path) -> None:
+    code = """
+import kinstream
+for name in kinstream.__all__:
+    try:
+        getattr(kinstream, name)
+    except Exception as error:
+        print(name, type(error).__name__, error)
+"""
+    done = without_extras(code, cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        "MetricLearner PackageMissing MetricLearner needs the package scikit-learn, which is not installed: "
+        "pip install 'kinstream[learn]'"
+    ], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("kinstream.OPML().learn_triplets(*np.zeros((3, 4, 2)))", "learn"),
+        ("from kinstream.learners.registry import create; create('itml')", "baselines"),
+        ("kinstream.OAHU(path='torch')", "torch"),
+        ("from kinstream.learners.onnx_graph import Graph; Graph()", "onnx"),
+        ("from kinstream.monitoring.report import write_report; write_report({}, None)", "report"),
+        ("from kinstream.search.server import require_packages; require_packages()", "search"),
+        ("from kinstream.search.frozen import _faiss; _faiss()", "search"),
+    ],
+)
+def test_from_python_the_error_names_the_command_that_installs(code: str, extra: str, tmp_path: Path) -> None:
+    done = without_extras(f"import kinstream, numpy as np; {code}", cwd=tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.fullmatch(
+        rf"kinstream\.streams\.errors\.PackageMissing: .* needs the package [\w-]+, which is not installed: "
+        rf"pip install 'kinstream\[{extra}\]'",
+        last,
+    ), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("worker learner opml", "worker"),
+        ("warm-up opml", "learn"),
+        ("demo", "demo"),
+        ("search", "search"),
+        ("produce labelled rows.csv --space s", "files"),
+    ],
+)
+def test_a_command_ends_with_one_line_that_names_the_command_that_installs(
+    command: str, extra: str, tmp_path: Path
+) -> None:
+    code = f"sys.argv = ['kinstream', *{command.split()!r}]; from kinstream.cli.main import main; main()"
+    (tmp_path / "rows.csv").write_text("f0,label\n1,a\n")
+    (tmp_path / "kinstream.toml").write_text(SETTINGS)
+    done = without_extras(code, cwd=tmp_path)
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("kinstream: ")]
+    assert line.endswith(f"which is not installed: pip install 'kinstream[{extra}]'")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == PackageMissing.exit_status
+
+
+def test_help_and_what_only_reads_need_no_extra(tmp_path: Path) -> None:
+    for words in (["--help"], ["spaces", "list"], ["topics", "--help"], ["models", "--help"]):
+        code = f"sys.argv = ['kinstream', *{words!r}]; from kinstream.cli.main import main; main()"
+        done = without_extras(code, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_package_belongs_to_the_extra_that_is_recommended() -> None:
+    for package, extra in extras.EXTRAS.items():
+        text = str(extras.missing(package, "this"))
+        name = text.removeprefix("this needs the package ").partition(",")[0]
+        listed = {re.split(r"[<>=~]", one)[0] for one in PROJECT["optional-dependencies"][extra]}
+        # What a package of ours brings along is not listed.
+        assert name in listed or package in ("h11", "starlette"), (package, extra)
+
+
+def test_no_version_is_pinned() -> None:
+    wanted = [
+        *PROJECT["dependencies"],
+        *(one for some in PROJECT["optional-dependencies"].values() for one in some),
+    ]
+    assert not [one for one in wanted if "==" in one]
+
+
+def test_a_missing_module_of_no_extra_stays_what_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError), extras.importing("this"):
+        import no_such_module  # noqa: F401
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_fresh_environment_is_small_and_follows_models(tmp_path: Path) -> None:
+    """Needs an index of packages, or a cache of them."""
+    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path]
+    source = tmp_path / "source"
+    subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
+    subprocess.run([*wheel, source], check=True)
+    fresh = tmp_path / "fresh"
+    subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
+    python = fresh / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*install, *tmp_path.glob("*.whl")], check=True)
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "setuptools", "pip"], check=True)
+    (packages,) = fresh.glob("lib/python*/site-packages")
+    used = int(subprocess.check_output(["du", "-sm", packages], text=True).split()[0])
+    assert used <= MAX_MB
+    settings = tmp_path / "settings.json"
+    settings.write_text(config(CHECKPOINTS).model_dump_json())
+    arguments = settings, tmp_path / "found.npz", *sorted(OF_BASELINES)
+    subprocess.run([python, "-c", "import sys" + USE_MODELS, *arguments], cwd=tmp_path, check=True)
+    assert len(np.load(tmp_path / "found.npz")) == 2 * len(set(registry.names()) - OF_BASELINES)
