@@ -81,6 +81,6 @@ def _sign_test(better: int, worse: int) -> float | None:
     """Two-sided probability of a split at least so uneven, were both sides as likely; None without any."""
     if not better + worse:
         return None
-    from scipy.special import bdtr
+    from scipy.stats import binomtest
 
-    return min(1.0, 2.0 * float(bdtr(min(better, worse), better + worse, 0.5)))
+    return float(binomtest(better, better + worse).pvalue)

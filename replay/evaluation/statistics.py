@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
 
 #: p-values below it are significant.
 LEVEL: Final = 0.05
@@ -72,8 +71,14 @@ def paired(first: ArrayLike, second: ArrayLike) -> TTest:
     # Values are subtracted from the first one: where they are all alike, nothing is left of their rounding.
     shifted = gaps - gaps[0]
     shifted[np.abs(shifted) <= noise + noise[0]] = 0.0
-    spread = _deviation(shifted) / np.sqrt(len(gaps))
-    return TTest(mean, *_tested(mean, spread, len(gaps) - 1), len(gaps))
+    if len(gaps) < 2:
+        return TTest(mean, None, None, len(gaps))
+    if not shifted.any():
+        return TTest(mean, *_limit(mean), len(gaps))
+    from scipy.stats import ttest_1samp
+
+    found = ttest_1samp(gaps, 0.0)
+    return TTest(mean, float(found.statistic), float(found.pvalue), len(gaps))
 
 
 def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
@@ -97,10 +102,14 @@ def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
     difference = float(a.mean() - b.mean())
     if abs(difference) <= noise:
         difference = 0.0
-    left = n + m - 2
-    pooled = ((n - 1) * _deviation(a) ** 2 + (m - 1) * _deviation(b) ** 2) / left if left else 0.0
-    spread = float(np.sqrt(pooled * (1.0 / n + 1.0 / m)))
-    return TTest(difference, *_tested(difference, spread if spread > noise else 0.0, left), min(n, m))
+    if n + m < 3:
+        return TTest(difference, None, None, min(n, m))
+    if max(np.ptp(a), np.ptp(b)) <= noise:
+        return TTest(difference, *_limit(difference), min(n, m))
+    from scipy.stats import ttest_ind
+
+    found = ttest_ind(a, b)
+    return TTest(difference, float(found.statistic), float(found.pvalue), min(n, m))
 
 
 def holm(p: Values) -> Values:
@@ -147,18 +156,6 @@ def _vectors(first: ArrayLike, second: ArrayLike) -> tuple[Values, Values]:
     return a, b
 
 
-def _deviation(values: NDArray[Any]) -> float:
-    """Standard deviation with n - 1; 0 of one value, and of values that are all alike."""
-    if len(values) < 2 or bool((values == values[0]).all()):
-        return 0.0
-    return float(values.std(ddof=1))
-
-
-def _tested(difference: float, spread: float, freedom: int) -> tuple[float | None, float | None]:
-    """Statistic and p of a difference with this standard error."""
-    if freedom < 1:
-        return None, None
-    if spread == 0.0:
-        return (0.0, 1.0) if difference == 0.0 else (float(np.copysign(np.inf, difference)), 0.0)
-    t = difference / spread
-    return t, float(2.0 * stdtr(freedom, -abs(t)))
+def _limit(difference: float) -> tuple[float, float]:
+    """Statistic and p where nothing varies."""
+    return (0.0, 1.0) if difference == 0.0 else (float(np.copysign(np.inf, difference)), 0.0)
