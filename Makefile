@@ -6,8 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
-# Extras that the tests need.
-TEST_EXTRAS := dev,baselines,torch,search,onnx
+# What the demonstration needs, and what the tests need.
+RUN_EXTRAS := demo
+TEST_EXTRAS := dev,all
+# Processes that run tests.
+JOBS ?= 2
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -18,14 +21,14 @@ define install
 if cmp -s pyproject.toml $@; then touch $@; else \
 	echo "installing $(1) into $(VENV); this takes a minute the first time"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77'; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '$(1)'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation $(INSTALL_OPTIONS) -e '$(1)'; \
 	cp pyproject.toml $@; fi
 endef
 
 help:
 	@echo "make run        the main job on the embedded broker (ARGS=--keep-running leaves it up)"
 	@echo "make test       lint, types and the test suite, on a real Kafka where Java 17 and Maven are"
-	@echo "make test-long  the long crash runs"
+	@echo "make test-long  the rest: long crash runs, the chart, the rules, the image, every combination of settings"
 	@echo "make bench      figures: speed, memory, delays"
 	@echo "make soak       30 minutes of steady load under faults (ARGS=\"--minutes 5\"); prints a table for docs/soak.md"
 	@echo "make lint       ruff, mypy and the import contracts alone"
@@ -40,9 +43,10 @@ $(BIN)/pip:
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear $(VENV)
 
+# Most modules of these packages are never imported: those that are get compiled then.
+$(VENV)/.installed-run: INSTALL_OPTIONS := --no-compile
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
-	@$(call install,.)
-	@$(BIN)/kinstream warm-up portfolio opml copml
+	@$(call install,.[$(RUN_EXTRAS)])
 
 $(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
 	@$(call install,.[$(TEST_EXTRAS)])
@@ -65,15 +69,17 @@ kafka-jars: python
 go-tools: python
 	@$(BIN)/python -m tests.deploy.go_tools
 
-# Both halves of the suite begin at once and would compile the same kernels, some of them inside a time limit.
+# Processes that run tests would compile the same kernels, some of them inside a time limit.
 kernels: python
-	@$(BIN)/kinstream warm-up portfolio opml copml search
+	@$(BIN)/kinstream warm-up --dtype float32 portfolio
+	@$(BIN)/kinstream warm-up --dtype float64 opml copml
 
-test: lint kafka-jars go-tools kernels
-	$(BIN)/python -m tests.halves $(ARGS)
+# With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
+test: lint kafka-jars kernels
+	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long: kafka-jars go-tools kernels
-	$(PYTEST) -m long --timeout=1800 $(ARGS)
+	$(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
 bench: kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -15,6 +15,7 @@ import click
 from rich.live import Live
 
 from kinstream.cli.agents import agent_spec
+from kinstream.cli.compiling import compile_together
 from kinstream.cli.demo_summary import tell_summary
 from kinstream.cli.demo_view import View
 from kinstream.cli.demos import Demo
@@ -22,13 +23,14 @@ from kinstream.cli.folder_lock import FolderLock
 from kinstream.cli.local_system import LocalSystem, Process, status_of, stop_on_signals, tail
 from kinstream.cli.scrape import Numbers, look
 from kinstream.cli.tables import for_a_person
+from kinstream.learners.warm_up import parts
 from kinstream.streams.embedded import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import Settings, load
 
 #: The whole demonstration gives up after this, and says what stands still.
 DEADLINE_SECONDS: Final = 150.0
 #: Compiling takes longer than this: it is the first time, and worth a word.
-_PATIENCE_SECONDS: Final = 3.0
+_PATIENCE_SECONDS: Final = 2.0
 _STOPPED: Final = 130
 
 
@@ -92,6 +94,7 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     roles = [("builder", name) for name in settings.builders]
     roles += [("learner", name) for name in settings.learners]
     tasks = [agent_spec(settings, role, name).warm_up for role, name in roles]
+    wanted = [part for one in settings.learners.values() for part in parts(one.kind, one.arguments())]
     failed: list[BaseException] = []
 
     def compile_all() -> None:
@@ -104,13 +107,21 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
     # In a thread, because Ctrl-C must end this as soon as everything else.
     thread = threading.Thread(target=compile_all, daemon=True)
     thread.start()
-    began, told = time.monotonic(), False
-    while thread.is_alive():
-        if stopping.wait(0.05):
-            return False
-        if not told and time.monotonic() - began > _PATIENCE_SECONDS:
-            told = True
-            click.echo("compiling kernels: the first time this takes a minute", err=True)
+    began, enough = time.monotonic(), threading.Event()
+    # The other processors compile from the other end.
+    others = (os.cpu_count() or 1) - 1
+    beside = threading.Thread(target=compile_together, args=(wanted[::-1], others, enough))
+    try:
+        while thread.is_alive():
+            if stopping.wait(0.05):
+                return False
+            if beside.ident is None and others and time.monotonic() - began > _PATIENCE_SECONDS:
+                click.echo("compiling kernels: the first time this takes up to a minute", err=True)
+                beside.start()
+    finally:
+        enough.set()
+        if beside.ident is not None:
+            beside.join()
     if failed:
         raise failed[0]
     return True

@@ -83,11 +83,14 @@ kind = "opml"
 from = ["one-pass"]
 gamma = 0.001
 scaler = "zscore"
+# As the portfolio has it: kernels are compiled for one number type.
+dtype = "float32"
 
 [learners.copml]
 kind = "copml"
 from = ["one-pass"]
 scaler = "zscore"
+dtype = "float32"
 """
     return Demo(
         title="kinstream: digits on the embedded broker",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 

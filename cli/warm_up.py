@@ -13,15 +13,21 @@ SEARCH: Final = "search"
 
 @click.command("warm-up")
 @click.argument("kinds", nargs=-1)
-def warm_up(kinds: tuple[str, ...]) -> None:
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Only for this number type.")
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Processes at a time; by default one for each processor."
+)
+def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None:
     """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks search
 
     KINDS are kinds of learners and builders, and "search" for the query agent; all of them, in both number types, where
     none is named: also learners that other installed packages add. Workers compile what they need by themselves; in an
     image this saves them the time.
     """
+    from kinstream.cli.compiling import compile_together
     from kinstream.learners import registry as learners
     from kinstream.learners.single import DTYPES
+    from kinstream.learners.warm_up import parts
     from kinstream.learners.warm_up import warm_up as compile_learner
     from kinstream.processors.registry import names as builders
     from kinstream.processors.warm_up import COMPILED
@@ -34,12 +40,17 @@ def warm_up(kinds: tuple[str, ...]) -> None:
     if unknown:
         raise click.UsageError(f"there is no {', '.join(unknown)}; there are: {', '.join(known)}")
     began = time.monotonic()
-    for kind in kinds or learners.names():
-        if kind not in learners.names():
-            continue
+    types = DTYPES if dtype is None else (dtype,)
+    ours = [kind for kind in kinds or learners.names() if kind in learners.names()]
+    others = [kind for kind in (*COMPILED, SEARCH) if not kinds or kind in kinds]
+    if jobs != 1:
+        wanted = [part for one in types for kind in ours for part in parts(kind, {"dtype": one})]
+        compile_together([*wanted, *((kind, None) for kind in others)], jobs)
+    # What was compiled by other processes is loaded here.
+    for kind in ours:
         try:
-            for dtype in DTYPES if learners.has(kind, "dtype") else (None,):
-                compile_learner(kind, {} if dtype is None else {"dtype": dtype})
+            for one in types if learners.has(kind, "dtype") else (None,):
+                compile_learner(kind, {} if one is None else {"dtype": one})
         except SettingsError as error:
             if kinds:
                 raise

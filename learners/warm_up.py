@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kinstream.learners.registry import create, has
+from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
 
 _D = 4
@@ -39,6 +40,26 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
         return
     for kernel in ("sequential", "blocked"):
         _run(kind, settings | {"kernel": kernel})
+
+
+def parts(kind: str, arguments: dict[str, Any] | None = None) -> list[tuple[str, str | None]]:
+    """The learners that a learner is made of, each with its number type; one of no others is its own part.
+
+    Parameters
+    ----------
+    kind, arguments : as `warm_up` takes them; a number type is left out where the kind has none.
+    """
+    settings = dict(arguments or {})
+    if not has(kind, "dtype"):
+        settings.pop("dtype", None)
+    try:
+        learner = create(kind, **settings)
+    except SettingsError:
+        return []  # `warm_up` reports it
+    dtype = getattr(learner, "dtype", None)
+    name = None if dtype is None else str(np.dtype(dtype))
+    members = [member["kind"] for member in getattr(learner, "members", {}).values()]
+    return [(one, name if has(one, "dtype") else None) for one in members or [kind]]
 
 
 def _own_targets(settings: dict[str, Any]) -> dict[str, Any]:
