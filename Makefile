@@ -31,6 +31,8 @@ help:
 	@echo "make test-long  the rest: long crash runs, the chart, the rules, the image, every combination of settings"
 	@echo "make bench      figures: speed, memory, delays"
 	@echo "make soak       30 minutes of steady load under faults (ARGS=\"--minutes 5\"); prints a table for docs/soak.md"
+	@echo "make docs       the pages as a site, in site/; a broken link is an error"
+	@echo "make picture    draws the picture of the README anew"
 	@echo "make lint       ruff, mypy and the import contracts alone"
 	@echo "make audit      known vulnerabilities of what is installed; needs a network"
 	@echo "make clean      remove everything that make has made"
@@ -63,6 +65,17 @@ lint: python
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/pip
+	@$(call install,.[docs])
+
+# NO_MKDOCS_2_WARNING leaves out an announcement of the theme about a product.
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
+	@echo "the site is in site/: open site/index.html"
+
+picture: python
+	$(BIN)/python docs/pictures/record.py
+
 kafka-jars: python
 	@$(BIN)/python -m tests.kafka.jars
 
@@ -91,6 +104,6 @@ audit: python
 	@$(BIN)/python -m tests.security.audit
 
 clean:
-	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site *.egg-info
 
-.PHONY: help run python lint kafka-jars go-tools kernels test test-long bench soak audit clean
+.PHONY: help run python lint kafka-jars go-tools kernels test test-long bench soak docs picture audit clean

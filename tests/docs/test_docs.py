@@ -198,8 +198,8 @@ def test_the_hyper_parameters_are_those_of_the_constructors() -> None:
     assert all(any(learners.has(kind, name) for kind in learners.own_names()) for name in common)
 
 
-def test_every_learner_stands_in_the_readme_and_among_the_sources() -> None:
-    told = {row[0].strip("`"): row[1] for row in rows(ROOT / "README.md", "Learners")}
+def test_every_learner_stands_in_the_table_and_among_the_sources() -> None:
+    told = {row[0].strip("`"): row[1] for row in rows(DOCS / "learners.md", "All learners")}
     assert told.keys() == set(learners.own_names())
     for kind, form in told.items():
         wanted = "as its base" if kind == "fusion" else f"{learners.create(kind).form}s"
