@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.figures import Figure
 from benchmarks.search_log import Log, log
 from benchmarks.shared_sets import load
-from benchmarks.sorted_permutations import compared
+from benchmarks.studies.sorted_permutations import compared
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.search.create import create
 from kinstream.search.index import Index

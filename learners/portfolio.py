@@ -99,7 +99,7 @@ class Portfolio(SingleModal):
 
     Exponential weights with this eta make, in expectation, at most sqrt(T ln N / 2) more mistakes than the best of N in
     T constraints, for a T that is known. The vote here is deterministic and guided by margins, and has a window and a
-    floor; docs/portfolio.md has what it does, and how `floor` and the members were chosen.
+    floor; docs/portfolio.md says what it does, and why these are the defaults.
 
     The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.

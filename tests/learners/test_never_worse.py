@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.never_worse import ALLOWED, cells, trials
 from benchmarks.shared_sets import load
+from benchmarks.studies.never_worse import ALLOWED, cells, trials
 
 SPLITS = range(200, 210)
 #: Of a mean difference: what another processor's rounding may do to single test rows.

@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 import kinstream.learners.portfolio
-from benchmarks.never_worse import ALLOWED, cells
-from benchmarks.portfolio import LENGTHS, online, trials
 from benchmarks.shared_sets import load
+from benchmarks.studies.never_worse import ALLOWED, cells
+from benchmarks.studies.portfolio import LENGTHS, online, trials
 from kinstream.learners import warm_up as warming_up
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.base import Outcomes

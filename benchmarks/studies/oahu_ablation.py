@@ -1,9 +1,9 @@
 """What each part of OAHU's default is worth: its error with one thing changed at a time.
 
-Sets, splits, triplets and the vote are those of `benchmarks.never_worse`; so is the first row, the better of Euclidean
-and of cosine distance on each set. Finished trials are kept in a file, and a run that was stopped goes on.
+Sets, splits, triplets and the vote are those of `benchmarks.studies.never_worse`; so is the first row, the better of
+Euclidean and of cosine distance on each set. Finished trials are kept in a file, and a run that was stopped goes on.
 
-Example: python -m benchmarks.oahu_ablation --sets iris wine glass
+Example: python -m benchmarks.studies.oahu_ablation --sets iris wine glass
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.never_worse import RESULTS, Cell, cells, run, trials_file
 from benchmarks.shared_sets import NAMES
+from benchmarks.studies.never_worse import RESULTS, Cell, cells, run, trials_file
 from kinstream.learners.kernels.threads import one_blas_thread
 
 SETS: Final = (

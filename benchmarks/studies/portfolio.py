@@ -2,9 +2,9 @@
 
 Online: its mistakes on T random triplets are at most those of the best un-learned metric in it, and sqrt(T ln N / 2) of
 N members, and one standard error over the splits. Held out: the error of 5-NN under the metric that it exports, by the
-rule of benchmarks/never_worse.py. Finished trials are kept; the same command goes on where it was stopped.
+rule of benchmarks/studies/never_worse.py. Finished trials are kept; the same command goes on where it was stopped.
 
-Example: python -m benchmarks.portfolio --sets iris wine --splits 3
+Example: python -m benchmarks.studies.portfolio --sets iris wine --splits 3
 """
 
 from __future__ import annotations
@@ -24,9 +24,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import never_worse
-from benchmarks.never_worse import ALLOWED, BLOCK, LEVEL, RESULTS, Cell, K, directions, error, unlearned
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
+from benchmarks.studies import never_worse
+from benchmarks.studies.never_worse import (
+    ALLOWED,
+    BLOCK,
+    LEVEL,
+    RESULTS,
+    Cell,
+    K,
+    directions,
+    error,
+    unlearned,
+)
 from kinstream.learners.kernels.portfolio import POWER
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.portfolio import Portfolio
@@ -72,7 +82,7 @@ class Trial:
     unlearned: tuple[int, ...]
 
     def held_out(self) -> never_worse.Trial:
-        """What the rule of benchmarks/never_worse.py looks at."""
+        """What the rule of benchmarks/studies/never_worse.py looks at."""
         own = never_worse.Trial.__dataclass_fields__
         return never_worse.Trial(**{name: getattr(self, name) for name in own})
 

@@ -3,7 +3,7 @@
 Not learning is 5-NN by Euclidean or by cosine distance on the same scaled vectors, whichever errs less on a set, with
 the vote that OAHU has. Triplets are uniform random ones of the training part; each of them is seen once.
 
-Example: python -m benchmarks.never_worse --sets iris wine --splits 3
+Example: python -m benchmarks.studies.never_worse --sets iris wine --splits 3
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kinstream.replay.evaluation.statistics import holm
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]
 
-RESULTS: Final = Path(__file__).parent / "results"
+RESULTS: Final = Path(__file__).parents[1] / "results"
 K: Final = 5
 BLOCK: Final = 256
 #: A mean loss that counts as none, whatever its standard error.

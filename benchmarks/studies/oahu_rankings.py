@@ -1,13 +1,14 @@
 """OAHU in verification and in rankings of everything, and how many new rows a stream of triplets has.
 
-Splits and triplets are those of `benchmarks.never_worse`. Pairs and rankings go by the weighted sum of the distances of
-all metrics, learned and un-learned; rows that no triplet has touched are verified against each other in random pairs,
-and rank all rows that were learned from. Finished trials are kept in a file, and a run that was stopped goes on.
+Splits and triplets are those of `benchmarks.studies.never_worse`. Pairs and rankings go by the weighted sum of the
+distances of all metrics, learned and un-learned; rows that no triplet has touched are verified against each other in
+random pairs, and rank all rows that were learned from. Finished trials are kept in a file, and a run that was stopped
+goes on.
 
 Examples:
 
-    python -m benchmarks.oahu_rankings
-    python -m benchmarks.oahu_rankings --new-rows --sets breast glass
+    python -m benchmarks.studies.oahu_rankings
+    python -m benchmarks.studies.oahu_rankings --new-rows --sets breast glass
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from benchmarks.never_worse import BLOCK, RESULTS, directions, trained
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
+from benchmarks.studies.never_worse import BLOCK, RESULTS, directions, trained
 from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.oahu import OAHU
 

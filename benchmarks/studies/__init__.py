@@ -1,0 +1,1 @@
+"""Studies: the experiments behind a default or a claim of the docs, run by hand, and their notes."""
