@@ -10,7 +10,7 @@ import click
 from kinstream.cli.context import settings_of
 
 if TYPE_CHECKING:
-    from kinstream.replay.promote import Beginning, Plan
+    from kinstream.replay.promote import Beginning, PlannedPromotion
     from kinstream.streams.models_view import Models
     from kinstream.streams.records import ModelVersion
     from kinstream.streams.settings import Settings
@@ -200,7 +200,7 @@ def promote(
         _show_plan(made, dry_run)
 
 
-def _planned(made: Plan, dry_run: bool) -> dict[str, Any]:
+def _planned(made: PlannedPromotion, dry_run: bool) -> dict[str, Any]:
     return {
         "learner": made.learner,
         "generation": made.number,
@@ -225,7 +225,7 @@ def _planned(made: Plan, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _show_plan(made: Plan, dry_run: bool) -> None:
+def _show_plan(made: PlannedPromotion, dry_run: bool) -> None:
     from kinstream.cli.tables import echo_table
 
     if made.done:

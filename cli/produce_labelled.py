@@ -9,7 +9,7 @@ import click
 from kinstream.cli.sending import by_modality, csv_format, csv_options, load_options, send, space_option
 
 if TYPE_CHECKING:
-    from kinstream.producers.load import Load
+    from kinstream.producers.load import LabelledLoad
     from kinstream.producers.selection import CsvFormat, Selection
 
 
@@ -51,15 +51,15 @@ def labelled(ctx: click.Context, /, source: str, space: str, **options: Any) -> 
       kinstream produce labelled sklearn:digits --space digits --shuffle-seed 1
       kinstream produce labelled items.parquet --space shop --label category --features 'image=img_*'
     """
-    from kinstream.producers.load import BlockSettings, Load
+    from kinstream.producers.load import BlockSettings, LabelledLoad
     from kinstream.producers.sources import open_source
 
     names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
     blocks = BlockSettings(**{name: options[name] for name in names})
     selection, form = reading(options)
 
-    def load() -> Load:
-        return Load(open_source(source, selection, form), space, blocks, options["load_id"])
+    def load() -> LabelledLoad:
+        return LabelledLoad(open_source(source, selection, form), space, blocks, options["load_id"])
 
     send(ctx, load, options)
 

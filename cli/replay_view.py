@@ -10,7 +10,7 @@ import click
 
 from kinstream.cli.tables import echo_table
 from kinstream.monitoring.tallies import mistakes, utilised
-from kinstream.replay.compare import Verdict
+from kinstream.replay.compare import Agreement
 from kinstream.replay.run import Result
 from kinstream.streams.records import Counts
 
@@ -25,7 +25,7 @@ _COUNTED: Final = ("seen", "scored", "mistakes", "utilised", "clipped", "rejecte
 def agrees(result: Result) -> bool:
     """Whether something could be compared and nothing differs."""
     verdicts = {comparison.verdict for comparison in result.comparisons}
-    return Verdict.EQUAL in verdicts and not verdicts & {Verdict.DIFFERS, Verdict.DAMAGED}
+    return Agreement.EQUAL in verdicts and not verdicts & {Agreement.DIFFERS, Agreement.DAMAGED}
 
 
 def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _split(row: dict[str, Any]) -> str:
 
 
 def _show_comparisons(result: Result) -> None:
-    found = sorted(result.comparisons, key=lambda c: c.verdict is Verdict.EQUAL)
+    found = sorted(result.comparisons, key=lambda c: c.verdict is Agreement.EQUAL)
     rows = [(c.agent, c.partition, c.space or "-", c.offset, c.verdict.value, c.detail) for c in found]
     click.echo()
     echo_table(("AGENT", "PARTITION", "SPACE", "CHECKPOINT AT", "VERDICT", "DETAIL"), rows[:MAX_LINES])

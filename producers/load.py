@@ -48,7 +48,7 @@ class BlockSettings:
             raise SettingsError(f"hold_out must be at least 0 and below 1, not {self.hold_out!r}")
 
 
-class Load:
+class LabelledLoad:
     """Blocks of a source for a space.
 
     Parameters

@@ -28,7 +28,7 @@ class Progress:
 
     Parameters
     ----------
-    shaping : of the load, see `kinstream.producers.load.Load.shaping`.
+    shaping : of the load, see `kinstream.producers.load.LabelledLoad.shaping`.
     log : which topic of which cluster holds it.
     sequence, position : of the first block that is not confirmed.
     rows : confirmed so far.

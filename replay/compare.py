@@ -21,7 +21,7 @@ from kinstream.streams.space import core_state, restore_space
 from kinstream.streams.state import State
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     """How a space of a replay stands to its checkpoint."""
 
     EQUAL = "equal"
@@ -37,7 +37,7 @@ class Comparison:
     agent: str
     partition: int
     space: str | None
-    verdict: Verdict
+    verdict: Agreement
     offset: int
     detail: str = ""
 
@@ -155,7 +155,7 @@ class OffsetWatch:
                 self._found[p] = _elsewhere(self._agent, goal, f"the replay ended at {ends[p]}")
         found = [c for p in sorted(self._found) for c in self._found[p]]
         if self._space is not None:
-            found = [c for c in found if c.space == self._space or c.verdict is Verdict.DAMAGED]
+            found = [c for c in found if c.space == self._space or c.verdict is Agreement.DAMAGED]
         return found
 
     def _reach(self, goal: Goal, machine: Machine) -> None:
@@ -259,7 +259,7 @@ class ChainWatch:
             self._agent,
             model.goal.partition,
             name,
-            Verdict.EQUAL if equal else Verdict.DIFFERS,
+            Agreement.EQUAL if equal else Agreement.DIFFERS,
             model.goal.offset,
             detail,
         )
@@ -275,7 +275,7 @@ class ChainWatch:
                 self._agent,
                 model.goal.partition,
                 name,
-                Verdict.ELSEWHERE,
+                Agreement.ELSEWHERE,
                 model.goal.offset,
                 f"the replay never stood where the checkpoint does, after {there or 'nothing'}",
             )
@@ -292,15 +292,17 @@ def _model_goal(goal: Goal, state: State) -> _ModelGoal:
 
 def _damaged(agent: str, goal: Goal) -> Iterator[Comparison]:
     for note in () if goal.restored is None else goal.restored.notes:
-        yield Comparison(agent, goal.partition, None, Verdict.DAMAGED, goal.offset, note)
+        yield Comparison(agent, goal.partition, None, Agreement.DAMAGED, goal.offset, note)
 
 
 def _elsewhere(agent: str, goal: Goal, detail: str) -> list[Comparison]:
     if goal.restored is None:
-        return [Comparison(agent, goal.partition, None, Verdict.ELSEWHERE, goal.offset, "no checkpoint yet")]
+        return [
+            Comparison(agent, goal.partition, None, Agreement.ELSEWHERE, goal.offset, "no checkpoint yet")
+        ]
     names = [None, *sorted(goal.restored.manifest.spaces)]
     verdicts = [
-        Comparison(agent, goal.partition, name, Verdict.ELSEWHERE, goal.offset, detail) for name in names
+        Comparison(agent, goal.partition, name, Agreement.ELSEWHERE, goal.offset, detail) for name in names
     ]
     return [*_damaged(agent, goal), *verdicts]
 
@@ -310,7 +312,7 @@ def _compared(agent: str, machine: Machine, goal: Goal, restored: Restored) -> l
     found = list(_damaged(agent, goal))
 
     def add(space: str | None, detail: str | None) -> None:
-        verdict = Verdict.EQUAL if detail is None else Verdict.DIFFERS
+        verdict = Agreement.EQUAL if detail is None else Agreement.DIFFERS
         found.append(Comparison(agent, goal.partition, space, verdict, goal.offset, detail or ""))
 
     own = None if machine.last_record is None else LastRecord(*machine.last_record)

@@ -61,7 +61,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedPromotion:
     """A promotion that nothing stands against.
 
     Parameters
@@ -106,7 +106,7 @@ def plan(
     cluster: Cluster,
     *,
     allow_missing_spaces: bool = False,
-) -> Plan:
+) -> PlannedPromotion:
     """Check everything that a promotion needs. Nothing is written.
 
     Parameters
@@ -141,7 +141,7 @@ def plan(
         )
     done = None if before is None else read_birth(settings.checkpoints.url, spec.application, before)
     if before is not None and done is not None and done.promotion and done.promotion.state == saved.digest:
-        return Plan(
+        return PlannedPromotion(
             learner=name,
             number=before,
             before=before - 1 or None,
@@ -174,7 +174,7 @@ def plan(
     offsets = dict(saved.birth.start_offsets)
     birth = birth_at(spec, view, number, offsets, saved.birth.inherits, made)
     _check_log(Generation(spec, settings, birth), cluster, manifests)
-    return Plan(
+    return PlannedPromotion(
         learner=name,
         number=number,
         before=before,

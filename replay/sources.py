@@ -21,7 +21,7 @@ from kinstream.streams.settings import KafkaSettings, Settings
 from kinstream.streams.topics import partition_of
 
 if TYPE_CHECKING:
-    from kinstream.producers.load import BlockSettings, Load
+    from kinstream.producers.load import BlockSettings, LabelledLoad
     from kinstream.producers.selection import CsvFormat, Selection
 
 FILE_PREFIX = "file:"
@@ -156,7 +156,7 @@ def open_load(
     load_id: str | None = None,
     selection: Selection | None = None,
     csv: CsvFormat | None = None,
-) -> Load:
+) -> LabelledLoad:
     """The load that `kinstream produce labelled` would send: same blocks, load id and sequence.
 
     Parameters
@@ -169,11 +169,11 @@ def open_load(
     SourceError : the rows cannot be used.
     """
     from kinstream.producers.bundled import BUNDLED_PREFIX
-    from kinstream.producers.load import Load
+    from kinstream.producers.load import LabelledLoad
     from kinstream.producers.selection import CsvFormat, Selection
     from kinstream.producers.sources import open_source
 
     if not name.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
         raise SettingsError(f"--from {name!r}: write events, constraints, file:PATH or sklearn:NAME")
     source = open_source(name.removeprefix(FILE_PREFIX), selection or Selection(), csv or CsvFormat())
-    return Load(source, space, blocks, load_id)
+    return LabelledLoad(source, space, blocks, load_id)

@@ -151,7 +151,7 @@ def read_recorded(messages: Iterable[Message], wanted: Mapping[str, Outcomes]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """A part of the curve: mistake rates within it and since the beginning.
 
     Parameters
@@ -229,7 +229,7 @@ class SideBySide:
         table = self._table()
         return paired(table[:, 1], table[:, 2], table[:, 3])
 
-    def curve(self, points: int = POINTS) -> list[Point]:
+    def curve(self, points: int = POINTS) -> list[CurvePoint]:
         """Mistake rates along the log, in at most so many parts of about as many constraints each."""
         table = self._table()
         if not len(table):
@@ -243,7 +243,7 @@ class SideBySide:
             scored, theirs, ours = (int(v) for v in sums[end] - before)
             total, their_total, our_total = (int(v) for v in sums[end])
             found.append(
-                Point(
+                CurvePoint(
                     total,
                     int(table[end, 0]),
                     theirs / scored,

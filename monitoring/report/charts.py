@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from kinstream.monitoring.report import curves
-from kinstream.monitoring.report.curves import Curve, Line
+from kinstream.monitoring.report.curves import Line, MeanCurve
 from kinstream.monitoring.report.results import Entry, Results
 from kinstream.monitoring.report.style import GRID, INK, LOOKS, MUTED
 from kinstream.monitoring.report.words import capital, number, shortened
@@ -251,8 +251,8 @@ def _known(results: Results, data: str, name: str) -> dict[str, float]:
 
 
 def _with_reference(
-    results: Results, found: Mapping[str, Curve], larger: Mapping[str, float]
-) -> tuple[dict[str, Curve], tuple[str, Curve] | None]:
+    results: Results, found: Mapping[str, MeanCurve], larger: Mapping[str, float]
+) -> tuple[dict[str, MeanCurve], tuple[str, MeanCurve] | None]:
     """Curves of the learners, and the one of the best un-learned metric, which every part shows."""
     plain = [name for name in results.unlearned if name in found]
     learned = {name: curve for name, curve in found.items() if name not in plain}
@@ -265,7 +265,7 @@ def _with_reference(
 # ---- weights ---------------------------------------------------------------------------------------------------------
 
 
-def _weights(data: str, name: str, found: dict[str, Curve], part: int) -> Chart:
+def _weights(data: str, name: str, found: dict[str, MeanCurve], part: int) -> Chart:
     shown = found
     if len(found) > _TOGETHER:
         ordered = sorted(found, key=lambda one: -float(np.mean(found[one].mean)))
@@ -273,7 +273,7 @@ def _weights(data: str, name: str, found: dict[str, Curve], part: int) -> Chart:
         rest = [curve for one, curve in found.items() if one not in kept]
         shown = {one: curve for one, curve in found.items() if one in kept}
         total = np.sum([curve.mean for curve in rest], axis=0)
-        shown[f"{len(rest)} others, summed"] = Curve(rest[0].x, total, np.full(len(total), np.nan))
+        shown[f"{len(rest)} others, summed"] = MeanCurve(rest[0].x, total, np.full(len(total), np.nan))
     start, end = (float(next(iter(shown.values())).x[i]) for i in (0, -1))
 
     def dress(axes: Axes) -> None:
@@ -293,8 +293,8 @@ def _in_parts(
     kind: str,
     title: str,
     said: str,
-    found: dict[str, Curve],
-    reference: tuple[str, Curve] | None,
+    found: dict[str, MeanCurve],
+    reference: tuple[str, MeanCurve] | None,
     dress: Callable[[Axes], None],
     values: Mapping[str, float] | None = None,
 ) -> Iterator[Chart]:
@@ -343,7 +343,7 @@ def _in_parts(
         yield Chart(data, kind, place, f"{capital(title)} on {data}{where}: {lines}.", draw)
 
 
-def _curve(axes: Axes, place: int, name: str, curve: Curve) -> Line2D:
+def _curve(axes: Axes, place: int, name: str, curve: MeanCurve) -> Line2D:
     look = LOOKS[place]
     if np.isfinite(curve.std).any():
         spread = np.nan_to_num(curve.std)
@@ -363,7 +363,7 @@ def _curve(axes: Axes, place: int, name: str, curve: Curve) -> Line2D:
     return line
 
 
-def _plain(axes: Axes, name: str, curve: Curve) -> Line2D:
+def _plain(axes: Axes, name: str, curve: MeanCurve) -> Line2D:
     [line] = axes.plot(
         curve.x,
         curve.mean,

@@ -20,7 +20,7 @@ _ALIKE: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class MeanCurve:
     """A mean curve.
 
     Parameters
@@ -40,7 +40,7 @@ class Curve:
         return float(self.mean[-1])
 
 
-def share(cells: Sequence[Line], part: str, whole: str) -> Curve | None:
+def share(cells: Sequence[Line], part: str, whole: str) -> MeanCurve | None:
     """A cumulative share over constraints, such as mistakes of what was scored; None where nothing is known.
 
     Counts between two points of a curve are interpolated, and it is the shares that are averaged. Where the streams of
@@ -64,7 +64,7 @@ def share(cells: Sequence[Line], part: str, whole: str) -> Curve | None:
     return _mean(x, np.array(rows))
 
 
-def weights(cells: Sequence[Line]) -> dict[str, Curve]:
+def weights(cells: Sequence[Line]) -> dict[str, MeanCurve]:
     """Weights over constraints, by the name of the expert or modality. One that a split does not name has 0 there."""
     known = [cell["weights"] for cell in cells if cell.get("weights") and len(cell["weights"]["constraints"])]
     names = list(dict.fromkeys(name for one in known for name in one["names"]))
@@ -85,7 +85,7 @@ def weights(cells: Sequence[Line]) -> dict[str, Curve]:
     return found
 
 
-def roc(cells: Sequence[Line]) -> Curve | None:
+def roc(cells: Sequence[Line]) -> MeanCurve | None:
     """Mean true positive rate at each false positive rate; the curve itself where there is one split."""
     known = [cell["roc"] for cell in cells if cell.get("roc") and len(cell["roc"]["fpr"])]
     if not known:
@@ -93,17 +93,17 @@ def roc(cells: Sequence[Line]) -> Curve | None:
     curves = [tuple(np.asarray(one[name], np.float64) for name in ("fpr", "tpr")) for one in known]
     if len(curves) == 1:
         fpr, tpr = curves[0]
-        return Curve(fpr, tpr, np.full(len(fpr), np.nan))
+        return MeanCurve(fpr, tpr, np.full(len(fpr), np.nan))
     x = np.linspace(0.0, 1.0, _ROC_POINTS)
     rows = np.array([np.interp(x, fpr, tpr) for fpr, tpr in curves])
     found = _mean(x, rows)
     if found is None:
         return None
     # All of them begin at the origin, which a first step straight up hides.
-    return Curve(np.append(0.0, found.x), np.append(0.0, found.mean), np.append(0.0, found.std))
+    return MeanCurve(np.append(0.0, found.x), np.append(0.0, found.mean), np.append(0.0, found.std))
 
 
-def recall(cells: Sequence[Line]) -> Curve | None:
+def recall(cells: Sequence[Line]) -> MeanCurve | None:
     """Mean Recall@K over K."""
     known = [
         dict(zip(cell["recall"]["k"], cell["recall"]["value"], strict=True))
@@ -117,7 +117,7 @@ def recall(cells: Sequence[Line]) -> Curve | None:
     return _mean(np.array(ks, np.float64), np.array(rows, np.float64))
 
 
-def _mean(x: Values, rows: Values) -> Curve | None:
+def _mean(x: Values, rows: Values) -> MeanCurve | None:
     """Mean and deviation of the rows (s, m) that are known at each point; points where none is are dropped."""
     known = np.isfinite(rows)
     count = known.sum(axis=0)
@@ -128,7 +128,7 @@ def _mean(x: Values, rows: Values) -> Curve | None:
     mean = np.where(known, rows, 0.0).sum(axis=0) / count
     square = np.where(known, rows - mean, 0.0) ** 2
     std = np.sqrt(square.sum(axis=0) / np.where(count > 1, count - 1, np.nan))
-    return Curve(x, mean, std)
+    return MeanCurve(x, mean, std)
 
 
 def _aligned(places: Sequence[Values]) -> list[Values]:

@@ -18,7 +18,7 @@ from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import ThreadpoolController
 
-Rows = NDArray[np.floating[Any]]
+Vectors = NDArray[np.floating[Any]]
 Labels = NDArray[Any]
 Items = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class Retrieval:
     left_out: int
 
 
-def knn(x: Rows, y: Labels, u: Rows, v: Labels, neighbours: int = NEIGHBOURS) -> Vote:
+def knn(x: Vectors, y: Labels, u: Vectors, v: Labels, neighbours: int = NEIGHBOURS) -> Vote:
     """The vote of the nearest rows of `x`, by Euclidean distance.
 
     Parameters
@@ -143,8 +143,8 @@ def _thinned(way: NDArray[np.float64]) -> Items:
 
 
 def retrieval(
-    query: Rows,
-    gallery: Rows,
+    query: Vectors,
+    gallery: Vectors,
     query_labels: Labels,
     gallery_labels: Labels,
     ks: Sequence[int],
@@ -266,7 +266,7 @@ def _numbers(labels: Labels, known: Labels) -> Items:
     return np.where(known[at] == labels, at, len(known))
 
 
-def _measurable(*tables: Rows) -> bool:
+def _measurable(*tables: Vectors) -> bool:
     """Whether all distances are numbers. A NaN is not below anything."""
     return all(float(np.max(np.abs(table), initial=0.0)) < _LARGE for table in tables)
 

@@ -21,7 +21,7 @@ from kinstream.learners.multi_modal import MultiModal
 from kinstream.learners.omdml import OMDML
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.load import BlockSettings, LabelledLoad
 from kinstream.producers.sources import open_source
 from kinstream.streams.codec import decode_outcome
 from kinstream.streams.errors import CheckpointError
@@ -84,7 +84,7 @@ def constraints(file: Path) -> list[Output]:
         "label_type": "auto",
     }
     selection, csv = reading(options | {"features": tuple(f"{name}=X_{name}" for name in SIZES)})
-    load = Load(open_source(str(file), selection, csv), SPACE, BlockSettings(block_rows=64))
+    load = LabelledLoad(open_source(str(file), selection, csv), SPACE, BlockSettings(block_rows=64))
     builder = Stream(builder_spec(SETTINGS, "one-pass"), NOW_MS, SPACE)
     return [output for block in load.blocks() for output in builder(block)]
 

@@ -19,7 +19,7 @@ from kinstream.producers.array_source import ArraySource, from_arrays
 from kinstream.producers.batch import Batch
 from kinstream.producers.blocks import BEGINNING, Cut, Cutter
 from kinstream.producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
-from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.load import BlockSettings, LabelledLoad
 from kinstream.producers.pacing import Rate
 from kinstream.producers.progress import ProgressFolder
 from kinstream.producers.sending import Sent, Summary, produce
@@ -59,8 +59,8 @@ def numbered(rows: int, *, dimension: int = 3, text: bool = False, ids: bool = F
     return from_arrays({"x": X}, y, identity=f"{rows} {dimension} {text} {ids}", ids=names)
 
 
-def load_of(rows: int = 100, load_id: str | None = None, **settings: Any) -> Load:
-    return Load(numbered(rows), "toys", BlockSettings(**{"block_rows": 10, **settings}), load_id)
+def load_of(rows: int = 100, load_id: str | None = None, **settings: Any) -> LabelledLoad:
+    return LabelledLoad(numbered(rows), "toys", BlockSettings(**{"block_rows": 10, **settings}), load_id)
 
 
 def records(log: MemoryLog) -> list[SampleBlock]:
@@ -90,7 +90,7 @@ def numbers_in(found: list[SampleBlock]) -> list[list[int]]:
     return [block.tables[0].vectors[:, 0].astype(int).tolist() for block in found]
 
 
-def sent_by(load: Load, **arguments: Any) -> tuple[list[SampleBlock], Summary]:
+def sent_by(load: LabelledLoad, **arguments: Any) -> tuple[list[SampleBlock], Summary]:
     log = MemoryLog()
     summary = produce(load, MemorySink(log), TOPIC, **arguments)
     return records(log), summary
@@ -114,7 +114,7 @@ def test_every_row_arrives_once_and_in_order() -> None:
 
 
 def test_string_labels_and_ids_arrive() -> None:
-    load = Load(numbered(25, text=True, ids=True), "toys", BlockSettings(block_rows=10))
+    load = LabelledLoad(numbered(25, text=True, ids=True), "toys", BlockSettings(block_rows=10))
     found, _ = sent_by(load)
     assert [label for b in found for label in b.labels] == [f"k{n % 5}" for n in range(25)]
     assert [name for b in found for name in b.ids or ()] == [f"item {n}" for n in range(25)]
@@ -174,13 +174,13 @@ def test_blocks_stay_under_half_a_mebibyte(
     y = np.array(["k" * label_length + "é" * (n % 3) for n in range(rows)])
     features = {f"modality {m}": X for m in range(modalities)}
     source = from_arrays(features, y, identity="", ids=tuple("ö" * (n % 200) for n in range(rows)))
-    found = list(Load(source, "ß" * 200, BlockSettings(block_rows=200), "l" * 100).blocks())
+    found = list(LabelledLoad(source, "ß" * 200, BlockSettings(block_rows=200), "l" * 100).blocks())
     assert max(len(encode(b)) for b in found) <= 512 * 1024
     assert sum(len(b.labels) for b in found) == rows
 
 
 def test_a_block_is_filled_as_far_as_it_goes() -> None:
-    found = list(Load(numbered(2000, dimension=784), "toys", BlockSettings(block_rows=2000)).blocks())
+    found = list(LabelledLoad(numbered(2000, dimension=784), "toys", BlockSettings(block_rows=2000)).blocks())
     assert all(len(encode(b)) > 512 * 1024 - 2 * 784 * 4 for b in found[:-1])
 
 
@@ -188,7 +188,7 @@ def test_a_row_that_fits_into_no_block_is_refused() -> None:
     X = np.ones((1, 70_000))
     source = from_arrays({"a": X, "b": X}, np.arange(1), identity="")
     with pytest.raises(SourceError, match="does not fit into a block"):
-        list(Load(source, "toys", BlockSettings()).cuts())
+        list(LabelledLoad(source, "toys", BlockSettings()).cuts())
 
 
 # ---- order and parts --------------------------------------------------------------------------------------------
@@ -215,7 +215,9 @@ def test_a_shuffle_of_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_held_out_rows_are_never_streamed() -> None:
     source = numbered(1000)
-    load = Load(source, "toys", BlockSettings(shuffle_seed=1, repeat=2, hold_out=0.3, hold_out_seed=5))
+    load = LabelledLoad(
+        source, "toys", BlockSettings(shuffle_seed=1, repeat=2, hold_out=0.3, hold_out_seed=5)
+    )
     streamed = {n for block in numbers_in(list(load.blocks())) for n in block}
     kept = set(held_out_rows(numbered(1000), 0.3, 5).tables[0].vectors[:, 0].astype(int).tolist())
     assert streamed | kept == set(range(1000))
@@ -238,7 +240,7 @@ def test_the_load_id_is_that_of_rows_space_and_block_settings() -> None:
         load_of(shuffle_seed=1),
         load_of(hold_out=0.1),
         load_of(hold_out=0.1, hold_out_seed=1),
-        Load(numbered(100), "others", BlockSettings(block_rows=10)),
+        LabelledLoad(numbered(100), "others", BlockSettings(block_rows=10)),
     ]
     assert load_of().load_id == base.load_id
     assert len({base.load_id, *(o.load_id for o in others)}) == len(others) + 1
@@ -263,7 +265,7 @@ def test_bad_settings_are_refused_by_name(options: dict[str, Any], told: str) ->
 
 def test_a_space_that_cannot_be_one_is_refused() -> None:
     with pytest.raises(SettingsError, match="space"):
-        Load(numbered(1), "a\nb", BlockSettings())
+        LabelledLoad(numbered(1), "a\nb", BlockSettings())
 
 
 # ---- resuming ---------------------------------------------------------------------------------------------------
@@ -323,7 +325,7 @@ def test_a_finished_load_is_not_sent_again_unless_asked_to(folder: ProgressFolde
     assert (other.rows, len(counted(log))) == (100, 20)
 
 
-def kill(load: Load, folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill(load: LabelledLoad, folder: ProgressFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "CONFIRM_BYTES", 1)
     with pytest.raises(Killed):
         produce(load, KilledSink(MemoryLog(), at=5), TOPIC, folder=folder)

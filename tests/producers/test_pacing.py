@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.load import BlockSettings, LabelledLoad
 from kinstream.producers.pacing import Backpressure, Rate
 from kinstream.producers.sending import produce
 from kinstream.streams.errors import SettingsError, Stalled
@@ -42,7 +42,7 @@ def test_no_more_blocks_wait_than_the_limit_allows() -> None:
     log, clock = MemoryLog(), Clock()
     consumer = SlowConsumer(log, clock)
     pacing = Backpressure(consumer.behind, 4, clock=clock, pause=consumer.pause)
-    load = Load(numbered(400), "toys", BlockSettings(block_rows=10))
+    load = LabelledLoad(numbered(400), "toys", BlockSettings(block_rows=10))
     summary = produce(load, MemorySink(log), TOPIC, pacing=pacing, clock=clock)
     assert summary.blocks == 40
     assert consumer.most == 4
@@ -58,7 +58,7 @@ def test_the_limit_can_be_in_bytes() -> None:
         return most[-1]
 
     pacing = Backpressure(behind, 1000, in_bytes=True, clock=clock, pause=consumer.pause)
-    load = Load(numbered(400), "toys", BlockSettings(block_rows=10))
+    load = LabelledLoad(numbered(400), "toys", BlockSettings(block_rows=10))
     produce(load, MemorySink(log), TOPIC, pacing=pacing, clock=clock)
     assert 500 < max(most) <= 1000
 

@@ -23,7 +23,7 @@ from kinstream.producers.blocks import BEGINNING
 from kinstream.producers.categories import Hashed, OneHot
 from kinstream.producers.clicks import ClickReading, open_clicks
 from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.load import BlockSettings, LabelledLoad
 from kinstream.producers.phased_load import PhasedLoad
 from kinstream.producers.progress import ProgressFolder
 from kinstream.producers.relations import open_relations
@@ -298,7 +298,7 @@ def test_labelled_loads_are_those_of_the_first_version(
     name: str, settings: BlockSettings, expected: tuple[str, int, str]
 ) -> None:
     """Other blocks under a load id that is in a log would count rows twice, or not at all."""
-    load = Load(open_source(name), "golden", settings)
+    load = LabelledLoad(open_source(name), "golden", settings)
     values = [encode(block) for block in load.blocks()]
     digest = hashlib.sha256(b"".join(values)).hexdigest()
     assert (load.load_id, len(values), digest[:16]) == expected

@@ -16,7 +16,7 @@ from kinstream.cli.spaces import declaration
 from kinstream.producers.clicks import open_clicks
 from kinstream.producers.item_rows import tombstones
 from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.load import BlockSettings, Load
+from kinstream.producers.load import BlockSettings, LabelledLoad
 from kinstream.producers.relations import open_relations
 from kinstream.producers.selection import CsvFormat, Selection
 from kinstream.producers.sources import open_source
@@ -124,6 +124,6 @@ def test_names_of_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,label\n1,x\n2,y\n")
     with pytest.raises(SettingsError, match="not valid UTF-8"):
-        Load(labelled(path, features={HALF: ("a",)}), "s", BlockSettings())
+        LabelledLoad(labelled(path, features={HALF: ("a",)}), "s", BlockSettings())
     with pytest.raises(SettingsError):
-        Load(labelled(path), HALF, BlockSettings())
+        LabelledLoad(labelled(path), HALF, BlockSettings())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from kinstream.replay.promote import Plan, plan
+from kinstream.replay.promote import PlannedPromotion, plan
 from kinstream.replay.what_if import WhatIf, WhatIfRequest, WhatIfResult
 from kinstream.replay.what_if_settings import what_if_settings
 from kinstream.replay.what_if_state import StateFolder
@@ -43,7 +43,7 @@ def what_if(
     return WhatIf(asked, system.settings, settings or changed(system, learner), system.cluster).run()
 
 
-def promote(system: System, folder: Path, learner: str | None = None, **options: Any) -> Plan:
+def promote(system: System, folder: Path, learner: str | None = None, **options: Any) -> PlannedPromotion:
     """Promote, with the settings of the what-if in the settings file."""
     system.settings = changed(system)
     made = planned(system, folder, learner, **options)
@@ -51,7 +51,7 @@ def promote(system: System, folder: Path, learner: str | None = None, **options:
     return made
 
 
-def planned(system: System, folder: Path, learner: str | None = None, **options: Any) -> Plan:
+def planned(system: System, folder: Path, learner: str | None = None, **options: Any) -> PlannedPromotion:
     return plan(StateFolder(str(folder)), learner, system.settings, system.cluster, **options)
 
 

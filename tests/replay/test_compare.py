@@ -10,7 +10,7 @@ import pytest
 from kinstream.learners.single import SingleModal
 from kinstream.replay.agents import open_learner
 from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Verdict, compare_with_checkpoints, foreign_versions, newest_checkpoints
+from kinstream.replay.compare import Agreement, compare_with_checkpoints, foreign_versions, newest_checkpoints
 from kinstream.replay.pipeline import AgentReplay
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.machine import Machine
@@ -42,7 +42,7 @@ def test_one_bit_of_a_model_makes_its_space_differ_and_no_other(system: System, 
     flip_state(runner.machine, "b")
     runner.checkpoint()
     result = system.replay(origin, "opml", compare=True)
-    differing = [c for c in result.comparisons if c.verdict is Verdict.DIFFERS]
+    differing = [c for c in result.comparisons if c.verdict is Agreement.DIFFERS]
     assert [(c.agent, c.space) for c in differing] == [("learner-opml", "b")]
     if origin is Origin.CONSTRAINTS:
         assert differing[0].detail == "differs in core.L"
@@ -64,9 +64,9 @@ def test_a_flipped_bit_of_a_file_is_damage_and_the_checkpoint_before_it_is_compa
     content[-1] ^= 1
     path.write_bytes(content)
     result = system.replay(origin, "opml", compare=True)
-    damaged = [c for c in result.comparisons if c.verdict is Verdict.DAMAGED]
+    damaged = [c for c in result.comparisons if c.verdict is Agreement.DAMAGED]
     assert len(damaged) == 1 and path.name in damaged[0].detail
-    assert {c.verdict for c in result.comparisons} == {Verdict.DAMAGED, Verdict.EQUAL}
+    assert {c.verdict for c in result.comparisons} == {Agreement.DAMAGED, Agreement.EQUAL}
 
 
 def test_no_whole_checkpoint_at_all_is_an_error(system: System) -> None:
@@ -84,7 +84,7 @@ def test_machines_are_compared_where_they_stand(system: System) -> None:
     for message in system.log.read(CONSTRAINTS, 0, 0):
         replayed.feed(message)
     found = {(c.partition, c.verdict) for c in compare_with_checkpoints(replayed, goals)}
-    assert found == {(0, Verdict.EQUAL), (1, Verdict.ELSEWHERE)}
+    assert found == {(0, Agreement.EQUAL), (1, Agreement.ELSEWHERE)}
     assert foreign_versions(goals.values()) == []
 
 
@@ -97,7 +97,7 @@ def test_a_space_that_only_one_side_knows_differs(system: System) -> None:
         replayed.feed(message)
     replayed.machine(0).open("unheard")
     found = {
-        c.space: c.detail for c in compare_with_checkpoints(replayed, goals) if c.verdict is Verdict.DIFFERS
+        c.space: c.detail for c in compare_with_checkpoints(replayed, goals) if c.verdict is Agreement.DIFFERS
     }
     assert found == {"unheard": "only in the replay"}
 
@@ -107,5 +107,5 @@ def test_an_agent_without_a_checkpoint_is_elsewhere(system: System) -> None:
         for manifest in folder.glob("*.manifest.json"):
             manifest.unlink()
     result = system.replay(Origin.CONSTRAINTS, "opml", compare=True, until_checkpoint=True)
-    assert {(c.verdict, c.detail) for c in result.comparisons} == {(Verdict.ELSEWHERE, "no checkpoint yet")}
+    assert {(c.verdict, c.detail) for c in result.comparisons} == {(Agreement.ELSEWHERE, "no checkpoint yet")}
     assert result.messages == 0

@@ -9,7 +9,7 @@ import pytest
 
 from kinstream.replay.agents import open_builder
 from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Comparison, Goal, Verdict, newest_checkpoints
+from kinstream.replay.compare import Agreement, Comparison, Goal, newest_checkpoints
 from kinstream.replay.pipeline import VirtualLog, state_digest
 from kinstream.replay.run import Result
 from kinstream.replay.sources import Point
@@ -42,7 +42,7 @@ def agents_digests(system: System) -> dict[tuple[str, str], str | None]:
 
 
 def differing(result: Result) -> list[Comparison]:
-    return [c for c in result.comparisons if c.verdict is not Verdict.EQUAL]
+    return [c for c in result.comparisons if c.verdict is not Agreement.EQUAL]
 
 
 def test_replays_of_events_and_of_constraints_end_in_the_agents_state(system: System) -> None:
@@ -100,8 +100,8 @@ def test_checkpoints_that_are_pruned_while_they_are_read(
     monkeypatch.setattr("kinstream.replay.run.newest_checkpoints", newest)
     result = system.replay(Origin.EVENTS, compare=True)
     assert read[3:] == read[1:3] and len(read) == 5
-    assert not [c for c in differing(result) if c.verdict is not Verdict.ELSEWHERE]
-    assert {c.agent for c in result.comparisons if c.verdict is Verdict.EQUAL} >= set(read[1:3])
+    assert not [c for c in differing(result) if c.verdict is not Agreement.ELSEWHERE]
+    assert {c.agent for c in result.comparisons if c.verdict is Agreement.EQUAL} >= set(read[1:3])
 
 
 def test_two_learners_stop_at_their_own_checkpoints(system: System) -> None:
@@ -231,7 +231,7 @@ def test_a_range_that_does_not_reach_the_checkpoint_is_elsewhere(system: System)
             spaces = [c for c in result.comparisons if c.space is not None]
             assert spaces
             if "end" in request or origin is Origin.CONSTRAINTS:
-                assert {c.verdict for c in spaces} == {Verdict.ELSEWHERE}
+                assert {c.verdict for c in spaces} == {Agreement.ELSEWHERE}
     assert not system.replay(Origin.CONSTRAINTS, start=Point(offset=2)).claim.learners
 
 
@@ -271,7 +271,7 @@ def test_other_settings_are_replayed_without_a_claim(system: System) -> None:
     result = system.replay(Origin.CONSTRAINTS, compare=True)
     assert result.claim.learners == ()
     assert "settings of learner-opml are not those of generation 1" in result.claim.sentences[0]
-    assert Verdict.DIFFERS in {c.verdict for c in result.comparisons}
+    assert Agreement.DIFFERS in {c.verdict for c in result.comparisons}
 
 
 def test_without_birth_records_there_is_a_condition_and_nothing_to_compare(

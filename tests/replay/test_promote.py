@@ -14,7 +14,7 @@ import pytest
 from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import MetricsMachine, metrics_spec
 from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Verdict
+from kinstream.replay.compare import Agreement
 from kinstream.replay.sources import Point
 from kinstream.replay.what_if import WhatIfResult
 from kinstream.replay.what_if_state import RECORD, StateFolder
@@ -245,7 +245,7 @@ def test_a_replay_of_a_promoted_generation_equals_it_bit_for_bit(ended: System, 
     # Two spaces have new constraints, and of the third nothing was emitted by this generation.
     Worker(ended).run()
     result = ended.replay(Origin.CONSTRAINTS, compare=True)
-    assert {c.verdict for c in result.comparisons} == {Verdict.EQUAL}
+    assert {c.verdict for c in result.comparisons} == {Agreement.EQUAL}
     assert result.claim.learners == ("opml",)
     ours = recorded(ended.log, "opml", 2)
     assert sum(c.seen for c in result.outcomes.values()) == sum(o.counts.seen for o in ours.values())
@@ -261,7 +261,7 @@ def test_a_replay_before_the_promoted_generation_has_emitted_anything_equals_it(
     ended.run_builders()
     Worker(ended).run()
     result = ended.replay(Origin.CONSTRAINTS, compare=True)
-    assert {c.verdict for c in result.comparisons} == {Verdict.EQUAL}
+    assert {c.verdict for c in result.comparisons} == {Agreement.EQUAL}
     assert {key for key, c in result.outcomes.items() if c.seen} == {("opml", "a")}
 
 
@@ -318,7 +318,7 @@ def test_a_what_if_that_begins_with_inherited_spaces_is_replayed_as_it_began(
     system.run_builders()
     Worker(system).run()
     found = system.replay(Origin.CONSTRAINTS, compare=True)
-    assert {c.verdict for c in found.comparisons} == {Verdict.EQUAL}
+    assert {c.verdict for c in found.comparisons} == {Agreement.EQUAL}
     assert {m.space: m.step > 0 for m in found.models} == dict.fromkeys(SPACES, True)
 
 
@@ -378,7 +378,7 @@ def test_what_operators_decided_holds_in_the_new_generation(ended: System, folde
     go_on(ended, "then")
     Worker(ended).run()
     result = ended.replay(Origin.CONSTRAINTS, compare=True)
-    assert {c.verdict for c in result.comparisons} == {Verdict.EQUAL}
+    assert {c.verdict for c in result.comparisons} == {Agreement.EQUAL}
     assert result.dead == {"learner-opml": {"skipped": 2}}
 
 

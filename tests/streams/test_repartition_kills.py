@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.cli.repartition_view import as_plain, show
 from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Verdict
+from kinstream.replay.compare import Agreement
 from kinstream.replay.pipeline import state_digest
 from kinstream.replay.run import Replay, Request
 from kinstream.replay.what_if import WhatIf, WhatIfRequest
@@ -179,7 +179,7 @@ def test_a_replay_of_the_larger_system_equals_it_bit_for_bit(system: GrowingSyst
         system.drain()
     request = Request(("opml",), Origin.CONSTRAINTS, compare=True)
     compared = Replay(request, system.settings, system.asked).run().comparisons
-    assert {comparison.verdict for comparison in compared} == {Verdict.EQUAL}, compared
+    assert {comparison.verdict for comparison in compared} == {Agreement.EQUAL}, compared
     assert {comparison.space for comparison in compared} >= set(SPACES)
     again = Replay(Request(("opml",), Origin.EVENTS), system.settings, system.asked).run()
     # The builder's part of it begins with its own moved states.
