@@ -29,7 +29,7 @@ class Weights(TripletRule):
         return np.diag(np.sqrt(parameters))
 
     def step(self, parameters: NDArray[Any], near: NDArray[Any], far: NDArray[Any]) -> NDArray[Any] | None:
-        return np.maximum(parameters + 0.01 * (far**2 - near**2), 0.0)
+        return np.asarray(np.maximum(parameters + 0.01 * (far**2 - near**2), 0.0))
 
 
 class Drawing(Weights):
@@ -46,7 +46,7 @@ class Forgetful(Weights):
 
     def step(self, parameters: NDArray[Any], near: NDArray[Any], far: NDArray[Any]) -> NDArray[Any] | None:
         self.steps += 1
-        return np.maximum(parameters + 0.01 / self.steps * (far**2 - near**2), 0.0)
+        return np.asarray(np.maximum(parameters + 0.01 / self.steps * (far**2 - near**2), 0.0))
 
 
 class Silent(Weights):
