@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import UNDEFINED, Outcomes
-from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
 from kinstream.learners.scaler import Scaler
 from kinstream.streams.errors import BadRecord, Reason
 
@@ -26,7 +27,7 @@ Rows = NDArray[np.int64]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Events:
     """The events of several rows among the rows of a batch.
 
@@ -34,32 +35,54 @@ class Events:
     ----------
     ends, found, levels : see `kinstream.learners.kernels.events.Judged`. In a batch of pairs that stand for triplets,
         an event's first row is the first pair of its first triplet.
-    rows : (k,) rows of those events, in constraints, without the first row of each.
-    firsts : (k,) the first row of each one's event.
+    group : 2 in such a batch, else 1.
+    several : whether there is such an event.
     """
 
     ends: Numbers
     found: Vector
     levels: Vector
-    rows: Rows
-    firsts: Rows
+    group: int
+    several: bool
 
     @classmethod
     def of(cls, numbers: Numbers | None, group: int = 1) -> Self:
         """From the number of each row's event; `group` is 2 where each row is two pairs of a batch."""
         if numbers is None:
-            return cls(_NO_ENDS, _NO_NUMBERS, _NO_NUMBERS, _NO_ROWS, _NO_ROWS)
-        ends = ends_of(numbers)
-        starts = np.flatnonzero(ends)
-        lengths = ends[starts] - starts
-        inside = np.repeat(starts, lengths - 1)
-        places = np.arange(len(inside)) - np.repeat(np.cumsum(lengths - 1) - (lengths - 1), lengths - 1)
-        wide = ends
-        if group == 2:
-            wide = np.zeros(2 * len(ends), np.int32)
-            wide[::2] = 2 * ends
-        m = len(wide)
-        return cls(wide, np.full(m, np.nan), np.full(m, np.nan), inside + 1 + places, inside)
+            return cls(_NO_ENDS, _NO_NUMBERS, _NO_NUMBERS, group, several=False)
+        ends = np.zeros(group * len(numbers), np.int32)
+        several = mark(_plain(numbers), group, ends)
+        found = np.full((2, len(ends)), np.nan)
+        return cls(ends, found[0], found[1], group, several)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """(k,) rows of those events, in constraints, without the first row of each."""
+        return self.firsts + 1 + self._places
+
+    @cached_property
+    def firsts(self) -> Rows:
+        """(k,) the first row of the event of each one of `rows`."""
+        return np.repeat(self._starts, self._others)
+
+    @cached_property
+    def _starts(self) -> Rows:
+        return np.flatnonzero(self.ends) // self.group
+
+    @cached_property
+    def _others(self) -> Rows:
+        return self.ends[self._starts * self.group] // self.group - self._starts - 1
+
+    @cached_property
+    def _places(self) -> Rows:
+        """Of each one of `rows` its place among those of its event."""
+        return np.arange(self._others.sum()) - np.repeat(np.cumsum(self._others) - self._others, self._others)
+
+    def begun(self, m: int) -> Rows:
+        """(m,) the first row of each row's event, of all rows, in constraints."""
+        found = np.arange(m)
+        found[self.rows] = self.firsts
+        return found
 
     @property
     def judged(self) -> Judged:
@@ -69,13 +92,14 @@ class Events:
 
 def ends_of(numbers: Numbers) -> Numbers:
     """For the first row of each event of several rows the row behind its last, 0 for all other rows."""
-    m = len(numbers)
-    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1)) if m else np.empty(0, np.int64)
-    stops = np.append(starts[1:], m)
-    several = stops - starts > 1
-    ends = np.zeros(m, np.int32)
-    ends[starts[several]] = stops[several]
+    ends = np.zeros(len(numbers), np.int32)
+    mark(_plain(numbers), 1, ends)
     return ends
+
+
+def _plain(numbers: Numbers) -> Numbers:
+    """As all other numbers are laid out, for kernels are compiled for one layout."""
+    return np.require(numbers, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
 
 def shared(events: Numbers | None, m: int) -> Numbers | None:
@@ -90,10 +114,10 @@ def shared(events: Numbers | None, m: int) -> Numbers | None:
         return None
     if events.shape != (m,):
         raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and events of shape {events.shape}")
-    steps = np.diff(events)
-    if (steps < 0).any():
+    found = order(_plain(events))
+    if found < 0:
         raise BadRecord(Reason.BAD_SHAPE, "the events of constraints must not decrease")
-    return events if (steps == 0).any() else None
+    return events if found > 0 else None
 
 
 def write(outcomes: Outcomes, rows: Rows, mistake: NDArray[Any], loss: Vector, margin: Vector | None) -> None:
@@ -110,6 +134,25 @@ def write(outcomes: Outcomes, rows: Rows, mistake: NDArray[Any], loss: Vector, m
         known &= np.isfinite(margin)
     outcomes.mistake[rows] = np.where(known, mistake, UNDEFINED)
     outcomes.loss[rows] = np.where(known, loss, 0.0)
+
+
+def write_hinges(outcomes: Outcomes, events: Events, target: float) -> None:
+    """Replace the verdicts of triplets by those of the margins found before their events.
+
+    What is degenerate is so whatever the model.
+
+    Parameters
+    ----------
+    target : margin from which on nothing is lost.
+    """
+    hinge_verdicts(events.ends, events.found, target, outcomes.report())
+
+
+def compile_events() -> None:
+    """Compile what no constraint by itself needs."""
+    numbers, outcomes = np.ones(2, np.int32), Outcomes.blank(2)
+    shared(numbers, 2)
+    write_hinges(outcomes, Events.of(numbers), 1.0)
 
 
 def take(outcomes: Outcomes, start: int, before: Outcomes) -> None:
@@ -185,4 +228,3 @@ def apart(statistics: T) -> T:
 
 _NO_ENDS: Final = np.empty(0, np.int32)
 _NO_NUMBERS: Final = np.empty(0)
-_NO_ROWS: Final = np.empty(0, np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kinstream.learners import scaler as scalers
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.buffer import Buffer
-from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
+from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write_hinges
 from kinstream.learners.kernels.modalities import weigh
 from kinstream.learners.modalities import (
     Modalities,
@@ -335,7 +335,7 @@ class MultiModal(ABC):
             batch = Batch(X, rows, usable, np.zeros(len(rows), np.int8), events=grouped)
             rest = outcomes[slice(start, None)]
             self._update(batch, rest)
-            if len(grouped.rows):
+            if grouped.several:
                 self._judge(batch, rest)
             if late is not None:
                 take(rest, 0, late)
@@ -349,9 +349,7 @@ class MultiModal(ABC):
 
         What is degenerate is so whatever the model.
         """
-        rows = batch.events.rows[~outcomes.degenerate[batch.events.rows]]
-        margins = batch.events.found[rows]
-        write(outcomes, rows, margins <= 0.0, np.maximum(self.margin - margins, 0.0), margins)
+        write_hinges(outcomes, batch.events, self.margin)
 
     def _watched(
         self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes

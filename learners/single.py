@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kinstream.learners import scaler as scalers
 from kinstream.learners.adapters import merged, pairs_of_triplets
 from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write
+from kinstream.learners.events import Events, Numbers, apart, shared, take, watched, write_hinges
 from kinstream.learners.targets import Targets
 from kinstream.learners.validation import one_of, whole
 from kinstream.streams.errors import BadRecord, Reason
@@ -345,7 +345,7 @@ class SingleModal(ABC):
                 batch = self._batch(X, two, np.repeat(usable, 2), both, None, 2, grouped)
                 self._run(Kind.PAIR, batch, halves)
                 merged(halves, part)
-            if len(grouped.rows):
+            if grouped.several:
                 self._judge(batch, part)
             if late is not None:
                 take(part, 0, late)
@@ -364,10 +364,8 @@ class SingleModal(ABC):
     ) -> Batch:
         if self._targets is None:
             return Batch(X, index, usable, signs, group=group, events=events)
-        if len(events.rows):
-            firsts = np.arange(len(signs))
-            firsts[events.rows] = events.firsts
-            events.levels[:] = self._targets.before(signs, given, firsts)
+        if events.several:
+            events.levels[:] = self._targets.before(signs, given, lambda: events.begun(len(signs)))
         targets, thresholds = self._targets.of(signs, given)
         return Batch(X, index, usable & np.isfinite(targets), signs, targets, thresholds, group, events)
 
@@ -380,9 +378,7 @@ class SingleModal(ABC):
 
         Here for a hinge at a margin of 1. What is degenerate is so whatever the model.
         """
-        rows = batch.events.rows[~outcomes.degenerate[batch.events.rows]]
-        margins = batch.events.found[rows]
-        write(outcomes, rows, margins <= 0.0, np.maximum(1.0 - margins, 0.0), margins)
+        write_hinges(outcomes, batch.events, 1.0)
 
     def _checked(self, vectors: Rows, index: Index, kind: Kind) -> Index:
         if vectors.ndim != 2 or index.ndim != 2 or index.shape[1] != WIDTH[kind]:

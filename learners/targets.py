@@ -127,19 +127,22 @@ class Targets:
         return targets, (similar + dissimilar) / 2.0
 
     def before(
-        self, signs: NDArray[np.int8], given: NDArray[np.float32] | None, firsts: NDArray[np.int64]
+        self,
+        signs: NDArray[np.int8],
+        given: NDArray[np.float32] | None,
+        begun: Callable[[], NDArray[np.int64]],
     ) -> Features:
         """The threshold of each pair (m,) as it is without the pairs of its event; call it before `of`.
 
         Parameters
         ----------
         signs, given : see `of`.
-        firsts : (m,) the first row of each pair's event.
+        begun : makes (m,) the first row of each pair's event.
         """
         if self.source == "own" or given is None or given.shape != signs.shape:
             return np.full(len(signs), (self.similar + self.dissimilar) / 2.0)
         targets, known = _usable(given)
-        found = np.zeros(len(signs))
+        found, firsts = np.zeros(len(signs)), begun()
         for sign, start in ((1, self.similar), (-1, self.dissimilar)):
             at = known & (signs == sign)
             earlier = np.append(start, _latest(targets, at, start))[firsts]

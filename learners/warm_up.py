@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.learners.events import compile_events
 from kinstream.learners.registry import create, has
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records import Kind
@@ -23,6 +24,7 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     ----------
     kind, arguments : as `kinstream.learners.registry.create` takes them.
     """
+    compile_events()
     settings = _own_targets(dict(arguments or {}))
     if has(kind, "refit_every"):
         settings["refit_every"] = _NEVER  # a fit of a batch learner is no kernel, and takes seconds

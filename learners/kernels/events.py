@@ -28,10 +28,65 @@ Vector = NDArray[np.float64]
 #: pair, the margin of a triplet. `levels` (m,): filled in with the threshold then, by kernels whose threshold moves.
 Judged = tuple[NDArray[np.int32], Vector, Vector]
 
+#: As in `kinstream.learners.kernels.opml`.
+Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, Vector, Vector]
+
 #: Differences that are mapped in one pass.
 WIDTH: Final = 16
 #: Columns of what they are mapped to that are filled in at once.
 COLUMNS: Final = 256
+
+
+@compiled
+def order(numbers: NDArray[np.int32]) -> int:
+    """-1 where the numbers of events decrease, 1 where two rows have the same, else 0."""
+    found = 0
+    for t in range(1, len(numbers)):
+        if numbers[t] < numbers[t - 1]:
+            return -1
+        if numbers[t] == numbers[t - 1]:
+            found = 1
+    return found
+
+
+@compiled
+def mark(numbers: NDArray[np.int32], group: int, ends: NDArray[np.int32]) -> bool:
+    """Fill in `ends` of `Judged`, zeros before, from the number of each row's event; whether one has several rows.
+
+    Parameters
+    ----------
+    group : rows of `ends` for each number.
+    """
+    start, several = 0, False
+    for t in range(1, len(numbers) + 1):
+        if t == len(numbers) or numbers[t] != numbers[start]:
+            if t - start > 1:
+                ends[group * start] = group * t
+                several = True
+            start = t
+    return several
+
+
+@compiled
+def hinge_verdicts(ends: NDArray[np.int32], found: Vector, target: float, report: Report) -> None:
+    """Report what margins say that were measured before an event; not of its first row, nor of degenerate ones.
+
+    Parameters
+    ----------
+    ends, found : see `Judged`; margins of triplets.
+    target : margin from which on nothing is lost.
+    report : outcome arrays.
+    """
+    mistake, _, _, rejected, degenerate, loss, margins = report
+    for start in range(len(ends)):
+        for t in range(start + 1, ends[start]):
+            if degenerate[t]:
+                continue
+            margins[t] = found[t]
+            mistake[t], loss[t] = -1, 0.0
+            if not rejected[t] and np.isfinite(found[t]) and np.isfinite(target - found[t]):
+                mistake[t] = 1 if found[t] <= 0.0 else 0
+                loss[t] = max(target - found[t], 0.0)
 
 
 @compiled

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.opml import CLEAR, NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled
 
@@ -65,6 +66,13 @@ def judge(sign: int, squared: bool, found: float, target: float) -> tuple[float,
     if squared:
         return 0.5 * gap * gap, gap != 0.0
     return (0.5 * gap * gap, True) if sign * gap > 0.0 else (0.0, False)
+
+
+@compiled
+def _rests(sign: int, squared: bool, found: float, target: float) -> bool:
+    """Whether a pair asks for no step whatever the rounding of its squared distance; not where that is no number."""
+    gap = found - target
+    return not squared and np.isfinite(gap * gap) and -sign * gap > CLEAR * (found + target)
 
 
 @compiled
@@ -239,15 +247,20 @@ def pairs(
     ends, before, _ = judged
     d = T.shape[0]
     z, w, g = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
-    steps, total = 0, 0.0
+    # Up to which row the map is that of the event's start.
+    same, steps, total = 0, 0, 0.0
     if bound < 0.0:
         bound = largest(T)
     for t in range(start, stop):
         if len(ends) > 0 and ends[t] > 0:
             measure(T, False, X, index, usable, thresholds[:0], t + group, ends[t], before, before[:0])
+            same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
+            continue
+        if t < same and _rests(signs[t], squared, before[t], targets[t]):
+            degenerate[t], rejected[t] = difference(X, index[t], z), False
             continue
         other = np.nan
         if group == 2 and t % 2 == 0 and usable[t + 1]:
@@ -268,6 +281,7 @@ def pairs(
             if raised < 0.0:
                 continue
             bound = raised
+            same = 0
             if changed:
                 utilised[t], clipped[t] = True, cut
                 steps += 1

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
+from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.streams.compute.compiled import compiled
 
@@ -90,7 +91,9 @@ def triplets(
     start, stop : which of the m triplets to learn.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
-    ends, before, _ = judged
+    ends, before, sums = judged
+    # Up to which row the model is that of the event's start.
+    same = 0
     modes, D = len(ranks), starts[len(ranks)]
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
     p, q = np.empty(ranks.sum(), X.dtype), np.empty(ranks.sum(), X.dtype)
@@ -98,10 +101,15 @@ def triplets(
     wrong = np.empty(modes, np.bool_)
     for t in range(start, stop):
         if len(ends) > 0 and ends[t] > 0:
-            judge(T, starts, ranks, False, X, index, usable, theta, t + 1, ends[t], before)
+            judge(T, starts, ranks, False, X, index, usable, theta, t + 1, ends[t], before, sums)
+            same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
+            continue
+        if t < same and ends[t] == 0 and before[t] - margin > CLEAR * sums[t]:
+            # The hinge is closed whatever the rounding: there is nothing to learn.
+            rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
         fused, none, cut = 0.0, True, False
@@ -155,6 +163,7 @@ def triplets(
                 row += r
             if not fits:
                 continue
+            same = 0
             changed = charge(wrong, behind, most, beta, theta)
             at, row = 0, 0
             for i in range(modes):

@@ -133,6 +133,7 @@ def judge(
     first: int,
     last: int,
     before: Vector,
+    sums: Vector,
 ) -> None:
     """Fill in before[first:last] with the margins of triplets under the fused distance.
 
@@ -140,6 +141,7 @@ def judge(
     ----------
     T : the transposed maps (d, r), or, if `quadratic`, the matrices of the squared distances, one after the other.
     starts, ranks : (m + 1,) where each modality begins in a vector, and (m,) their r.
+    sums : becomes, of each triplet, the sum of the two fused distances behind its margin.
     """
     D, most = starts[len(ranks)], ranks.max()
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
@@ -151,7 +153,7 @@ def judge(
     while t < last:
         count, filled = 0, 0
         while t < last and filled + 2 <= WIDTH:
-            before[t] = 0.0 if usable[t] else np.nan
+            before[t], sums[t] = 0.0 if usable[t] else np.nan, 0.0
             if usable[t]:
                 x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
                 for i in range(len(ranks)):
@@ -177,3 +179,4 @@ def judge(
                 squared[n] = inner(Z[n, lo:hi], w) if quadratic else inner(w, w)
             for n in range(count):
                 before[rows[n]] += theta[i] * (squared[fars[n]] - squared[nears[n]])
+                sums[rows[n]] += theta[i] * (squared[fars[n]] + squared[nears[n]])

@@ -117,9 +117,16 @@ def _judge(
     columns: NDArray[np.int64],
     work: NDArray[np.float64],
     before: NDArray[np.float64],
+    anchor: int,
 ) -> None:
-    """Fill in before[first:last] with margins, of one product for each anchor."""
-    anchor, no = -1, len(W) == 0
+    """Fill in before[first:last] with margins, of one product for each anchor.
+
+    Parameters
+    ----------
+    v, columns, work : work space.
+    p, anchor : a product W^T x, changed in place, and of which row of X it is; -1 for none.
+    """
+    no = len(W) == 0
     for t in range(first, last):
         before[t] = np.nan
         if not usable[t]:
@@ -177,14 +184,14 @@ def triplets(
     # Not literals: for each of those the pieces would be compiled again.
     yes, no = d > 0, d == 0
     due, px, step = no, p, 0.0
+    # The end of the newest event while W is that of its start: the rows so far are judged by being learned, and the
+    # others before W changes.
+    last, spare = 0, np.empty(d, np.int64)
     if bound < 0.0:
         bound = largest(W)
     for t in range(start, stop):
         if len(ends) > 0 and ends[t] > 0:
-            if due:
-                _sweep(W, due, px, pv, step, no, px, p)
-                due = no
-            _judge(W, X, index, usable, t + 1, ends[t], v, p, columns, work, before)
+            last = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
@@ -201,9 +208,16 @@ def triplets(
             due = no
         margin = _meet(W, x, v, columns[:count], 0.0) if sparse else total(p, v, work)
         hinge, margins[t] = 1.0 - margin, margin
+        if t < last:
+            before[t] = margin
         if not np.isfinite(hinge):
             continue
         if hinge > 0.0:
+            if t < last:
+                # What p holds may be of this anchor; the room for the step's direction is free.
+                anchor = -1 if sparse else index[t, 0]
+                _judge(W, X, index, usable, t + 1, last, pv, p, spare, work, before, anchor)
+                last = 0
             tau = min(aggressiveness, hinge / xx / vv)
             most = tau * np.sqrt(xx) * np.sqrt(vv)
             if not bound + most < limit:
@@ -222,6 +236,7 @@ def triplets(
         mistake[t] = 1 if margin <= 0.0 else 0
         loss[t] = max(hinge, 0.0)
     _sweep(W, due, px, pv, step, no, px, p)
+    _judge(W, X, index, usable, stop, max(last, stop), v, p, columns, work, before, -1)
     return bound
 
 

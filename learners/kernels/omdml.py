@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.eigenpair import WIDE, subtract
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
+from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report, largest
 from kinstream.learners.kernels.projection import project
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled
@@ -87,7 +88,9 @@ def triplets(
     judged : see `kinstream.learners.kernels.events`.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
-    ends, before, _ = judged
+    ends, before, sums = judged
+    # Up to which row the model is that of the event's start.
+    same = 0
     modes, D = len(starts) - 1, starts[len(starts) - 1]
     a, b, p, q = np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype)
     f, squares, taus, tops = np.empty(modes), np.empty(modes), np.empty(modes), np.empty(modes)
@@ -102,10 +105,15 @@ def triplets(
     c, d, e = np.empty(wide), np.empty(wide), np.empty(wide)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
-            judge(M, starts, np.diff(starts), True, X, index, usable, theta, t + 1, ends[t], before)
+            judge(M, starts, np.diff(starts), True, X, index, usable, theta, t + 1, ends[t], before, sums)
+            same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
+            continue
+        if t < same and ends[t] == 0 and before[t] - margin > CLEAR * sums[t]:
+            # The hinge is closed whatever the rounding: there is nothing to learn.
+            rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
         fused, none, at = 0.0, True, 0
@@ -168,6 +176,7 @@ def triplets(
                         fits &= bool(np.isfinite(N[at - n * n + k]))
             if not fits:
                 continue
+            same = 0
             changed, at = charge(wrong, behind, most, beta, theta), 0
             for i in range(modes):
                 n = starts[i + 1] - starts[i]

@@ -19,6 +19,9 @@ SMALLEST: Final = 1
 
 #: Anchors, positives and negatives (D, B), and tau (experts, B).
 Support = tuple[Matrix, Matrix, Matrix, Matrix]
+#: Of each expert (experts, B) kernels with all of the support set: of an anchor with anchors, and of a positive with
+#: positives and negatives.
+Kernels = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 @compiled
@@ -80,21 +83,36 @@ def _similarity(
     expert: int,
     x: Matrix,
     y: Matrix,
-    lo: int,
     count: int,
     ka: Vector,
     kp: Vector,
     kn: Vector,
 ) -> float:
-    """Similarity of x to y by one expert; ka holds the kernel of x with the anchors, kp and kn are work space."""
-    _, P, N, tau = support
+    """Similarity of x to y by one expert, from the kernels of x with the anchors, and of y with the others."""
+    tau = support[3]
     _, _, xy, apart = _pair(x, y)
     found = xy if kind == LINEAR else np.exp(-rate * apart)
-    _against(kind, rate, P, y, lo, count, kp)
-    _against(kind, rate, N, y, lo, count, kn)
     for s in range(count):
         found += float(tau[expert, s]) * ka[s] * (kp[s] - kn[s])
     return float(found)
+
+
+@compiled
+def _shared(
+    kind: int,
+    rate: float,
+    support: Support,
+    known: Kernels,
+    expert: int,
+    x: Matrix,
+    y: Matrix,
+    lo: int,
+    count: int,
+) -> None:
+    """Fill in an expert's rows of `known`, for the anchor x and the positive y."""
+    _against(kind, rate, support[0], x, lo, count, known[0][expert])
+    _against(kind, rate, support[1], y, lo, count, known[1][expert])
+    _against(kind, rate, support[2], y, lo, count, known[2][expert])
 
 
 @compiled
@@ -113,25 +131,40 @@ def _judge(
     last: int,
     before: Vector,
     levels: Vector,
+    known: Kernels,
 ) -> None:
-    """Fill in before[first:last] with fused margins, and levels with losses. Shared vectors are measured once."""
+    """Fill in before[first:last] with fused margins, and levels with losses. Shared vectors are measured once.
+
+    Parameters
+    ----------
+    known : of the row before `first`, where that is usable.
+    """
     before[first:last], levels[first:last] = 0.0, 0.0
-    ka, kp, kn = np.empty(count), np.empty(count), np.empty(count)
+    own, kp, kn = np.empty(count), np.empty(count), np.empty(count)
     for e in range(len(theta)):
         lo, hi = starts[modes[e]], starts[modes[e] + 1]
         kind, rate = kinds[e], rates[e]
-        anchor, positive, near = -1, -1, 0.0
+        ka, anchor, positive, near = known[0][e], -1, -1, 0.0
+        if usable[first - 1]:
+            anchor, positive = index[first - 1, 0], index[first - 1, 1]
+            x, y = X[anchor, lo:hi], X[positive, lo:hi]
+            near = _similarity(kind, rate, support, e, x, y, count, ka, known[1][e], known[2][e])
         for t in range(first, last):
             if not usable[t]:
                 before[t] = np.nan
                 continue
             x, y, z = X[index[t, 0], lo:hi], X[index[t, 1], lo:hi], X[index[t, 2], lo:hi]
             if index[t, 0] != anchor:
+                ka = own
                 _against(kind, rate, support[0], x, lo, count, ka)
             if index[t, 0] != anchor or index[t, 1] != positive:
-                near = _similarity(kind, rate, support, e, x, y, lo, count, ka, kp, kn)
+                _against(kind, rate, support[1], y, lo, count, kp)
+                _against(kind, rate, support[2], y, lo, count, kn)
+                near = _similarity(kind, rate, support, e, x, y, count, ka, kp, kn)
             anchor, positive = index[t, 0], index[t, 1]
-            far = _similarity(kind, rate, support, e, x, z, lo, count, ka, kp, kn)
+            _against(kind, rate, support[1], z, lo, count, kp)
+            _against(kind, rate, support[2], z, lo, count, kn)
+            far = _similarity(kind, rate, support, e, x, z, count, ka, kp, kn)
             before[t] += theta[e] * (near - far)
             levels[t] += theta[e] * max(1.0 - near + far, 0.0)
 
@@ -178,15 +211,23 @@ def triplets(
     ends, before, levels = judged
     A, P, N, tau = support
     experts, budget = tau.shape
-    ka, near_p, near_n = np.empty(budget), np.empty(budget), np.empty(budget)
+    known = np.empty((experts, budget)), np.empty((experts, budget)), np.empty((experts, budget))
+    # What they are of, from the start of an event until the support set changes; -1 for nothing.
+    anchor, positive = -1, -1
     far_p, far_n = np.empty(budget), np.empty(budget)
     taus = np.empty(experts)
     wrong = np.empty(experts, np.bool_)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
+            anchor, positive = (index[t, 0], index[t, 1]) if usable[t] else (-1, -1)
+            for e in range(experts if usable[t] else 0):
+                lo, hi = starts[modes[e]], starts[modes[e] + 1]
+                _shared(
+                    kinds[e], rates[e], support, known, e, X[anchor, lo:hi], X[positive, lo:hi], lo, counts[0]
+                )
             _judge(
                 support, counts[0], starts, modes, kinds, rates, X, index, usable, theta, t + 1, ends[t], before,
-                levels,
+                levels, known,
             )  # fmt: skip
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
@@ -195,7 +236,10 @@ def triplets(
         x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
         margin, total, none, grows = 0.0, 0.0, True, False
         count = counts[0]
+        if index[t, 0] != anchor or index[t, 1] != positive:
+            anchor, positive = -1, -1
         for e in range(experts):
+            ka, near_p, near_n = known[0][e], known[1][e], known[2][e]
             lo, hi = starts[modes[e]], starts[modes[e] + 1]
             kind, rate = kinds[e], rates[e]
             xx, yy, xy, to_y = _pair(x[lo:hi], y[lo:hi])
@@ -208,9 +252,8 @@ def triplets(
             else:
                 near, far, square = np.exp(-rate * to_y), np.exp(-rate * to_z), -2.0 * np.expm1(-rate * apart)
             none &= same
-            _against(kind, rate, A, x[lo:hi], lo, count, ka)
-            _against(kind, rate, P, y[lo:hi], lo, count, near_p)
-            _against(kind, rate, N, y[lo:hi], lo, count, near_n)
+            if anchor < 0:
+                _shared(kind, rate, support, known, e, x[lo:hi], y[lo:hi], lo, count)
             _against(kind, rate, P, z[lo:hi], lo, count, far_p)
             _against(kind, rate, N, z[lo:hi], lo, count, far_n)
             for s in range(count):
@@ -237,6 +280,7 @@ def triplets(
             s = _place(tau, born, count, counts[1], drop)
             born[s] = born[counts[1]] + 1
             counts[0], counts[1] = max(count, s + 1), s
+            anchor, positive = -1, -1
             for j in range(len(x)):
                 A[j, s], P[j, s], N[j, s] = x[j], y[j], z[j]
             for e in range(experts):

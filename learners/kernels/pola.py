@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.eigenpair import Work, subtract
 from kinstream.learners.kernels.events import Judged, measure
+from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report
 from kinstream.learners.kernels.psd_matrix import add, difference, square, verdict
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.streams.compute.compiled import compiled
@@ -50,15 +51,24 @@ def pairs(
     ends, before, levels = judged
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
+    # Up to which row A and b are those of the event's start.
+    same = 0
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
             measure(A, True, X, index, usable, before[:0], t + group, ends[t], before, before[:0])
             levels[t : ends[t]] = b
+            same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
         other, sign = np.nan, int(signs[t])
+        if t < same and -sign * (before[t] - b) - 1.0 > CLEAR * (before[t] + b + 1.0):
+            # A and b are still those of the event's start, and the hinge is closed whatever the rounding.
+            zz, flat = difference(X, index[t], z)
+            if np.isfinite(zz):
+                degenerate[t], rejected[t] = flat, False
+                continue
         if group == 2 and t % 2 == 0:
             difference(X, index[t + 1], z)
             other = square(A, z, w)
@@ -80,6 +90,7 @@ def pairs(
             if not finite:
                 continue
             b = max(1.0, b + sign * alpha)
+            same = 0
             utilised[t] = changed or b != old
             clipped[t] = utilised[t] and cut
         rejected[t], degenerate[t], loss[t] = False, flat, lost

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.bilinear import total
-from kinstream.learners.kernels.events import Judged
+from kinstream.learners.kernels.events import WIDTH, Judged
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.learners.kernels.sors import shrunk
 from kinstream.streams.compute.compiled import compiled, compiled_map
@@ -84,14 +84,16 @@ def _judge(
     usable: Flags,
     first: int,
     last: int,
-    g: Matrix,
+    spare: Matrix,
+    G: Matrix,
     work: NDArray[np.float64],
     before: NDArray[np.float64],
 ) -> None:
-    """Fill in before[first:last] with margins."""
+    """Fill in before[first:last] with margins, and G with the products g of the first of these rows."""
     for t in range(first, last):
         before[t] = np.nan
         if usable[t]:
+            g = G[t - first] if t - first < len(G) else spare
             _product(X, index[t], g)
             before[t] = total(w, g, work)
 
@@ -134,21 +136,33 @@ def truncated(
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     d = len(w)
-    g, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
+    own, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
+    # The end of the newest event while w is that of its start: the rows so far are judged by being learned, and the
+    # others before w changes. Their products are kept, those of row `kept` and behind it.
+    last, kept, count = 0, 0, 0
+    spare, G = np.empty(d, w.dtype), np.empty((WIDTH if len(ends) > 0 else 0, d), w.dtype)
     by, ahead = w.dtype.type(pull), w.dtype.type(eta)
-    bound, top = limit, _reach(X, g)
+    bound, top = limit, _reach(X, own)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
-            late = w.dtype.type(pull * waiting)
-            for j in range(d):
-                made_up[j] = shrunk(w[j], late)
-            _judge(made_up, X, index, usable, t + 1, ends[t], g, work, before)
+            last = ends[t]
+            if always:
+                # Then every row changes w.
+                late = w.dtype.type(pull * waiting)
+                for j in range(d):
+                    made_up[j] = shrunk(w[j], late)
+                _judge(made_up, X, index, usable, t + 1, last, spare, G, work, before)
+                last, kept, count = 0, t + 1, min(last - t - 1, len(G))
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
             continue
-        _product(X, index[t], g)
+        g = own
+        if kept <= t < kept + count:
+            g = G[t - kept]
+        else:
+            _product(X, index[t], g)
         if not _moves(X, index[t], none, g) and _vanishes(X, index[t], g, work):
             mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             waiting += 1 if always else 0
@@ -160,6 +174,8 @@ def truncated(
                 current[j] = shrunk(w[j], late)
         margin = total(current, g, work)
         hinge = 1.0 - margin
+        if t < last:
+            before[t] = margin
         if not np.isfinite(hinge):
             continue
         margins[t] = margin
@@ -168,6 +184,9 @@ def truncated(
             if raised < 0.0:
                 continue
             bound = raised
+            if t < last:
+                _judge(current, X, index, usable, t + 1, last, spare, G, work, before)
+                last, kept, count = 0, t + 1, min(last - t - 1, len(G))
             for j in range(d):
                 if shrunk(current[j] + ahead * g[j], by) != w[j]:
                     utilised[t] = True
@@ -231,12 +250,13 @@ def dual_averaging(
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     g, w, work = np.empty(len(u), u.dtype), np.empty(len(u), u.dtype), np.empty(len(u))
+    G = np.empty((0, len(u)), u.dtype)
     bound, top = limit, _reach(X, g)
     none = max(_NONE * top, _LEAST)
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
             averaged(u, rounds, centre, kappa, sparsity, w)
-            _judge(w, X, index, usable, t + 1, ends[t], g, work, before)
+            _judge(w, X, index, usable, t + 1, ends[t], g, G, work, before)
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
         if not usable[t]:
