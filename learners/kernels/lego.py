@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged, measure
-from kinstream.learners.kernels.opml import CLEAR, NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
-from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
+from kinstream.learners.kernels.shared import CLEAR, NO_DIFFERENCE, TINY, Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled
 
 #: How rho is found: LEGO's closed form, or ITML-Online's step with its cap.

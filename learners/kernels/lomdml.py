@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
-from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report
-from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report
 from kinstream.streams.compute.compiled import compiled
 
 #: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.eigenpair import WIDE, subtract
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.modalities import Vector, Whole, charge, differences, judge, map_two, vanishes
-from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report, largest
 from kinstream.learners.kernels.projection import project
-from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
+from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled
 
 

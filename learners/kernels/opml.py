@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.events import Judged, measure
 from kinstream.learners.kernels.shared import (
+    CLEAR,
     NO_DIFFERENCE,
     TINY,
     Flags,
@@ -32,8 +33,6 @@ CLIP: Final = 1
 SAFE: Final = 0.9
 #: Largest entry of a map that the guard lets stand: a larger map is scaled down to it as a whole.
 CEILING: Final = 1e9
-#: A margin that is beyond 1 by this share of what it is the difference of is so whatever the rounding.
-CLEAR: Final = 1e-3
 #: Determinant below which the closed form counts as undefined.
 SINGULAR: Final = 1e-12
 

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.eigenpair import Work, subtract
 from kinstream.learners.kernels.events import Judged, measure
-from kinstream.learners.kernels.opml import CLEAR, Flags, Matrix, Report
 from kinstream.learners.kernels.psd_matrix import add, difference, square, verdict
-from kinstream.learners.kernels.shared import Flags, Matrix, Report
+from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report
 from kinstream.streams.compute.compiled import compiled
 
 

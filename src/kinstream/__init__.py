@@ -2,7 +2,7 @@
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
 its class name, `TripletRule` to derive one of your own from, `MetricLearner` for scikit-learn, `ModelFollower`,
-`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `Load` and `BlockSettings` for producers.
+`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `LabelledLoad` and `BlockSettings` for producers.
 Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
 `monitoring`, `replay`, `cli` and `testing`.
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kinstream.learners.sors import SORS as SORS
     from kinstream.learners.triplet_rule import TripletRule as TripletRule
     from kinstream.producers.load import BlockSettings as BlockSettings
-    from kinstream.producers.load import Load as Load
+    from kinstream.producers.load import LabelledLoad as LabelledLoad
     from kinstream.producers.sources import open_source as open_source
     from kinstream.search.feed import ModelFeed as ModelFeed
     from kinstream.search.follower import ModelFollower as ModelFollower
@@ -68,7 +68,7 @@ _MODULES: Final = {
     "KernelLEGO": "learners.kernel_lego",
     "LEGO": "learners.lego",
     "LMNN": "learners.lmnn",
-    "Load": "producers.load",
+    "LabelledLoad": "producers.load",
     "LOMDML": "learners.lomdml",
     "Mahalanobis": "learners.mahalanobis",
     "MapReplica": "search.updates",

@@ -200,7 +200,7 @@ def test_the_public_names_are_all_learners_and_what_services_use() -> None:
     assert set(kinstream.__all__) == learners | {
         "BlockSettings",
         "Fusion",
-        "Load",
+        "LabelledLoad",
         "MapReplica",
         "MetricLearner",
         "ModelFeed",
