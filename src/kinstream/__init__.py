@@ -2,8 +2,8 @@
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
 its class name, `TripletRule` to derive one of your own from, `MetricLearner` for scikit-learn, `ModelFollower`,
-`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `LabelledLoad` and `BlockSettings` for producers.
-Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
+`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `LabelledLoad` and `BlockSettings` for
+producers. Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
 `monitoring`, `replay`, `cli` and `testing`.
 
 Examples

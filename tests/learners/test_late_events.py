@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Learner
 from kinstream.learners.registry import create
 from kinstream.streams.records import ConstraintBlock, Kind
-from tests.learners.blocks import block, rows_of
-from tests.learners.checks_of_events import LEARNED, alone, borders
+from kinstream.testing.blocks import block, rows_of
+from kinstream.testing.learner_events import LEARNED, alone, borders
 from tests.learners.multi import tables
 
 #: Constraints of an event; those of 20 do not fit into what kernels measure or keep at once.
