@@ -39,7 +39,8 @@ class Model:
     Parameters
     ----------
     epoch, step : of the space.
-    digest : sha256 over `kinstream.streams.state.to_bytes` of the core's state; None where the space holds nothing.
+    digest : sha256 over the bytes of the core's state (`kinstream.streams.state.to_bytes`); None where the space holds
+        nothing.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""One codec for every record kind: values of `kinstream.streams.records` to bytes and back, checked on the way in.
+"""One codec for every record kind: values to bytes and back, checked on the way in.
 
 Sizes are checked before anything is allocated, and every number for finiteness. What does not hold raises
 `BadRecord`; nothing else escapes.

@@ -1,4 +1,4 @@
-"""The values that travel through the stream. Plain frozen data; how they are written down is `kinstream.streams.codec`.
+"""The values that travel through the stream. Plain frozen data; how they are written down is the codec's business.
 
 A message carries a block of 1..N rows. Vectors are float32, one table per modality, row-major.
 """

@@ -1,10 +1,10 @@
 """More partitions for the topics, with the states and chains of every agent moved to where their spaces belong then.
 
-Everything is checked before anything is written (`kinstream.streams.repartition_checks`). Then, in this order: the
-birth record of each agent's next generation (the lock: nobody opens the old one from here on), the place in the log
-at which this happens, the partitions of the topics, a starting checkpoint of every partition, and the numbers of the
-new generations, those of readers before those that they read from: whoever can start has everything downstream of it
-moved. The same repartition once more completes one that was killed.
+Everything is checked before anything is written (`kinstream.streams.repartition_checks`).
+Then, in this order: the birth record of each agent's next generation (the lock: the old one is not opened from here
+on), the place in the log at which this happens, the partitions of the topics, a starting checkpoint of every
+partition, and the numbers of the new generations, those of readers before those that they read from: an agent that
+can start has everything downstream of it moved. The same repartition once more completes one that was killed.
 """
 
 from __future__ import annotations

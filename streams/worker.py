@@ -1,9 +1,9 @@
 """The worker process: one agent, as a member of its consumer group.
 
 faust is there for two things: membership in the group, and the stream of records of the assigned partitions; its acks
-and commits, its own positions, tables, web server, topic creation and waiting for empty streams are switched off (in
-`kinstream.streams.faust_app` and the transport), because positions come from checkpoints and a guarantee must not rest
-on acks that faust gives for failed events, too.
+and commits, its own positions, tables, web server, topic creation and waiting for empty streams are switched off (by
+`make_app` and the transport), because positions come from checkpoints and a guarantee must not rest on acks that
+faust gives for failed events, too.
 
 The event loop only moves messages; machines, kernels and checkpoints run on threads. Whatever is not a record's own
 fault ends the process at once, and the supervisor starts it again from the checkpoints.

@@ -120,7 +120,8 @@ def test_agents_that_do_not_read_end_the_load(
     embedded: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "k.toml").write_text(SETTINGS)
-    monkeypatch.setattr("kinstream.streams.newest.newest_generation", lambda settings, application: 1)
+    newest = "kinstream.streams.newest.newest_generation"
+    monkeypatch.setattr(newest, lambda settings, application: 1)
     assert "3 blocks wait for consumers" in limited("k.toml")
 
 

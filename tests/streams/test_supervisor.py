@@ -80,7 +80,9 @@ def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path) -> None:
 def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     child = (
-        "import os, time\nfrom kinstream.streams.supervisor import hold_on_to_supervisor\nhold_on_to_supervisor()\n"
+        "import os, time\n"
+        "from kinstream.streams.supervisor import hold_on_to_supervisor\n"
+        "hold_on_to_supervisor()\n"
         f"open({str(note)!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.05)\n"
     )
     parent = supervise(child)
