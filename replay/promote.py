@@ -12,7 +12,7 @@ from kinstream.streams import promotion
 from kinstream.streams.agent import AgentSpec
 from kinstream.streams.birth import (
     Birth,
-    ClusterView,
+    BirthFacts,
     Promotion,
     cluster_differences,
     read_birth,
@@ -193,7 +193,7 @@ def plan(
 # ---- is it the same system? -----------------------------------------------------------------------------------------
 
 
-def _check_same(folder: StateFolder, saved: SavedState, view: ClusterView) -> None:
+def _check_same(folder: StateFolder, saved: SavedState, view: BirthFacts) -> None:
     cluster = list(cluster_differences(saved.birth, view))
     settings = list(settings_differences(saved.birth, view))
     if not cluster and not settings:
@@ -220,7 +220,7 @@ def _checkpoints(folder: StateFolder, saved: SavedState, partitions: int) -> dic
     return {p: folder.checkpoint(saved, p) for p in range(partitions)}
 
 
-def _generation(spec: AgentSpec, settings: Settings, number: int, view: ClusterView) -> Generation | None:
+def _generation(spec: AgentSpec, settings: Settings, number: int, view: BirthFacts) -> Generation | None:
     """The generation before, which may be of other settings; None where it began on another log."""
     birth = read_birth(settings.checkpoints.url, spec.application, number)
     if birth is None:

@@ -102,7 +102,7 @@ class Birth:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class BirthFacts:
     """What is found now: the fields of `Birth` that must not change."""
 
     settings_digest: str
@@ -174,7 +174,7 @@ def read_birth(root: str, application: str, generation: int) -> Birth | None:
         ) from error
 
 
-def compare(birth: Birth, found: ClusterView, command: str = "kinstream worker learner NAME") -> None:
+def compare(birth: Birth, found: BirthFacts, command: str = "kinstream worker learner NAME") -> None:
     """Refuse to go on where the record and what is found differ.
 
     Parameters
@@ -258,7 +258,7 @@ def _promotion(content: Mapping[str, Any]) -> Promotion:
     )
 
 
-def cluster_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
     """In what the cluster is not the one of the record, as clauses."""
     if found.cluster_id != birth.cluster_id:
         yield f"another cluster: it began on {birth.cluster_id}, this is {found.cluster_id}"
@@ -279,7 +279,7 @@ def cluster_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
             )
 
 
-def _grown(birth: Birth, found: ClusterView) -> Iterator[tuple[str, int]]:
+def _grown(birth: Birth, found: BirthFacts) -> Iterator[tuple[str, int]]:
     """Topics that have more partitions than the record says, and how many."""
     if found.input_topic == birth.input_topic and found.input_partitions > birth.input_partitions:
         yield found.input_topic, found.input_partitions
@@ -295,7 +295,7 @@ def _topic_differences(role: str, name: str, began: TopicIdentity, now: TopicIde
         yield f"{role} topic {name} had {began.partitions} partitions and has {now.partitions}"
 
 
-def settings_differences(birth: Birth, found: ClusterView) -> Iterator[str]:
+def settings_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
     """Which settings are not those of the record, as clauses."""
     if found.settings_digest == birth.settings_digest:
         return

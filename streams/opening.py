@@ -13,7 +13,7 @@ from typing import Final
 from kinstream.streams.agent import AgentSpec
 from kinstream.streams.birth import (
     Birth,
-    ClusterView,
+    BirthFacts,
     Promotion,
     Repartition,
     TopicIdentity,
@@ -157,7 +157,7 @@ def unfinished(birth: Birth, url: str) -> GenerationMismatch:
     )
 
 
-def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> ClusterView:
+def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> BirthFacts:
     """What an agent finds now: its settings, and its topics as the cluster has them.
 
     Raises
@@ -171,7 +171,7 @@ def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> ClusterVie
     missing = [name for name in (wanted, *outputs) if name not in found.topics]
     if missing:
         raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
-    return ClusterView(
+    return BirthFacts(
         settings_digest(spec.shaping),
         spec.shaping,
         found.cluster_id or "",
@@ -202,7 +202,7 @@ def _begin(
 
 def birth_at(
     spec: AgentSpec,
-    view: ClusterView,
+    view: BirthFacts,
     number: int,
     starts: Mapping[int, int],
     inherits: int | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import RECIPE, Birth, ClusterView, TopicIdentity
+from kinstream.streams.birth import RECIPE, Birth, BirthFacts, TopicIdentity
 from kinstream.streams.cluster import Cluster
 from kinstream.streams.errors import AccessDenied, CheckpointError, GenerationMismatch
 from kinstream.streams.generation import Generation
@@ -24,7 +24,7 @@ log = logging.getLogger("kinstream.opening")
 
 
 def refuse_left_behind(
-    spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: ClusterView, *, from_start: bool
+    spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: BirthFacts, *, from_start: bool
 ) -> None:
     """Refuse to begin a generation where readers would count rows twice, or leave all of them out.
 
@@ -61,7 +61,7 @@ def refuse_left_behind(
 
 
 def refuse_old_outputs(
-    spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: ClusterView
+    spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: BirthFacts
 ) -> None:
     """Refuse where an output topic was re-created since the generation before, and holds outputs of the agent already.
 

@@ -12,7 +12,7 @@ from kinstream.streams import groups
 from kinstream.streams.agent import AgentSpec
 from kinstream.streams.birth import (
     Birth,
-    ClusterView,
+    BirthFacts,
     Repartition,
     TopicIdentity,
     cluster_differences,
@@ -414,7 +414,7 @@ def _growths(
             yield Growth(name, topic_id, cluster_id, count, found)
 
 
-def _grown(view: ClusterView, partitions: int) -> ClusterView:
+def _grown(view: BirthFacts, partitions: int) -> BirthFacts:
     outputs = {name: TopicIdentity(topic.topic_id, partitions) for name, topic in view.output_topics.items()}
     return replace(view, input_partitions=partitions, output_topics=outputs)
 

@@ -14,7 +14,7 @@ import pytest
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
 from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import ClusterView, compare, read_birth
+from kinstream.streams.birth import BirthFacts, compare, read_birth
 from kinstream.streams.codec import decode_constraints, decode_event, decode_outcome
 from kinstream.streams.errors import BadRecord, GenerationMismatch
 from kinstream.streams.log import Message
@@ -70,7 +70,7 @@ def test_what_shapes_the_outputs_is_what_it_was(application: str) -> None:
     birth = read_birth(str(CHECKPOINTS), application, 1)
     assert birth is not None
     now = birth_of(SPECS[application], config(CHECKPOINTS))
-    found = ClusterView(
+    found = BirthFacts(
         now.settings_digest,
         now.settings,
         now.cluster_id,

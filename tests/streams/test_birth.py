@@ -12,7 +12,7 @@ import pytest
 
 from kinstream.streams.birth import (
     Birth,
-    ClusterView,
+    BirthFacts,
     TopicIdentity,
     compare,
     read_birth,
@@ -41,9 +41,9 @@ def birth(**changes: Any) -> Birth:
     return dataclasses.replace(record, **changes)
 
 
-def view(record: Birth, **changes: Any) -> ClusterView:
-    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(ClusterView)}
-    return ClusterView(**(fields | changes))
+def view(record: Birth, **changes: Any) -> BirthFacts:
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(BirthFacts)}
+    return BirthFacts(**(fields | changes))
 
 
 @pytest.fixture(params=["local", "file-url", "memory"])
