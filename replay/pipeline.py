@@ -39,8 +39,7 @@ class Model:
     Parameters
     ----------
     epoch, step : of the space.
-    digest : sha256 over the bytes of the core's state (`kinstream.streams.state.to_bytes`); None where the space holds
-        nothing.
+    digest : sha256 over the core's state as the bytes of a checkpoint; None where the space holds nothing.
     """
 
     agent: str
