@@ -14,15 +14,13 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import Birth, settings_digest, write_birth
 from kinstream.streams.codec import encode
 from kinstream.streams.identity import Headers
 from kinstream.streams.log import Message
 from kinstream.streams.records import Action, Control, Declaration
-from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog
-from tests.support.pipeline import Agent, samples, settings
+from tests.support.memory_system import MemorySystem
+from tests.support.pipeline import samples
 
 EVENTS = "kinstream.events"
 LETTERS = "kinstream.dead-letters"
@@ -45,27 +43,16 @@ url = "{root}"
 """
 
 
-class System:
+class System(MemorySystem):
     """One builder and two learners. `run` applies all that waits and checkpoints."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "checkpoints")
         self.folder = folder
-        self.root = folder / "checkpoints"
-        self.log = MemoryLog(partitions=2)
-        self.settings: Settings = settings(checkpoints={"url": str(self.root)})
         (folder / "kinstream.toml").write_text(TOML.format(root=self.root), encoding="utf-8")
         specs = [builder_spec(self.settings, "one-pass")]
         specs += [learner_spec(self.settings, name) for name in ("opml", "copml")]
-        self.agents = [Agent(spec, self.settings, self.log, self.root) for spec in specs]
-        for spec in specs:
-            write_birth(str(self.root), self._birth(spec))
-
-    def _birth(self, spec: AgentSpec) -> Birth:
-        topic = self.settings.topic(spec.input_role)
-        digest = settings_digest(spec.shaping)
-        return Birth(
-            spec.application, 1, digest, spec.shaping, {0: 0, 1: 0}, "cluster", topic, None, 2, {}, 1_000
-        )
+        self.agents = [self.begin(spec) for spec in specs]
 
     def control(self, space: str, action: Action, declaration: Declaration | None = None) -> None:
         self.log.append(EVENTS, space.encode(), encode(Control(space, action, 1, declaration)))

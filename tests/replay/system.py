@@ -11,14 +11,13 @@ from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
 from kinstream.replay.claims import Origin
 from kinstream.replay.run import Replay, Request, Result
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
 from kinstream.streams.cluster import Cluster
 from kinstream.streams.cluster_view import ClusterView, TopicView
 from kinstream.streams.log import Message
 from kinstream.streams.settings import KafkaSettings
 from tests.support.memory_log import MemoryLog
-from tests.support.pipeline import Agent, samples, settings
+from tests.support.memory_system import MemorySystem
+from tests.support.pipeline import samples
 
 EVENTS = "kinstream.events"
 CONSTRAINTS = "kinstream.constraints"
@@ -26,7 +25,7 @@ CONSTRAINTS = "kinstream.constraints"
 SPACES = ("a", "b", "d")
 
 
-class System:
+class System(MemorySystem):
     """Builders and learners of `changes` over the default configuration, with births at offset 0.
 
     Parameters
@@ -35,42 +34,11 @@ class System:
     """
 
     def __init__(self, root: Path, **changes: Any) -> None:
-        self.settings = settings(checkpoints={"url": str(root)}, topics={"partitions": 2}, **changes)
-        self.log = MemoryLog(partitions=2)
-        self.root = root
+        super().__init__(root, **changes)
         #: Consumers in each group, for what asks the cluster.
         self.members: dict[str, int] = {}
-        self.builders = {n: self._agent(builder_spec(self.settings, n)) for n in self.settings.builders}
-        self.learners = {n: self._agent(learner_spec(self.settings, n)) for n in self.settings.learners}
-
-    def _agent(self, spec: AgentSpec) -> Agent:
-        self.bear(spec)
-        return Agent(spec, self.settings, self.log, self.root)
-
-    def bear(
-        self,
-        spec: AgentSpec,
-        generation: int = 1,
-        starts: dict[int, int] | None = None,
-        inherits: int | None = None,
-    ) -> None:
-        """Write a birth record."""
-        topics = {self.settings.topic(role) for role in (spec.output_role,) if role is not None}
-        birth = Birth(
-            spec.application,
-            generation,
-            settings_digest(spec.shaping),
-            spec.shaping,
-            starts or {0: 0, 1: 0},
-            "memory",
-            self.settings.topic(spec.input_role),
-            "id",
-            self.log.partitions,
-            {name: TopicIdentity("id", self.log.partitions) for name in topics},
-            0,
-            inherits,
-        )
-        write_birth(str(self.root), birth)
+        self.builders = {n: self.begin(builder_spec(self.settings, n)) for n in self.settings.builders}
+        self.learners = {n: self.begin(learner_spec(self.settings, n)) for n in self.settings.learners}
 
     def load(self, number: int = 12, spaces: tuple[str, ...] = SPACES, load: str = "load") -> None:
         """Write sample blocks of some spaces, one after the other."""
