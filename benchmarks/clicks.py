@@ -178,7 +178,7 @@ def drained(blocks: int, single: bool, size: int) -> tuple[float, dict[str, Any]
         )
         records = [*(encode(items) for items in catalogue(size)), *values]
         on.append(Output(topic, b"benchmark", value, ()) for value in records)
-        worker = on.start("worker", "builder", "clicks", "--create")
+        worker = on.run("worker", "builder", "clicks", "--create")
         stable = 0
 
         def done() -> bool:

@@ -73,7 +73,7 @@ def drained(on: System, learner: str, blocks: int) -> tuple[float, list[Outcome]
     """Triplets a second of one worker over the whole backlog, and its outcomes."""
     before = on.ends("outcomes")
     wanted = on.end("outcomes") + blocks
-    worker = on.start("worker", "learner", learner, "--create")
+    worker = on.run("worker", "learner", learner, "--create")
     on.wait(lambda: on.end("outcomes") >= wanted, f"{learner} drains {blocks} blocks", DRAIN_SECONDS, 0.5)
     worker.stop()
     return rate_of(on.read("outcomes", before))

@@ -13,9 +13,10 @@ from math import ceil
 from typing import Final
 
 from benchmarks.figures import Figure, percentile
-from benchmarks.system import System, Worker, series, system
+from benchmarks.system import System, series, system
 from kinstream.streams.codec import decode_outcome
 from kinstream.streams.records import Outcome
+from tests.support.processes import Process
 
 RATE: Final = 100
 ROWS: Final = 1797
@@ -24,21 +25,21 @@ LIMIT_SECONDS: Final = 1.0
 SPACE: Final = "digits"
 
 
-def start_agents(on: System) -> dict[str, Worker]:
+def start_agents(on: System) -> dict[str, Process]:
     """Builder, learner and metrics agent, ready."""
     agents = {
-        "builder": on.start("worker", "builder", "one-pass", "--create"),
-        "learner": on.start("worker", "learner", "opml", "--create"),
-        "metrics": on.start("worker", "metrics", "--create"),
+        "builder": on.run("worker", "builder", "one-pass", "--create"),
+        "learner": on.run("worker", "learner", "opml", "--create"),
+        "metrics": on.run("worker", "metrics", "--create"),
     }
     on.until_ready(*agents.values())
     return agents
 
 
-def start_rows(on: System, rate: int, passes: int) -> Worker:
+def start_rows(on: System, rate: int, passes: int) -> Process:
     """The producer, one row of the handwritten digits a record."""
     options = [f"--rate={rate}", f"--repeat={passes}", "--block-rows=1", "--shuffle-seed=1", "--json"]
-    return on.start(
+    return on.run(
         "produce",
         "labelled",
         "sklearn:digits",
@@ -48,7 +49,7 @@ def start_rows(on: System, rate: int, passes: int) -> Worker:
     )
 
 
-def look_at(on: System, metrics: Worker, producer: Worker) -> list[tuple[float, float]]:
+def look_at(on: System, metrics: Process, producer: Process) -> list[tuple[float, float]]:
     """(wall-clock time, constraints counted) until the producer has ended and the count stands still."""
     looks: list[tuple[float, float]] = []
     still_since = time.monotonic()

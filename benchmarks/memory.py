@@ -41,12 +41,12 @@ class Drained:
 
 def drain(on: System, records: int) -> Drained:
     """Let a worker drain the constraints that lie there, and watch its memory until the checkpoint holds all."""
-    worker = on.start("worker", "learner", "opml", "--create")
+    worker = on.run("worker", "learner", "opml", "--create")
     samples: list[Sample] = []
 
     def checkpointed() -> bool:
         page = worker.page()
-        process = worker.process()
+        process = worker.child()
         positions = series(page, "kinstream_consumer_position")
         if process is not None and positions:
             found = Sample(time.time(), process.memory_info().rss, int(sum(positions.values())))

@@ -15,10 +15,11 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.latency import start_agents, start_rows
-from benchmarks.system import System, Worker, system
+from benchmarks.system import System, system
 from kinstream.streams.clients import confluent
 from kinstream.streams.codec import decode_outcome
 from kinstream.streams.records import Outcome
+from tests.support.processes import Process
 
 RATE: Final = 50
 #: Asked for: no longer than the session timeout and so many seconds.
@@ -65,9 +66,9 @@ class Tail:
         self._consumer.close()
 
 
-def kill(worker: Worker, tail: Tail) -> float:
+def kill(worker: Process, tail: Tail) -> float:
     """Seconds from the signal to the first new outcome."""
-    process = worker.process()
+    process = worker.child()
     assert process is not None, "no worker process to kill"
     moment = time.time()
     process.kill()

@@ -11,7 +11,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.crash.processes import PATIENCE, Agent, Process, System, until
+from tests.crash.processes import Agent, System
+from tests.support.processes import SECONDS, Process, until
 
 #: An act of this form replaces a worker by one with a failpoint, which must kill it.
 FAIL = "fail:"
@@ -99,7 +100,7 @@ class Storm:
         for future in wanted:
             future.result()
 
-    def _until(self, condition: object, what: str, seconds: float = PATIENCE) -> None:
+    def _until(self, condition: object, what: str, seconds: float = SECONDS) -> None:
         assert callable(condition)
         until(lambda: self._failed.is_set() or condition(), what, seconds)
         if self._failed.is_set():
@@ -141,7 +142,7 @@ class Storm:
     def _ready(self, agent: Agent, before: Mapping[int, int]) -> None:
         """Wait until both workers own partitions and the agent makes progress."""
         for process in self.workers[agent]:
-            self._until(lambda p=process: _owns(p), f"{process.log.name}: a worker that owns a partition")
+            self._until(lambda p=process: _owns(p), f"{process.path.name}: a worker that owns a partition")
         self._moves(agent, before)
 
     def _act(self, agent: Agent, number: int, act: str, plan: Plan) -> None:
@@ -167,13 +168,13 @@ class Storm:
     def _fail(self, agent: Agent, number: int, failpoint: str) -> None:
         """A worker leaves; one with a failpoint joins and dies of it; a new one joins."""
         slots = self.workers[agent]
-        status = self.system.stop(slots[number])
+        status = slots[number].stop(60.0)
         if status != 0:
-            raise RuntimeError(f"{slots[number].log.name}: status {status} after SIGTERM")
+            raise RuntimeError(f"{slots[number].path.name}: status {status} after SIGTERM")
         bare = self.system.start_bare(agent, failpoint)
-        self._until(lambda: bare.status is not None, f"{bare.log.name}: {failpoint} is reached")
-        if bare.status != -9:
-            raise RuntimeError(f"{bare.log.name}: {failpoint}: status {bare.status}, not SIGKILL's")
+        self._until(lambda: bare.ended is not None, f"{bare.path.name}: {failpoint} is reached")
+        if bare.ended != -9:
+            raise RuntimeError(f"{bare.path.name}: {failpoint}: status {bare.ended}, not SIGKILL's")
         self.system.note_kill(agent.application, failpoint, self.at_work)
         slots[number] = self.system.start_worker(agent)
 
@@ -184,23 +185,23 @@ class Storm:
         slow = load.rows / plan.slow_seconds
         if number == 0:
             process = self._produce(load, slow, plan.producer_failpoint)
-            self._until(lambda: process.status is not None, f"{load.load_id}: {plan.producer_failpoint}")
-            if process.status != -9:
-                raise RuntimeError(f"{process.log.name}: status {process.status}, not SIGKILL's")
+            self._until(lambda: process.ended is not None, f"{load.load_id}: {plan.producer_failpoint}")
+            if process.ended != -9:
+                raise RuntimeError(f"{process.path.name}: status {process.ended}, not SIGKILL's")
             self.system.note_kill(f"producer {load.load_id}", plan.producer_failpoint, True)
         for _ in range(plan.producer_kills):
             self._send_and_kill(load, slow, rng.uniform(0.0, 5.0))
         process = self._produce(load, slow)
         self._until(
-            lambda: self._fast.is_set() or process.status is not None, f"{load.load_id}: the acts", 600
+            lambda: self._fast.is_set() or process.ended is not None, f"{load.load_id}: the acts", 600
         )
         self._kill(load, process)
         for _ in range(plan.producer_kills):
             self._send_and_kill(load, load.rows / plan.fast_seconds, rng.uniform(0.0, 5.0))
         process = self._produce(load, load.rows / plan.fast_seconds)
-        self._until(lambda: process.status is not None, f"{load.load_id}: the load ends", 600)
-        if process.status != 0:
-            raise RuntimeError(f"{process.log.name}: status {process.status}")
+        self._until(lambda: process.ended is not None, f"{load.load_id}: the load ends", 600)
+        if process.ended != 0:
+            raise RuntimeError(f"{process.path.name}: status {process.ended}")
         with self._lock:
             self._left -= 1
 
@@ -209,7 +210,7 @@ class Storm:
         before = self._confirmed(load)
         process = self._produce(load, rate)
         self._until(
-            lambda: self._confirmed(load) > before or process.status is not None,
+            lambda: self._confirmed(load) > before or process.ended is not None,
             f"{load.load_id}: a block is confirmed past {before}",
         )
         self._failed.wait(seconds)
@@ -233,5 +234,5 @@ class Storm:
 
 def _owns(process: Process) -> bool:
     """Whether the newest worker in a log has taken over a partition."""
-    newest = process.said().rpartition(" serves http://")[2]
+    newest = process.log().rpartition(" serves http://")[2]
     return process.child() is not None and "reading on at" in newest

@@ -38,9 +38,10 @@ from tests.crash.checker import (
     shown,
 )
 from tests.crash.data import Rows, make
-from tests.crash.processes import PATIENCE, Agent, Process, System, copy_topic, running, until
+from tests.crash.processes import Agent, System, copy_topic, running
 from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import SECONDS, Process, until
 
 PARTITIONS = 3
 SESSION_SECONDS = 6.0
@@ -244,9 +245,9 @@ def _compare_with_replay(broker: KafkaBroker, folder: Path, rough: System, found
     """The same constraints, through the machines of both learners in one process."""
     with running(System(folder, broker.bootstrap, f"{rough.prefix}again", PARTITIONS, SETTINGS)) as again:
         again.run("topics", "create")
-        arguments = [str(again.settings), str(again.checkpoints), rough.prefix, again.prefix]
+        arguments = [str(again.file), str(again.root), rough.prefix, again.prefix]
         command = [sys.executable, "-m", "tests.crash.replayed", *arguments]
-        subprocess.run(command, check=True, timeout=PATIENCE)
+        subprocess.run(command, check=True, timeout=SECONDS)
         outcomes = chains(read_topic(broker.bootstrap, again.topic("outcomes")))
         assert {key: digest(taken, True) for key, taken in outcomes.taken.items()} == found.outcomes
         for learner in LEARNERS:
@@ -259,4 +260,4 @@ def _compare_with_replay(broker: KafkaBroker, folder: Path, rough: System, found
 
 
 def _saved(system: System, application: str, topic: str) -> Mapping[str, SavedSpace]:
-    return read_checkpoints(system.checkpoints, application, topic, PARTITIONS)
+    return read_checkpoints(system.root, application, topic, PARTITIONS)

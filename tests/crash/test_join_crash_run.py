@@ -31,10 +31,11 @@ from tests.crash.checker import (
     shown,
 )
 from tests.crash.join_data import Given, make
-from tests.crash.processes import Agent, System, copy_topic, running, until
+from tests.crash.processes import Agent, System, copy_topic, running
 from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
 from tests.crash.test_crash_run import PARTITIONS, SESSION_SECONDS, _seed, _told, pages_of
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 SETTINGS = f"""
 [builders.clicks]
@@ -232,7 +233,7 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
             {
                 name: (space.core, space.facts)
                 for name, space in read_checkpoints(
-                    system.checkpoints, agent.application, system.topic("constraints"), PARTITIONS
+                    system.root, agent.application, system.topic("constraints"), PARTITIONS
                 ).items()
             }
             for system in (rough, calm)
@@ -247,7 +248,7 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
 
 
 def _saved(system: System, agent: Agent) -> dict[str, tuple[str, dict[str, str]]]:
-    found = read_checkpoints(system.checkpoints, agent.application, system.topic("events"), PARTITIONS)
+    found = read_checkpoints(system.root, agent.application, system.topic("events"), PARTITIONS)
     return {name: (space.whole, dict(space.segments)) for name, space in found.items()}
 
 

@@ -1,43 +1,28 @@
-"""Real worker processes on a real Kafka: started from a settings file, awaited by condition, ended afterwards."""
+"""A builder, a learner and the metrics agent as real processes, and what tests of faults ask of them."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
 import os
-import re
 import signal
-import subprocess
-import sys
 import textwrap
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-import psutil
-
 from kinstream.streams.checkpoint_view import Seen, agent_named, birth_of, folder_of, newest
 from kinstream.streams.checkpoint_view import checkpoints as newest_checkpoints
 from kinstream.streams.clients import confluent_producer
-from kinstream.streams.cluster import Cluster
 from kinstream.streams.emitter import Emitter
 from kinstream.streams.groups import name_of
 from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
-from kinstream.streams.reader import ends, read_range
-from kinstream.streams.settings import Settings, load
 from kinstream.streams.space import core_state
 from kinstream.streams.state import to_bytes
 from kinstream.streams.topics import CATALOGUE
 from tests.faults.reference import Copies, Expected, copies, expected
+from tests.support.kafka_system import KafkaSystem
+from tests.support.processes import SECONDS, Process, until
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-SECONDS: Final = 120.0
 #: Agents by application, and the arguments of `kinstream worker` that run them.
 AGENTS: Final = {
     "builder-one-pass": ("builder", "one-pass"),
@@ -46,12 +31,6 @@ AGENTS: Final = {
 }
 
 _TOML = """\
-[kafka]
-bootstrap_servers = "{bootstrap}"
-[topics]
-prefix = "{prefix}"
-partitions = {partitions}
-replication = 1
 [checkpoints]
 url = "{url}"
 interval_seconds = 0.3
@@ -69,129 +48,7 @@ gamma = 0.01
 """
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> float:
-    """Wait for a condition, and return how long it took.
-
-    Raises
-    ------
-    AssertionError : it did not hold within the time.
-    """
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - began
-
-
-class Process:
-    """One `kinstream` process with what it starts; its output goes to a file."""
-
-    def __init__(self, command: list[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.path = log
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                cwd=ROOT,
-            )
-        self.pid = self._process.pid
-
-    def log(self) -> str:
-        return self.path.read_text(errors="replace")
-
-    def said(self, pattern: str, times: int = 1) -> bool:
-        return len(re.findall(pattern, self.log())) >= times
-
-    def expect(self, pattern: str, seconds: float = SECONDS, times: int = 1) -> None:
-        """Wait until the output holds the pattern so many times."""
-        until(lambda: self.said(pattern, times), f"{self.path.name} says {pattern!r} x{times}", seconds)
-
-    def status(self, seconds: float = SECONDS) -> int:
-        """Wait for the end; the exit status."""
-        until(lambda: self._process.poll() is not None, f"{self.path.name} ends", seconds)
-        return self._process.wait()
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def stop(self, seconds: float = SECONDS) -> int:
-        """SIGTERM, and the exit status."""
-        self.terminate()
-        return self.status(seconds)
-
-    def worker_pid(self) -> int:
-        """The process that does the work: the supervisor's child, or this one where there is none."""
-        children = psutil.Process(self.pid).children()
-        return children[0].pid if children else self.pid
-
-    def family(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            parent = psutil.Process(self.pid)
-            return [parent, *parent.children(recursive=True)]
-        return []
-
-    def end(self) -> None:
-        """End it and its children at once, whatever state they are in."""
-        found = self.family()
-        for one in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        self._process.wait(20)
-        psutil.wait_procs(found, 20)
-
-    def page(self) -> str | None:
-        """Where the worker serves `/metrics` and `/readyz`; None before it says so."""
-        pages = re.findall(r"serves (http://\S+)/metrics", self.log())
-        return pages[-1] if pages else None
-
-    def readiness(self) -> tuple[int, dict[str, Any]]:
-        """Status and body of `/readyz`; status 0 while nothing answers."""
-        page = self.page()
-        if page is None:
-            return 0, {}
-        try:
-            with urllib.request.urlopen(f"{page}/readyz", timeout=5) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-        except (OSError, http.client.HTTPException):
-            return 0, {}
-
-    def until_ready(self, seconds: float = SECONDS) -> None:
-        """Wait until `/readyz` answers 200."""
-        until(lambda: self.readiness()[0] == 200, f"{self.path.name} is ready", seconds)
-
-    def metrics(self) -> dict[str, float]:
-        """The series of the worker's page; empty while it does not answer."""
-        page = self.page()
-        if page is None:
-            return {}
-        try:
-            with urllib.request.urlopen(f"{page}/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except (OSError, http.client.HTTPException):
-            return {}
-        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, value in lines}
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        """The sum of the series of that name with those labels; None where there is none."""
-        found = [
-            value
-            for series, value in self.metrics().items()
-            if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items())
-        ]
-        return sum(found) if found else None
-
-
-class System:
+class System(KafkaSystem):
     """Topics under a prefix of their own, a settings file, and the processes that use them.
 
     Parameters
@@ -200,74 +57,33 @@ class System:
     """
 
     def __init__(self, folder: Path, bootstrap: str, *, partitions: int = 2, **changes: Any) -> None:
-        self.folder = folder
-        self.root = folder / "checkpoints"
-        self.prefix = f"faults-{uuid4().hex[:8]}"
-        self.file = folder / "kinstream.toml"
-        self.changes: dict[str, Any] = {}
-        self._partitions = partitions
-        self._processes: list[Process] = []
-        folder.mkdir(parents=True, exist_ok=True)
-        self.configure(bootstrap, **changes)
-
-    # ---- settings and topics ------------------------------------------------------------------------------------
-
-    def configure(self, bootstrap: str | None = None, **changes: Any) -> None:
-        """Write the settings anew; `worker__stall_seconds` is the setting `worker.stall_seconds`."""
-        if bootstrap is not None:
-            self.bootstrap = bootstrap
-        self.changes |= {name.replace("__", "."): value for name, value in changes.items()}
-        url = self.changes.get("checkpoints.url", str(self.root))
-        text = _TOML.format(
-            bootstrap=self.bootstrap, prefix=self.prefix, partitions=self._partitions, url=url
-        )
-        self.file.write_text(text, encoding="utf-8")
-        self.settings: Settings = load(self.file, dict(self.changes))
+        text = _TOML.format(url=folder / "checkpoints")
+        named = {name.replace("__", "."): value for name, value in changes.items()}
+        super().__init__(folder, bootstrap, f"faults-{uuid4().hex[:8]}", partitions, text, named)
 
     def create_topics(self) -> System:
         with self.cluster() as cluster:
             cluster.create(CATALOGUE, self.settings)
         return self
 
-    @contextlib.contextmanager
-    def cluster(self) -> Iterator[Cluster]:
-        cluster = Cluster(self.settings.kafka)
-        try:
-            yield cluster
-        finally:
-            cluster.close()
-
-    def topic(self, role: str) -> str:
-        return self.settings.topic(role)
-
     # ---- processes ----------------------------------------------------------------------------------------------
-
-    def command(self, *arguments: str) -> list[str]:
-        made = [sys.executable, "-m", "kinstream.cli.main", "--config", str(self.file)]
-        for name, value in self.changes.items():
-            made += ["--set", f"{name}={json.dumps(value)}"]
-        return [*made, *arguments]
 
     def run(self, *arguments: str, seconds: float = 60.0) -> tuple[int, str]:
         """Run a command to its end: exit status and output."""
-        done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, check=False, timeout=seconds, cwd=ROOT
-        )
+        done = self.finished(*arguments, seconds=seconds)
         return done.returncode, done.stdout + done.stderr
 
     def worker(
         self, application: str, *options: str, environment: Mapping[str, str] | None = None, tag: str = ""
     ) -> Process:
         """Start `kinstream worker` for an agent."""
-        log = self.folder / f"{application}{tag}-{len(self._processes)}.log"
-        command = self.command("worker", *AGENTS[application], *options)
-        process = Process(command, log, environment or {})
-        self._processes.append(process)
-        return process
+        return self.start(
+            f"{application}{tag}", "worker", *AGENTS[application], *options, environment=environment
+        )
 
     def adopt(self, process: Process) -> Process:
         """Have a process that was started by other means end with the system."""
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
     def members(self, application: str, generation: int = 1) -> int:
@@ -285,10 +101,8 @@ class System:
 
     def close(self) -> None:
         """End every process and print the ends of their logs, for the case that the test failed."""
-        for process in self._processes:
-            process.end()
-        for process in self._processes:
-            print(f"---- {process.path.name}\n{process.log()[-6000:]}")
+        super().close()
+        print("\n".join(self.tails()))
 
     # ---- what goes in -------------------------------------------------------------------------------------------
 
@@ -313,16 +127,6 @@ class System:
         emitter.close()
         return landed
 
-    def read(self, role: str) -> list[Message]:
-        """Every committed record of a topic, partition by partition."""
-        with self.cluster() as cluster:
-            found = ends(cluster, self.topic(role))
-        return list(read_range(self.settings.kafka, self.topic(role), found))
-
-    def ends(self, role: str) -> dict[int, int]:
-        with self.cluster() as cluster:
-            return {p: end for p, (_, end) in ends(cluster, self.topic(role)).items()}
-
     # ---- what came of it ----------------------------------------------------------------------------------------
 
     def checkpoints(self, application: str, generation: int | None = None) -> dict[int, list[int]]:
@@ -346,7 +150,7 @@ class System:
         """The offsets that the group has committed; empty for a group that never did."""
         with self.cluster() as cluster:
             return cluster.committed(
-                name_of(self.prefix, application, generation), self.topic(role), self._partitions
+                name_of(self.prefix, application, generation), self.topic(role), self.partitions
             )
 
     def wait_for(self, application: str, ends: Mapping[int, int], seconds: float = SECONDS) -> float:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import Process, System, until
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import Process, until
 
 AGENTS = ("builder-one-pass", "learner-opml")
 

@@ -10,9 +10,10 @@ from confluent_kafka import Producer
 
 from kinstream.streams.topics import PARTITIONER
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import continue_process, stop_process, until
+from tests.faults.processes import continue_process, stop_process
 from tests.faults.reference import blocks, expected
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 BUILDER = "builder-one-pass"
 LEARNER = "learner-opml"

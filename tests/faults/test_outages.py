@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import System, until
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
 from tests.support.alive import alive
+from tests.support.processes import until
 
 SPACES = ("a", "d", "red")
 AGENTS = ("builder-one-pass", "learner-opml", "metrics")

@@ -9,10 +9,10 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import until
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.proxy import PRODUCE, FreezingProxy
+from tests.support.processes import until
 
 BUILDER = "builder-one-pass"
 

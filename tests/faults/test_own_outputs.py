@@ -15,9 +15,10 @@ from kinstream.streams.codec import decode_constraints, decode_outcome
 from kinstream.streams.log import Message
 from kinstream.streams.records import ConstraintBlock, Outcome
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import Process, System, patched, until
+from tests.faults.processes import System, patched
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import Process, until
 
 BUILDER = "builder-one-pass"
 LEARNER = "learner-opml"

@@ -17,9 +17,10 @@ from kinstream.streams.log import Message
 from kinstream.streams.records import LoadPosition, Outcome, SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison, bad_constraints, bad_events, constraints, declare, identity, samples
-from tests.faults.processes import Process, System, patched, until
+from tests.faults.processes import System, patched
 from tests.faults.reference import blocks, expected
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import Process, until
 
 BUILDER = "builder-one-pass"
 LEARNER = "learner-opml"

@@ -21,9 +21,10 @@ from kinstream.streams.log import Message
 from kinstream.streams.records import ConstraintBlock, Outcome
 from kinstream.streams.settings import load as read_settings
 from tests.docs.pages import ROOT, blocks
-from tests.faults.processes import AGENTS, Process, System, until
+from tests.faults.processes import AGENTS, System
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.jars import bring
+from tests.support.processes import Process, until
 
 PAGE: Final = ROOT / "docs" / "operations.md"
 BUILDER, LEARNER, METRICS = "builder-one-pass", "learner-opml", "metrics"

@@ -10,9 +10,10 @@ from confluent_kafka.cimpl import NewPartitions
 from kinstream.streams.birth import read_birth
 from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import Process, System, until
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import Process, until
 
 BUILDER = "builder-one-pass"
 LEARNER = "learner-opml"

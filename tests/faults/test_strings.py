@@ -18,11 +18,12 @@ from kinstream.streams.errors import Reason
 from kinstream.streams.records import SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison
-from tests.faults.processes import Process, System
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.faults.test_poison import BUILDER, HEADERS, LEARNER, check, check_counters
 from tests.kafka.broker import KafkaBroker
 from tests.streams.test_odd_headers import Bytes
+from tests.support.processes import Process
 
 HALF = "\ud83d"
 ROW = [1.0] * 8

@@ -14,9 +14,10 @@ from kinstream.streams.codec import decode_constraints, decode_outcome
 from kinstream.streams.records import ConstraintBlock, Outcome
 from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import AGENTS, Process, System, until
+from tests.faults.processes import AGENTS, System
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import Process, until
 
 BUILDER: Final = "builder-one-pass"
 LEARNER: Final = "learner-opml"

@@ -12,9 +12,10 @@ from kinstream.streams.codec import decode_model, decode_update
 from kinstream.streams.records import ModelVersion
 from kinstream.streams.state import from_bytes
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import System, until
+from tests.faults.processes import System
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 BUILDER, LEARNER = "builder-one-pass", "learner-opml"
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import patched, until
+from tests.faults.processes import patched
 from tests.faults.reference import blocks
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.proxy import FETCH, GROUP, FreezingProxy
+from tests.support.processes import until
 
 STALL = 4.0
 #: The watchdog asks the brokers with a time limit of 5 s, and a pause of the supervisor comes on top.

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash.processes import Agent, System, running, until
+from tests.crash.processes import Agent, System, running
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 SETTINGS = """
 [checkpoints]

@@ -14,8 +14,9 @@ from kinstream.streams.cluster import Cluster
 from kinstream.streams.identity import read_identity
 from kinstream.streams.reader import ends, read_range
 from kinstream.streams.settings import load
-from tests.crash.processes import Agent, System, running, until
+from tests.crash.processes import Agent, System, running
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 SETTINGS = """
 [checkpoints]
@@ -45,7 +46,7 @@ def reached(system: System, generation: int) -> bool:
         return False
     for partition, end in system.ends("constraints").items():
         place = f"{system.topic('constraints')}-{partition}"
-        folder = system.checkpoints / LEARNER.application / str(generation) / place
+        folder = system.root / LEARNER.application / str(generation) / place
         names = [p.name for p in folder.glob("*.manifest.json")] if folder.is_dir() else []
         if end and max((int(name[:20]) for name in names), default=-1) != end:
             return False
@@ -54,7 +55,7 @@ def reached(system: System, generation: int) -> bool:
 
 def outcomes(system: System) -> Counter[tuple[int, int, int]]:
     """How often each (partition, offset) of the constraints has an outcome of which generation."""
-    settings = load(system.settings)
+    settings = load(system.file)
     cluster = Cluster(settings.kafka)
     try:
         topic = system.topic("outcomes")
@@ -96,11 +97,11 @@ def test_a_promoted_what_if_goes_on_live_without_a_gap(kafka: KafkaBroker, tmp_p
 
         with pytest.raises(RuntimeError, match=r"(?s)status 3: .*gamma: was 0\.05, is 0\.01"):
             system.run("models", "promote", folder, "--learner", "opml")
-        text = system.settings.read_text()
-        system.settings.write_text(text.replace("gamma = 0.01", 'gamma = 0.05\nscaler = "minmax"'))
+        text = system.file.read_text()
+        system.file.write_text(text.replace("gamma = 0.01", 'gamma = 0.05\nscaler = "minmax"'))
         with pytest.raises(RuntimeError, match=r"status 3: .*still has 1 members"):
             system.run("models", "promote", folder, "--learner", "opml")
-        assert system.stop(learner) == 0
+        assert learner.stop(60.0) == 0
         promoted: list[str] = []
 
         def done() -> bool:
@@ -121,12 +122,12 @@ def test_a_promoted_what_if_goes_on_live_without_a_gap(kafka: KafkaBroker, tmp_p
         before = outcomes(system)
         offsets = {row["partition"]: row["offset"] for row in made["partitions"]}
         learner = system.start_worker(LEARNER)
-        until(lambda: bool(re.search("generation 2 serves", learner.said())), "the new generation")
+        until(lambda: bool(re.search("generation 2 serves", learner.log())), "the new generation")
         produce(system, "second")
         system.kill_worker(learner, at_work=True)
         produce(system, "third", "shop")
         until(lambda: reached(system, 2), "the second generation at the end of the constraints")
-        assert system.stop(learner) == 0
+        assert learner.stop(60.0) == 0
 
         # Each constraint has an outcome of one generation: of the old one before the offset, then of the new one.
         found = outcomes(system)

@@ -25,11 +25,12 @@ from kinstream.streams.state import from_bytes
 from kinstream.streams.topics import partition_of
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem
-from tests.faults.processes import Process, System, patched, until
+from tests.faults.processes import System, patched
 from tests.kafka.broker import KafkaBroker
 from tests.search.agents import Truth
 from tests.support.alive import alive
 from tests.support.pipeline import samples
+from tests.support.processes import Process, until
 
 systems = faults.make_system
 SPACE = "digits"
@@ -42,7 +43,7 @@ class Agent:
     def __init__(self, system: System, port: int, *options: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.process = Process(system.command("search", *options), system.folder / "search.log", {})
-        system._processes.append(self.process)
+        system.processes.append(self.process)
 
     def ready(self) -> bool:
         try:
@@ -279,5 +280,5 @@ def test_a_stop_that_comes_before_the_server_has_begun_is_heeded(
     )
     command = system.command("search", "--unsupervised")
     process = Process(command, system.folder / "early.log", environment)
-    system._processes.append(process)
+    system.processes.append(process)
     assert process.status() == 0 and not process.said("Traceback")

@@ -14,13 +14,14 @@ from typing import Any
 from kinstream.streams.manifest import versions
 from kinstream.streams.topics import murmur2
 from tests.crash.checker import chains, decode, read_topic, shown
-from tests.crash.processes import System, running, until
+from tests.crash.processes import System, running
 from tests.kafka.broker import KafkaBroker
 from tests.soak import alerts
 from tests.soak.poison import Poisoner, letters_of, wanted_letters
 from tests.soak.system import AGENTS, LEARNERS, PARTITIONS, POISON_SHARE, SETTINGS, SPACES, Stage
 from tests.soak.verdict import Check, Result
 from tests.soak.watch import Watch
+from tests.support.processes import until
 
 PREFIX = "soak"
 LOOK_SECONDS = 5.0
@@ -160,7 +161,7 @@ def _end(system: System, statuses: dict[str, int] | Any) -> Iterator[Check]:
         "every worker ends in order", not wrong, f"{len(statuses)} ended" if not wrong else str(wrong)
     )
     left = system.left()
-    yield Check("no process is left", not left, ", ".join(left) or "none")
+    yield Check("no process is left", not left, ", ".join(map(str, left)) or "none")
 
 
 def _replays(replays: dict[str, Any]) -> Iterator[Check]:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.crash.processes import Agent, Process, System, until
+from tests.crash.processes import Agent, System
 from tests.kafka.broker import KafkaBroker, reserve_port
+from tests.support.processes import Process, until
 
 PARTITIONS: Final = 3
 SETTINGS: Final = """
@@ -153,14 +154,14 @@ class Stage:
     def keep_loads(self) -> None:
         """Start a load again that has ended: the brokers were away for too long."""
         for name, (command, process) in self._loads.items():
-            if process is not None and process.status is not None:
-                if process.status == 0:
-                    raise RuntimeError(f"{process.log.name}: the load is over before its time")
+            if process is not None and process.ended is not None:
+                if process.ended == 0:
+                    raise RuntimeError(f"{process.path.name}: the load is over before its time")
                 self._loads[name] = (command, self.system.start(f"produce-{name}", *command))
 
     def stop_loads(self) -> None:
         for name, (command, process) in self._loads.items():
-            if process is not None and process.status is None:
+            if process is not None and process.ended is None:
                 process.popen.terminate()
                 process.popen.wait(60)
             self._loads[name] = (command, None)

@@ -11,8 +11,9 @@ import pytest
 
 from kinstream.streams.topics import partition_of
 from tests.crash.checker import chains, decode, read_topic, shown
-from tests.crash.processes import PATIENCE, Agent, Process, System, running, until
+from tests.crash.processes import Agent, System, running
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import SECONDS, Process, until
 
 SETTINGS = """
 [checkpoints]
@@ -45,7 +46,7 @@ def reached(system: System, generation: int) -> bool:
     for agent in AGENTS:
         for partition, end in system.ends(agent.reads).items():
             place = f"{system.topic(agent.reads)}-{partition}"
-            folder = system.checkpoints / agent.application / str(generation) / place
+            folder = system.root / agent.application / str(generation) / place
             names = [p.name for p in folder.glob("*.manifest.json")] if folder.is_dir() else []
             if end and max((int(name[:20]) for name in names), default=-1) != end:
                 return False
@@ -53,7 +54,7 @@ def reached(system: System, generation: int) -> bool:
 
 
 def stop(system: System, workers: list[Process]) -> None:
-    assert [system.stop(worker) for worker in workers] == [0] * len(workers)
+    assert [worker.stop(60.0) for worker in workers] == [0] * len(workers)
 
 
 @pytest.mark.kafka
@@ -87,12 +88,12 @@ def test_a_running_system_gets_more_partitions(kafka: KafkaBroker, tmp_path: Pat
             env={**os.environ, "KINSTREAM_FAILPOINTS": "repartition.after-topic=kill"},
             capture_output=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=SECONDS,
         )
         assert done.returncode == -9, done.stderr
         broken_off = system.start("refused", *AGENTS[0].command)
-        assert broken_off.popen.wait(PATIENCE) == 3
-        assert "a repartition to 5 partitions was begun and did not end" in broken_off.said()
+        assert broken_off.popen.wait(SECONDS) == 3
+        assert "a repartition to 5 partitions was begun and did not end" in broken_off.log()
 
         system.partitions = NEW
         told = json.loads(system.run("topics", "repartition", "--partitions", str(NEW), "--json"))
@@ -113,7 +114,7 @@ def test_a_running_system_gets_more_partitions(kafka: KafkaBroker, tmp_path: Pat
         assert {c["verdict"] for c in compared["comparisons"]} == {"equal"}
         stop(system, workers)
         check(system, kafka, counted)
-        assert not [line for line in system.faults() if not line.startswith(broken_off.log.name)]
+        assert not [line for line in system.faults() if not line.startswith(broken_off.path.name)]
 
 
 def check(system: System, kafka: KafkaBroker, counted: dict[tuple[str, str], dict[str, float]]) -> None:

@@ -17,13 +17,14 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.crash.processes import Agent, Process, System, running, until
+from tests.crash.processes import Agent, System, running
 from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, label_queries, read, recorded
 from tests.deploy.monitoring.hurried import hurried
 from tests.deploy.monitoring.live import Asking, Feed, OnCall
 from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING, RULES, Alertmanager, Prometheus
 from tests.docs.pages import ROOT, anchors
 from tests.kafka.broker import KafkaBroker, reserve_port
+from tests.support.processes import Process, until
 
 DIVISOR: Final = 30
 CALM: Final = 6
@@ -107,7 +108,7 @@ class Workers:
         return f"127.0.0.1:{port}"
 
     def stop(self, agent: Agent) -> None:
-        assert self._system.stop(self._running.pop(agent)) == 0
+        assert self._running.pop(agent).stop(60.0) == 0
 
     def stop_all(self) -> None:
         """Ask all at once, and do not wait."""

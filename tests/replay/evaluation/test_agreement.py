@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.crash.processes import Agent, System, running, until
+from tests.crash.processes import Agent, System, running
 from tests.kafka.broker import KafkaBroker
+from tests.support.processes import until
 
 SETTINGS = """
 [checkpoints]
