@@ -18,6 +18,9 @@ Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64]
 #: A margin that is beyond its hinge by this share of what it is the difference of is so whatever the rounding.
 CLEAR: Final = 1e-3
 
+#: A margin that is beyond 1 by this share of what it is the difference of is so whatever the rounding.
+CLEAR: Final = 1e-3
+
 
 @compiled
 def largest(T: Matrix) -> float:
