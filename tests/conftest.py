@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +15,7 @@ from tests.kafka.jars import missing
 from tests.kafka.proxy import FreezingProxy
 from tests.kafka.secured import SecuredBroker
 from tests.leftovers import Session
+from tests.selection import Selection
 
 # The shared checks are assertions of a package, which pytest would otherwise report without their values.
 pytest.register_assert_rewrite("kinstream.testing")
@@ -23,11 +23,14 @@ pytest.register_assert_rewrite("kinstream.testing")
 #: In CI nothing is left out: what a test needs must be there.
 CI = os.environ.get("CI") == "true"
 BROKER_FIXTURES = {"kafka", "own_kafka", "proxied_kafka", "secured_kafka"}
-_left_out: list[str] = []
 
 # The first example of a test may compile a kernel, and two cores may be busy.
 settings.register_profile("kinstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kinstream")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Selection())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,22 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"CI=true, and the tests on a real Kafka cannot run: {reason}")
     for item in wanted:
         item.add_marker(pytest.mark.skip(reason=f"real Kafka: {reason}"))
-        _left_out.append(item.nodeid)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _left_out:
-        terminalreporter.section("left out")
-        terminalreporter.write_line(
-            f"{len(_left_out)} tests on a real Kafka were left out: {missing() or certificates.missing()}"
-        )
-        for name in _left_out:
-            terminalreporter.write_line(f"  {name}")
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One broker for the whole session; use topic prefixes of your own, and do not kill it."""
+    """One broker for the session of a process; use topic prefixes of your own, and do not kill it."""
     with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 

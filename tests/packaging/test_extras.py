@@ -63,10 +63,10 @@ np.savez(sys.argv[2], **found)
 def test_every_model_is_followed_and_measures_the_same_without_the_packages_of_extras(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     settings.write_text(config(CHECKPOINTS).model_dump_json())
-    arguments = str(settings), str(tmp_path / "without.npz"), *sorted(OF_BASELINES)
+    arguments: list[str | Path] = [settings, tmp_path / "without.npz", *sorted(OF_BASELINES)]
     done = without_extras(USE_MODELS, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    arguments = str(settings), str(tmp_path / "with.npz"), *sorted(OF_BASELINES)
+    arguments[1] = tmp_path / "with.npz"
     subprocess.run([sys.executable, "-c", "import sys" + USE_MODELS, *arguments], cwd=tmp_path, check=True)
     mine, theirs = np.load(tmp_path / "without.npz"), np.load(tmp_path / "with.npz")
     wanted = set(registry.names()) - OF_BASELINES
@@ -169,7 +169,7 @@ def test_a_missing_module_of_no_extra_stays_what_it_is() -> None:
 @pytest.mark.timeout(900)
 def test_a_fresh_environment_is_small_and_follows_models(tmp_path: Path) -> None:
     """Needs an index of packages, or a cache of them."""
-    wheel = [
+    wheel: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",
@@ -178,22 +178,22 @@ def test_a_fresh_environment_is_small_and_follows_models(tmp_path: Path) -> None
         "--no-deps",
         "--no-build-isolation",
         "-w",
-        str(tmp_path),
+        tmp_path,
     ]
     source = tmp_path / "source"
     subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
-    subprocess.run([*wheel, str(source)], check=True)
+    subprocess.run([*wheel, source], check=True)
     fresh = tmp_path / "fresh"
     subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
-    python = str(fresh / "bin" / "python")
-    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*install, *map(str, tmp_path.glob("*.whl"))], check=True)
+    python = fresh / "bin" / "python"
+    install: list[str | Path] = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*install, *tmp_path.glob("*.whl")], check=True)
     subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "setuptools", "pip"], check=True)
     (packages,) = fresh.glob("lib/python*/site-packages")
     used = int(subprocess.check_output(["du", "-sm", packages], text=True).split()[0])
     assert used <= MAX_MB
     settings = tmp_path / "settings.json"
     settings.write_text(config(CHECKPOINTS).model_dump_json())
-    arguments = str(settings), str(tmp_path / "found.npz"), *sorted(OF_BASELINES)
+    arguments: list[str | Path] = [settings, tmp_path / "found.npz", *sorted(OF_BASELINES)]
     subprocess.run([python, "-c", "import sys" + USE_MODELS, *arguments], cwd=tmp_path, check=True)
     assert len(np.load(tmp_path / "found.npz")) == 2 * len(set(registry.names()) - OF_BASELINES)

@@ -1,0 +1,51 @@
+"""What is left to `make test-long` is there, and `make test` keeps a case of every learner."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from kinstream.learners.registry import names
+from tests.learners.cases import all_cases
+from tests.learners.checks import Case
+from tests.selection import LONG, OVER_CASES, is_long, mark
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("one", [*LONG, OVER_CASES])
+def test_every_entry_is_a_folder_a_file_or_a_test(one: str) -> None:
+    path, _, test = one.partition("::")
+    assert (ROOT / path).is_dir() if one.endswith("/") else (ROOT / path).is_file()
+    assert re.search(rf"^def {test}", (ROOT / path).read_text(), re.MULTILINE) if test else True
+
+
+def test_names_are_compared_whole() -> None:
+    assert is_long("tests/deploy/monitoring/test_rules.py::test_a_rule[x]")
+    assert is_long("tests/faults/test_log.py::test_this")
+    assert not is_long("tests/faults/test_log_lines.py::test_this")
+    assert not is_long("tests/deployed/test_log.py::test_this")
+
+
+class Item:
+    """As much of a test of pytest's as the selection reads."""
+
+    def __init__(self, case: Case) -> None:
+        self.nodeid = f"{OVER_CASES}[{case.name}-check]"
+        self.callspec = SimpleNamespace(params={"case": case})
+        self.markers: list[str] = []
+
+    def add_marker(self, name: str) -> None:
+        self.markers.append(name)
+
+
+def test_of_every_learner_one_case_stays() -> None:
+    items = [Item(case) for case in all_cases() for _ in range(2)]
+    mark(cast("list[pytest.Item]", items))
+    kept = {item.nodeid for item in items if not item.markers}
+    assert sorted(name.partition("[")[2].partition(":")[0] for name in kept) == sorted(names())
+    assert {item.nodeid for item in items if item.markers} & kept == set()
