@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from kinstream.learners.registry import names
+from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.learners.checks import Case
 from tests.selection import LONG, OVER_CASES, is_long, mark
 
 ROOT = Path(__file__).parents[1]

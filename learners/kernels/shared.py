@@ -15,8 +15,6 @@ Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
 #: mistake, utilised, clipped, rejected, degenerate, loss, margin: the arrays of `Outcomes`, changed in place.
 Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64], NDArray[np.float64]]
-#: A margin that is beyond its hinge by this share of what it is the difference of is so whatever the rounding.
-CLEAR: Final = 1e-3
 
 #: A margin that is beyond 1 by this share of what it is the difference of is so whatever the rounding.
 CLEAR: Final = 1e-3
