@@ -8,11 +8,11 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.blocks import MAX_BLOCK_BYTES
-from kinstream.streams.codec import decode_constraints, encode
-from kinstream.streams.log import Message, Output
-from kinstream.streams.machine import Machine, Place
-from kinstream.streams.records import ConstraintBlock, LoadPosition, SampleBlock, Table
+from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import ConstraintBlock, LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records import ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
 
 def constraint_block(

@@ -24,10 +24,12 @@ import numpy as np
 
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
-from kinstream.processors.base import Builder, Origin
-from kinstream.streams.checkpoint import CheckpointStore
-from kinstream.streams.codec import encode
-from kinstream.streams.records import (
+from kinstream.processors.shared.base import Builder, Origin
+from kinstream.streams.agents.space import SegmentedCore
+from kinstream.streams.checkpoints.state_bytes import State, to_bytes
+from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import (
     ConstraintBlock,
     ItemBlock,
     Kind,
@@ -36,8 +38,6 @@ from kinstream.streams.records import (
     SampleBlock,
     Table,
 )
-from kinstream.streams.space import SegmentedCore
-from kinstream.streams.state import State, to_bytes
 
 DIMENSIONS: Final = (64, 310, 784)
 #: Of these the state is of one size from the first constraints on.
@@ -230,7 +230,7 @@ def worker_megabytes(role: str) -> float:
         "settings = Settings.model_validate({'builders': {'one-pass': {'kind': 'one-pass'}}, "
         "'learners': {'opml': {'kind': 'opml', 'from': ['one-pass']}}})\n"
         f"{spec}; spec.warm_up()\n"
-        "import kinstream.streams.worker, faust, confluent_kafka, kinstream.streams.transport\n"
+        "import kinstream.streams.worker.worker, faust, confluent_kafka, kinstream.streams.worker.transport\n"
         "print(psutil.Process().memory_info().rss)"
     )
     done = subprocess.run(

@@ -14,14 +14,14 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from benchmarks.system import series, system
-from kinstream.processors.base import Origin
-from kinstream.processors.catalogue import Catalogue
-from kinstream.processors.clicks import Clicks
+from kinstream.processors.clicks.clicks import Clicks
+from kinstream.processors.shared.base import Origin
+from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.warm_up import warm_up
-from kinstream.streams.codec import decode_event, encode
-from kinstream.streams.log import Output
-from kinstream.streams.records import Click, ClickBlock, ItemBlock, ItemClick, Table
-from kinstream.streams.state import to_bytes
+from kinstream.streams.checkpoints.state_bytes import to_bytes
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.message import Output
+from kinstream.streams.records.values import Click, ClickBlock, ItemBlock, ItemClick, Table
 
 LIST = 10
 DIMENSION = 64

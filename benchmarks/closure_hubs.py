@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.closure import catalogue
 from benchmarks.figures import Figure
-from kinstream.processors import closure_arrays as arrays
-from kinstream.processors.base import Origin
-from kinstream.processors.closure import Closure
-from kinstream.processors.item_log import SEGMENT
-from kinstream.streams.records import RelationBlock
+from kinstream.processors.closure import arrays as arrays
+from kinstream.processors.closure.closure import Closure
+from kinstream.processors.closure.item_log import SEGMENT
+from kinstream.processors.shared.base import Origin
+from kinstream.streams.records.values import RelationBlock
 
 BLOCK: Final = 4_000
 #: What is asked: times faster than reading everything, and milliseconds for a join of a hub of 100,000 edges.

@@ -20,9 +20,9 @@ from benchmarks.hand_written import message
 from benchmarks.system import GAMMA, System, system
 from kinstream.learners.registry import create
 from kinstream.learners.warm_up import warm_up
-from kinstream.streams.codec import decode_outcome
-from kinstream.streams.log import Message, Output
-from kinstream.streams.records import Outcome
+from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from typing import Final
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
 from kinstream.learners import registry as learners
-from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.processors import registry as builders
-from kinstream.processors.base import Origin
-from kinstream.replay.evaluation.cells import Runner
-from kinstream.replay.evaluation.data import Rows, of_arrays
-from kinstream.replay.evaluation.feeds import SPACE, Built
-from kinstream.replay.evaluation.measures import knn
-from kinstream.replay.evaluation.plan import Cell, Contender, Measuring, Plan
-from kinstream.replay.evaluation.store import Store
-from kinstream.streams.records import SampleBlock, Table
+from kinstream.processors.shared.base import Origin
+from kinstream.replay.evaluation.experiment.data import Rows, of_arrays
+from kinstream.replay.evaluation.experiment.feeds import SPACE, Built
+from kinstream.replay.evaluation.experiment.plan import Cell, Contender, Measuring, Plan
+from kinstream.replay.evaluation.measures.quality import knn
+from kinstream.replay.evaluation.runner.cells import Runner
+from kinstream.replay.evaluation.runner.store import Store
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.values import SampleBlock, Table
 
 KINDS: Final = ("opml", "copml", "lego", "oasis", "soml-tg", "rdml", "pola", "oahu")
 BUILDER: Final = "one-pass"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from kinstream.learners.batch import fit_itml, fit_lmnn, fit_rca
+from kinstream.learners.baselines.batch import fit_itml, fit_lmnn, fit_rca
 
 #: Vectors of a fit, LMNN's steps and ITML's sweeps at most, and pairs for ITML.
 VECTORS: Final = 1_000

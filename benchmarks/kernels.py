@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.opml import OPML
-from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock
+from kinstream.learners.one_modality.opml import OPML
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock
 
 DIMENSIONS = (21, 64, 100, 130, 310, 784)
 GAMMA = 1e-3

@@ -14,8 +14,8 @@ from typing import Final
 
 from benchmarks.figures import Figure, percentile
 from benchmarks.system import System, series, system
-from kinstream.streams.codec import decode_outcome
-from kinstream.streams.records import Outcome
+from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.values import Outcome
 from tests.support.processes import Process
 
 RATE: Final = 100

@@ -24,12 +24,12 @@ from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
 from kinstream.learners.base import Outcomes
-from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.registry import create, names
-from kinstream.learners.single import Batch
-from kinstream.processors.base import Origin
-from kinstream.processors.one_pass import OnePass
-from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
+from kinstream.learners.shared.one_modality import Batch
+from kinstream.processors.samples.one_pass import OnePass
+from kinstream.processors.shared.base import Origin
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, SampleBlock, Table
 
 Array = NDArray[Any]
 

@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.blocks import constraint_block
 from benchmarks.figures import Figure
 from kinstream.learners.base import Learner
-from kinstream.learners.kernels.threads import one_blas_thread
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.values import ConstraintBlock
 
 DIMENSIONS: Final = (64, 310, 784)
 DTYPES: Final = ("float32", "float64")

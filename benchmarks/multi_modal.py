@@ -17,8 +17,8 @@ from benchmarks import numpy_forms as forms
 from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
-from kinstream.learners.lomdml import orthogonal
 from kinstream.learners.registry import create
+from kinstream.learners.several_modalities.lomdml import orthogonal
 
 #: mfeat's modalities and their features.
 MODALITIES: Final = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}

@@ -14,9 +14,9 @@ import psutil
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.oahu import OAHU
-from kinstream.learners.oahu_torch import one_thread
+from kinstream.learners.oahu.autograd import one_thread
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 DIMENSIONS: Final = (64, 784, 1024)
 TRIPLETS: Final = 4_000

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
-from kinstream.learners import votes
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu import votes
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 

@@ -18,10 +18,10 @@ from benchmarks.figures import Figure
 from benchmarks.search_log import Log, log
 from benchmarks.shared_sets import load
 from benchmarks.studies.sorted_permutations import compared
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.search.create import create
-from kinstream.search.index import Index
-from kinstream.search.lsh.warm_up import warm_up
+from kinstream.search.index.create import create
+from kinstream.search.index.online.base import Index
+from kinstream.search.index.warm_up import warm_up
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 NAME: Final = "online-search"
 #: Candidates: M = 0.65 sqrt(n), but 3 k at the least.

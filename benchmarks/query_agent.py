@@ -80,7 +80,7 @@ class _Learning:
     def __init__(self, d: int, blocks: int, publishes: bool) -> None:
         from kinstream.learners.registry import create
         from kinstream.learners.updates import Before, Origin
-        from kinstream.streams.records import ConstraintBlock, Kind, Table
+        from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
         rng = np.random.default_rng([41, d])
         learner: Any = create("lego", dtype="float32")
@@ -120,8 +120,8 @@ class _Learning:
 
 def serve(index: str, d: int, number: int, seconds: float) -> None:
     """Serve until a line comes in; then tell recall and counters, and end."""
-    from kinstream.search.answers import Answering
-    from kinstream.search.metrics import SearchMetrics
+    from kinstream.search.agent.metrics import SearchMetrics
+    from kinstream.search.web.answers import Answering
     from tests.search.agents import Agent, items, served
 
     changing = seconds > 0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shared_sets import SharedSet
-from kinstream.learners.lego import LEGO
+from kinstream.learners.one_modality.lego import LEGO
 
 Matrix = NDArray[np.float64]
 #: Step size times the squared mean squared distance of two items.

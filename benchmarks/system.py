@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kinstream.cli.local_system import tail
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.emitter import Emitter
-from kinstream.streams.log import Output
-from kinstream.streams.reader import ends
+from kinstream.cli.local.system import tail
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.reader import ends
+from kinstream.streams.records.message import Output
 from kinstream.streams.topics import CATALOGUE
 from tests.kafka.broker import KafkaBroker
 from tests.support.kafka_system import KafkaSystem

@@ -10,39 +10,45 @@ from typing import Any, Final
 import click
 
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "up": ("kinstream.cli.up:up", "Run builders, learners and metrics together on this machine."),
+    "up": ("kinstream.cli.commands.up:up", "Run builders, learners and metrics together on this machine."),
     "demo": (
-        "kinstream.cli.demo:demo",
+        "kinstream.cli.demo.command:demo",
         "Learn handwritten digits on the embedded broker and show the result.",
     ),
-    "produce": ("kinstream.cli.produce:produce", "Send data to kinstream.events."),
-    "worker": ("kinstream.cli.worker:worker", "Run one builder, learner or metrics agent."),
+    "produce": ("kinstream.cli.produce.command:produce", "Send data to kinstream.events."),
+    "worker": ("kinstream.cli.commands.worker:worker", "Run one builder, learner or metrics agent."),
     "search": (
-        "kinstream.cli.search:search",
+        "kinstream.cli.commands.search:search",
         "Answer nearest-neighbour queries while the metric is learned.",
     ),
-    "topics": ("kinstream.cli.topics:topics", "Create, list or check the topics."),
-    "spaces": ("kinstream.cli.spaces:spaces", "List, create, reset, delete, pause or resume spaces."),
-    "models": ("kinstream.cli.models:models", "List, show, export or promote learned metrics."),
-    "closure": ("kinstream.cli.closure:closure", "Ask why two items are held similar or dissimilar."),
+    "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
+    "spaces": (
+        "kinstream.cli.commands.spaces:spaces",
+        "List, create, reset, delete, pause or resume spaces.",
+    ),
+    "models": ("kinstream.cli.commands.models:models", "List, show, export or promote learned metrics."),
+    "closure": (
+        "kinstream.cli.commands.closure:closure",
+        "Ask why two items are held similar or dissimilar.",
+    ),
     "dead-letters": (
-        "kinstream.cli.dead_letters:dead_letters",
+        "kinstream.cli.commands.dead_letters:dead_letters",
         "List, show or redrive what could not be used.",
     ),
     "replay": (
-        "kinstream.cli.replay:replay",
+        "kinstream.cli.commands.replay:replay",
         "Run builder and learner over a log or a file, without touching the system.",
     ),
     "evaluate": (
-        "kinstream.cli.evaluate:evaluate",
+        "kinstream.cli.evaluate.command:evaluate",
         "Compare learners on your own data or log, and with doing nothing.",
     ),
-    "skip": ("kinstream.cli.decisions:skip", "Let a consumer leave out one record."),
+    "skip": ("kinstream.cli.commands.skip:skip", "Let a consumer leave out one record."),
     "accept-gap": (
-        "kinstream.cli.decisions:accept_gap",
+        "kinstream.cli.commands.skip:accept_gap",
         "Let a consumer go on although the log has lost records.",
     ),
-    "warm-up": ("kinstream.cli.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
+    "warm-up": ("kinstream.cli.commands.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
 }
 
 
@@ -107,7 +113,7 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
     Example: kinstream --set checkpoints.url=/var/lib/kinstream worker learner opml
     """
-    from kinstream.streams.log_lines import begin
+    from kinstream.streams.processes.log_lines import begin
 
     begin(log_level)
     ctx.obj = {"config": config, "overrides": overrides, "log_level": log_level}

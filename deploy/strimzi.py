@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from kinstream.streams.acls import ROLES, as_json
 from kinstream.streams.groups import start_of
+from kinstream.streams.kafka.acls import ROLES, as_json
 from kinstream.streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"

@@ -14,14 +14,18 @@ from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
 from kinstream.learners.warm_up import warm_up
 from kinstream.processors import registry as builders
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.checkpoint import CheckpointStore, Manifest
-from kinstream.streams.codec import CODEC_VERSION, decode_constraints, encode
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.refusals import Rows
+from kinstream.streams.agents.space import Space, Status
+from kinstream.streams.agents.space_facts import SpaceFacts
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.identity import Identity, read_identity
-from kinstream.streams.log import Message, Output
-from kinstream.streams.machine import Machine, Place
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_constraints, encode
+from kinstream.streams.records.identity import Identity, read_identity
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import (
     Action,
     ConstraintBlock,
     Control,
@@ -31,12 +35,8 @@ from kinstream.streams.records import (
     ModelVersion,
     Outcome,
 )
-from kinstream.streams.refusals import Rows
 from kinstream.streams.settings import Settings
-from kinstream.streams.space import Space, Status
-from kinstream.streams.space_facts import SpaceFacts
 from kinstream.streams.spelling import meant
-from kinstream.streams.state import State
 
 
 def learner_spec(settings: Settings, name: str) -> AgentSpec:

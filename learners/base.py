@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records import ConstraintBlock, Counts, Kind
+from kinstream.streams.records.values import ConstraintBlock, Counts, Kind
 
 #: A learner's state as a checkpoint stores it: names to arrays and scalars, nothing else.
 State = dict[str, NDArray[Any] | int | float | str | bool]

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from kinstream.learners import registry as learners
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.processors import registry as builders
-from kinstream.processors.base import Builder, Origin
+from kinstream.processors.shared.base import Builder, Origin
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.extras import importing
-from kinstream.streams.records import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
+from kinstream.streams.records.values import DEFAULT_MODALITY, Counts, Kind, SampleBlock, Table, Vectors
 
 with importing("MetricLearner"):
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -58,7 +58,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     n_constraints_ : constraints that the learner has seen; without the rejected and the ignored.
     utilisation_ : share of them that changed the model; NaN of none.
     mistake_rate_ : share of the scored ones that the model of that moment ranked wrong; NaN of none.
-    counts_ : all counts of the constraints, a `kinstream.streams.records.Counts`.
+    counts_ : all counts of the constraints, a `kinstream.streams.records.values.Counts`.
 
     Notes
     -----

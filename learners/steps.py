@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner, Outcomes, Rows
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 
 #: Kinds of learners whose changes have this form.
 KINDS: Final = ("copml", "itml-online", "lego", "opml")

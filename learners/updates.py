@@ -11,9 +11,9 @@ import numpy as np
 
 from kinstream.learners.base import Outcomes, Rows
 from kinstream.learners.steps import Step, Stepped, as_stepped, step_of
-from kinstream.processors.base import MAX_BLOCK_BYTES
+from kinstream.processors.shared.base import MAX_BLOCK_BYTES
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ConstraintBlock, ModelUpdate
+from kinstream.streams.records.values import ConstraintBlock, ModelUpdate
 
 #: Of a record, for all but its factors: names are at most 200 and 249 characters long.
 _NAMES_BYTES: Final = 4_096

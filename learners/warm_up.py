@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.learners.events import compile_events
 from kinstream.learners.registry import create, has
+from kinstream.learners.shared.events import compile_events
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 
 _D = 4
 _NEVER = 10**9

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.algorithm_state import State, without_prefix
-from kinstream.streams.codec import CODEC_VERSION, decode_outcome
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.refusals import Rows
+from kinstream.streams.agents.space import Core, Space
+from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.identity import Identity, read_identity
-from kinstream.streams.log import Message
-from kinstream.streams.machine import Machine, Place
-from kinstream.streams.records import Outcome
-from kinstream.streams.refusals import Rows
+from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_outcome
+from kinstream.streams.records.identity import Identity, read_identity
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.state import State, without_prefix
+from kinstream.streams.records.values import Outcome
 from kinstream.streams.settings import Settings
-from kinstream.streams.space import Core, Space
 from kinstream.streams.topics import partition_of
 
 _TALLIES = "tallies."

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from kinstream.monitoring.tallies import OTHER, Part, Row, Snapshot, Tallies, mistakes, utilised
-from kinstream.streams.records import Outcome
+from kinstream.streams.records.values import Outcome
 
 #: Upper bounds of the delay histogram, in seconds.
 DELAY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records import COUNT_NAMES, Counts, Outcome
-from kinstream.streams.state import State
+from kinstream.streams.records.values import COUNT_NAMES, Counts, Outcome
 
 #: Label of what is summed: unlisted spaces, rules beyond `MAX_RULES`, and what really bears this name.
 OTHER: Final = "other"

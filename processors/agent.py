@@ -10,14 +10,18 @@ from typing import Final, cast
 
 import numpy as np
 
-from kinstream.processors.base import Builder, Origin
 from kinstream.processors.registry import create
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.codec import CODEC_VERSION, decode_event, encode
+from kinstream.processors.shared.base import Builder, Origin
+from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
+from kinstream.streams.agents.refusals import Rows, rows_text
+from kinstream.streams.agents.space import Space, Status
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.log import Message
-from kinstream.streams.machine import FATE_PREFIX, Machine, Place, no_segment
-from kinstream.streams.records import (
+from kinstream.streams.records.checks import not_finite_rows
+from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import (
     Action,
     Click,
     ClickBlock,
@@ -30,13 +34,9 @@ from kinstream.streams.records import (
     SampleBlock,
     Table,
 )
-from kinstream.streams.refusals import Rows, rows_text
 from kinstream.streams.settings import Settings
-from kinstream.streams.space import Space, Status
 from kinstream.streams.spelling import meant
-from kinstream.streams.state import State
 from kinstream.streams.topics import partition_of
-from kinstream.streams.validate import not_finite_rows
 
 
 def builder_spec(settings: Settings, name: str) -> AgentSpec:

@@ -6,18 +6,18 @@ from importlib import import_module
 from inspect import signature
 from typing import Any, Final
 
-from kinstream.processors.base import Builder
+from kinstream.processors.shared.base import Builder
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.spelling import meant
 
 #: Kind -> "module:class".
 _KINDS: Final = {
-    "adjacent-pairs": "kinstream.processors.adjacent_pairs:AdjacentPairs",
-    "clicks": "kinstream.processors.clicks:Clicks",
-    "closure": "kinstream.processors.closure:Closure",
-    "one-pass": "kinstream.processors.one_pass:OnePass",
-    "random-pairs": "kinstream.processors.random_pairs:RandomPairs",
-    "random-triplets": "kinstream.processors.random_triplets:RandomTriplets",
+    "adjacent-pairs": "kinstream.processors.samples.adjacent_pairs:AdjacentPairs",
+    "clicks": "kinstream.processors.clicks.clicks:Clicks",
+    "closure": "kinstream.processors.closure.closure:Closure",
+    "one-pass": "kinstream.processors.samples.one_pass:OnePass",
+    "random-pairs": "kinstream.processors.samples.random_pairs:RandomPairs",
+    "random-triplets": "kinstream.processors.samples.random_triplets:RandomTriplets",
 }
 
 

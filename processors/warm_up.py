@@ -6,11 +6,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.processors.base import Origin
-from kinstream.processors.clicks import RULES, Clicks
-from kinstream.processors.closure import Closure
+from kinstream.processors.clicks.clicks import RULES, Clicks
+from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.streams.records import Click, ItemBlock, ItemClick, RelationBlock, SampleBlock, Table, Vectors
+from kinstream.processors.shared.base import Origin
+from kinstream.streams.records.values import (
+    Click,
+    ItemBlock,
+    ItemClick,
+    RelationBlock,
+    SampleBlock,
+    Table,
+    Vectors,
+)
 
 #: Kinds that follow labelled samples, with settings under which they run all of their kernels.
 _OF_SAMPLES: Final[dict[str, dict[str, Any]]] = {

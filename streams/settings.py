@@ -2,7 +2,7 @@
 
 Brokers are named once, in the words of Kafka's own environment variables (`KAFKA_BOOTSTRAP_SERVERS`,
 `KAFKA_SECURITY_PROTOCOL`, `KAFKA_SASL_MECHANISM`, ...), and handed to both client libraries by
-`kinstream.streams.clients`.
+`kinstream.streams.kafka.clients`.
 
 A secret comes from the environment, from a file that a setting names (as container platforms mount them), or from the
 settings file; never from the command line, which every user of the machine can read.

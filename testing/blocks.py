@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
 
 #: Entries of a learner's state that belong to its scaler.
 SCALER_STATE = frozenset(

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.processors.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
-from kinstream.streams.codec import decode, encode
+from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Builder, Origin, Segmented, State
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records import ConstraintBlock, Kind, Relation, SampleBlock, Table
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.values import ConstraintBlock, Kind, Relation, SampleBlock, Table
 from kinstream.testing.refusals import refused, runs_assertions
 
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from kinstream.learners.base import Learner
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learner_events import EVENT_CHECKS
 from kinstream.testing.learners import CHECKS, Case, digest, ends_elsewhere, run

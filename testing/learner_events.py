@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.portfolio import Portfolio
+from kinstream.learners.portfolio.learner import Portfolio
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records import ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of
 from kinstream.testing.learners import Case, digest, digest_of_outcomes, parameters
 from kinstream.testing.refusals import refused

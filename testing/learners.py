@@ -22,7 +22,7 @@ import numpy as np
 
 from kinstream.learners.base import Learner, Outcomes, State
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records import ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of, singles
 from kinstream.testing.refusals import refused
 

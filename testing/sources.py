@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.producers.blocks import RowSource
+from kinstream.producers.loads.blocks import RowSource
 from kinstream.testing.refusals import runs_assertions
 
 

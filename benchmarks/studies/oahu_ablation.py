@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.shared_sets import NAMES
 from benchmarks.studies.never_worse import RESULTS, Cell, cells, run, trials_file
-from kinstream.learners.kernels.threads import one_blas_thread
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 SETS: Final = (
     "iris",

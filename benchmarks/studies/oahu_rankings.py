@@ -28,8 +28,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from benchmarks.shared_sets import NAMES, SharedSet, Split, loaded, split, triplets
 from benchmarks.studies.never_worse import BLOCK, RESULTS, directions, trained
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]

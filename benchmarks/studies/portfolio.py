@@ -37,13 +37,13 @@ from benchmarks.studies.never_worse import (
     error,
     unlearned,
 )
-from kinstream.learners.kernels.portfolio import POWER
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.portfolio import Portfolio
-from kinstream.learners.portfolio_hubs import FIRST, NEIGHBOURS, SAMPLED, STRENGTH
-from kinstream.learners.portfolio_members import UNLEARNED, USUAL
-from kinstream.learners.portfolio_views import POWER as VIEWS_POWER
-from kinstream.learners.votes import classify
+from kinstream.learners.kernels.ensembles.portfolio import POWER
+from kinstream.learners.oahu.votes import classify
+from kinstream.learners.portfolio.hubs import FIRST, NEIGHBOURS, SAMPLED, STRENGTH
+from kinstream.learners.portfolio.learner import Portfolio
+from kinstream.learners.portfolio.members import UNLEARNED, USUAL
+from kinstream.learners.portfolio.views import POWER as VIEWS_POWER
+from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """Charikar's candidates, which the LEGO paper uses: keys in sorted lists, each under a permutation of the bits.
 
-For comparison with `kinstream.search.lsh.candidates`, on keys that do not change: all lists would have to move an
+For comparison with `kinstream.search.index.lsh.candidates`, on keys that do not change: all lists would have to move an
 item when one of its bits flips.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.search.create import create
-from kinstream.search.lsh.hashed import HashedIndex
+from kinstream.search.index.create import create
+from kinstream.search.index.lsh.hashed import HashedIndex
 
 Words = NDArray[np.uint64]
 

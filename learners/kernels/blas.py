@@ -5,7 +5,7 @@ Kernels with such products import this module for that effect.
 
 from __future__ import annotations
 
-from kinstream.learners.kernels.threads import find_libraries
+from kinstream.streams.compute.blas_threads import find_libraries
 from kinstream.streams.extras import installed
 
 if installed("scipy"):

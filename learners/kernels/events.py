@@ -1,8 +1,8 @@
 """What the kernels share that judge all constraints of an event before they learn any of them.
 
 At the first row of an event of several rows, a kernel measures the others under its model as it stands, and goes on as
-if nothing had happened: what is learned does not depend on it. `kinstream.learners.events` writes the verdicts down
-afterwards.
+if nothing had happened: what is learned does not depend on it. `kinstream.learners.shared.events` writes the verdicts
+down afterwards.
 
 The rows of an event share vectors: in a list of results the query and the clicked item. A difference that the row
 before has, too, is mapped once; and several differences are mapped in one pass over the matrix, which is what a step
@@ -28,7 +28,7 @@ Vector = NDArray[np.float64]
 #: pair, the margin of a triplet. `levels` (m,): filled in with the threshold then, by kernels whose threshold moves.
 Judged = tuple[NDArray[np.int32], Vector, Vector]
 
-#: As in `kinstream.learners.kernels.opml`.
+#: As in `kinstream.learners.kernels.one_modality.opml`.
 Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, Vector, Vector]
 
 #: Differences that are mapped in one pass.
@@ -207,7 +207,7 @@ def measure(
     ----------
     M : (d, d) the map transposed; or, if `quadratic`, the matrix of the squared distance.
     X : (n, d) vectors, of M's type.
-    index, usable : see `kinstream.learners.single.Batch`.
+    index, usable : see `kinstream.learners.shared.one_modality.Batch`.
     scale : see `differences`.
     sums : becomes, of each triplet, the sum of the two squared distances behind its margin; without entries for none.
     """

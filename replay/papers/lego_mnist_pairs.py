@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.replay.evaluation.data import Rows
-from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.splits import Scaling
-from kinstream.replay.papers.baselines import euclidean
-from kinstream.replay.papers.comparison import Statement
-from kinstream.replay.papers.data_folder import DataFolder, Missing
-from kinstream.replay.papers.feeds import DrawnPairs
-from kinstream.replay.papers.protocol import Protocol
-from kinstream.replay.papers.splitters import GivenTest, Parted
-from kinstream.replay.papers.tables import LEGO_AT_LEAST_POLA
-from kinstream.streams.records import DEFAULT_MODALITY
+from kinstream.replay.evaluation.experiment.data import Rows
+from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.experiment.splits import Scaling
+from kinstream.replay.papers.shared.baselines import euclidean
+from kinstream.replay.papers.shared.comparison import Statement
+from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
+from kinstream.replay.papers.shared.feeds import DrawnPairs
+from kinstream.replay.papers.shared.protocol import Protocol
+from kinstream.replay.papers.shared.published_tables import LEGO_AT_LEAST_POLA
+from kinstream.replay.papers.shared.splitters import GivenTest, Parted
+from kinstream.streams.records.values import DEFAULT_MODALITY
 
 CONSTRAINTS: Final = 1_000
 TRAIN_ROWS: Final = 10_000

@@ -19,17 +19,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.replay.evaluation.data import Rows
-from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.splits import Scaling
-from kinstream.replay.papers.baselines import batch, euclidean
-from kinstream.replay.papers.comparison import Statement
-from kinstream.replay.papers.data_folder import DataFolder, Missing
-from kinstream.replay.papers.feeds import DrawnPairs
+from kinstream.replay.evaluation.experiment.data import Rows
+from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.experiment.splits import Scaling
 from kinstream.replay.papers.opml_table_2 import DRAWN, TUNING, lego
-from kinstream.replay.papers.protocol import Protocol
-from kinstream.replay.papers.published import Printed
-from kinstream.replay.papers.tables import LEGO_SPEED_OVER_POLA
+from kinstream.replay.papers.shared.baselines import batch, euclidean
+from kinstream.replay.papers.shared.comparison import Statement
+from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
+from kinstream.replay.papers.shared.feeds import DrawnPairs
+from kinstream.replay.papers.shared.protocol import Protocol
+from kinstream.replay.papers.shared.published import Printed
+from kinstream.replay.papers.shared.published_tables import LEGO_SPEED_OVER_POLA
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3

@@ -23,15 +23,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kinstream.replay.evaluation.data import Rows
-from kinstream.replay.evaluation.feeds import Built
-from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.splits import RandomHalves, Scaling
-from kinstream.replay.papers.baselines import cosine, euclidean
-from kinstream.replay.papers.data_folder import DataFolder, Missing
-from kinstream.replay.papers.feeds import SeedsAndClosure
-from kinstream.replay.papers.protocol import Protocol
-from kinstream.replay.papers.tables import OAHU_TABLE_3
+from kinstream.replay.evaluation.experiment.data import Rows
+from kinstream.replay.evaluation.experiment.feeds import Built
+from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling
+from kinstream.replay.papers.shared.baselines import cosine, euclidean
+from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
+from kinstream.replay.papers.shared.feeds import SeedsAndClosure
+from kinstream.replay.papers.shared.protocol import Protocol
+from kinstream.replay.papers.shared.published_tables import OAHU_TABLE_3
 
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
-    from kinstream.replay.papers.protocol import Protocol
+    from kinstream.replay.papers.shared.protocol import Protocol
 
 #: Name -> module.
 _MODULES: Final = {

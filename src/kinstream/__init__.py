@@ -19,79 +19,79 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kinstream.learners.adasors import AdaSORS as AdaSORS
-    from kinstream.learners.euclidean import Euclidean as Euclidean
-    from kinstream.learners.fusion import Fusion as Fusion
-    from kinstream.learners.itml import ITML as ITML
-    from kinstream.learners.itml_online import ITMLOnline as ITMLOnline
-    from kinstream.learners.kernel_lego import KernelLEGO as KernelLEGO
-    from kinstream.learners.lego import LEGO as LEGO
-    from kinstream.learners.lmnn import LMNN as LMNN
-    from kinstream.learners.lomdml import LOMDML as LOMDML
-    from kinstream.learners.mahalanobis import Mahalanobis as Mahalanobis
-    from kinstream.learners.mdml import MDML as MDML
-    from kinstream.learners.oahu import OAHU as OAHU
-    from kinstream.learners.oasis import OASIS as OASIS
-    from kinstream.learners.omdl_lr import OMDLLR as OMDLLR
-    from kinstream.learners.omdml import OMDML as OMDML
-    from kinstream.learners.omks import OMKS as OMKS
-    from kinstream.learners.opml import COPML as COPML
-    from kinstream.learners.opml import OPML as OPML
-    from kinstream.learners.pola import POLA as POLA
-    from kinstream.learners.portfolio import Portfolio as Portfolio
-    from kinstream.learners.rca import RCA as RCA
-    from kinstream.learners.rdml import RDML as RDML
+    from kinstream.learners.baselines.euclidean import Euclidean as Euclidean
+    from kinstream.learners.baselines.itml import ITML as ITML
+    from kinstream.learners.baselines.lmnn import LMNN as LMNN
+    from kinstream.learners.baselines.mahalanobis import Mahalanobis as Mahalanobis
+    from kinstream.learners.baselines.rca import RCA as RCA
+    from kinstream.learners.oahu.learner import OAHU as OAHU
+    from kinstream.learners.one_modality.adasors import AdaSORS as AdaSORS
+    from kinstream.learners.one_modality.itml_online import ITMLOnline as ITMLOnline
+    from kinstream.learners.one_modality.kernel_lego import KernelLEGO as KernelLEGO
+    from kinstream.learners.one_modality.lego import LEGO as LEGO
+    from kinstream.learners.one_modality.mdml import MDML as MDML
+    from kinstream.learners.one_modality.oasis import OASIS as OASIS
+    from kinstream.learners.one_modality.opml import COPML as COPML
+    from kinstream.learners.one_modality.opml import OPML as OPML
+    from kinstream.learners.one_modality.pola import POLA as POLA
+    from kinstream.learners.one_modality.rdml import RDML as RDML
+    from kinstream.learners.one_modality.softmax import Softmax as Softmax
+    from kinstream.learners.one_modality.soml_da import SOMLDA as SOMLDA
+    from kinstream.learners.one_modality.soml_tg import SOMLTG as SOMLTG
+    from kinstream.learners.one_modality.sors import SORS as SORS
+    from kinstream.learners.portfolio.learner import Portfolio as Portfolio
+    from kinstream.learners.several_modalities.fusion import Fusion as Fusion
+    from kinstream.learners.several_modalities.lomdml import LOMDML as LOMDML
+    from kinstream.learners.several_modalities.omdl_lr import OMDLLR as OMDLLR
+    from kinstream.learners.several_modalities.omdml import OMDML as OMDML
+    from kinstream.learners.several_modalities.omks import OMKS as OMKS
+    from kinstream.learners.shared.triplet_rule import TripletRule as TripletRule
     from kinstream.learners.sklearn import MetricLearner as MetricLearner
-    from kinstream.learners.softmax import Softmax as Softmax
-    from kinstream.learners.soml_da import SOMLDA as SOMLDA
-    from kinstream.learners.soml_tg import SOMLTG as SOMLTG
-    from kinstream.learners.sors import SORS as SORS
-    from kinstream.learners.triplet_rule import TripletRule as TripletRule
-    from kinstream.producers.load import BlockSettings as BlockSettings
-    from kinstream.producers.load import LabelledLoad as LabelledLoad
-    from kinstream.producers.sources import open_source as open_source
-    from kinstream.search.feed import ModelFeed as ModelFeed
-    from kinstream.search.follower import ModelFollower as ModelFollower
-    from kinstream.search.updates import MapReplica as MapReplica
+    from kinstream.producers.labelled.load import BlockSettings as BlockSettings
+    from kinstream.producers.labelled.load import LabelledLoad as LabelledLoad
+    from kinstream.producers.labelled.sources import open_source as open_source
+    from kinstream.search.models.feed import ModelFeed as ModelFeed
+    from kinstream.search.models.follower import ModelFollower as ModelFollower
+    from kinstream.search.updates.replica import MapReplica as MapReplica
 
 __version__: str
 
 #: Public name -> the module that defines it.
 _MODULES: Final = {
-    "AdaSORS": "learners.adasors",
-    "BlockSettings": "producers.load",
-    "COPML": "learners.opml",
-    "Euclidean": "learners.euclidean",
-    "Fusion": "learners.fusion",
-    "ITML": "learners.itml",
-    "ITMLOnline": "learners.itml_online",
-    "KernelLEGO": "learners.kernel_lego",
-    "LEGO": "learners.lego",
-    "LMNN": "learners.lmnn",
-    "LabelledLoad": "producers.load",
-    "LOMDML": "learners.lomdml",
-    "Mahalanobis": "learners.mahalanobis",
-    "MapReplica": "search.updates",
-    "MDML": "learners.mdml",
+    "AdaSORS": "learners.one_modality.adasors",
+    "BlockSettings": "producers.labelled.load",
+    "COPML": "learners.one_modality.opml",
+    "Euclidean": "learners.baselines.euclidean",
+    "Fusion": "learners.several_modalities.fusion",
+    "ITML": "learners.baselines.itml",
+    "ITMLOnline": "learners.one_modality.itml_online",
+    "KernelLEGO": "learners.one_modality.kernel_lego",
+    "LEGO": "learners.one_modality.lego",
+    "LMNN": "learners.baselines.lmnn",
+    "LabelledLoad": "producers.labelled.load",
+    "LOMDML": "learners.several_modalities.lomdml",
+    "Mahalanobis": "learners.baselines.mahalanobis",
+    "MapReplica": "search.updates.replica",
+    "MDML": "learners.one_modality.mdml",
     "MetricLearner": "learners.sklearn",
-    "ModelFeed": "search.feed",
-    "ModelFollower": "search.follower",
-    "OAHU": "learners.oahu",
-    "OASIS": "learners.oasis",
-    "OMDLLR": "learners.omdl_lr",
-    "OMDML": "learners.omdml",
-    "OMKS": "learners.omks",
-    "open_source": "producers.sources",
-    "OPML": "learners.opml",
-    "POLA": "learners.pola",
-    "Portfolio": "learners.portfolio",
-    "RCA": "learners.rca",
-    "RDML": "learners.rdml",
-    "SOMLDA": "learners.soml_da",
-    "SOMLTG": "learners.soml_tg",
-    "SORS": "learners.sors",
-    "Softmax": "learners.softmax",
-    "TripletRule": "learners.triplet_rule",
+    "ModelFeed": "search.models.feed",
+    "ModelFollower": "search.models.follower",
+    "OAHU": "learners.oahu.learner",
+    "OASIS": "learners.one_modality.oasis",
+    "OMDLLR": "learners.several_modalities.omdl_lr",
+    "OMDML": "learners.several_modalities.omdml",
+    "OMKS": "learners.several_modalities.omks",
+    "open_source": "producers.labelled.sources",
+    "OPML": "learners.one_modality.opml",
+    "POLA": "learners.one_modality.pola",
+    "Portfolio": "learners.portfolio.learner",
+    "RCA": "learners.baselines.rca",
+    "RDML": "learners.one_modality.rdml",
+    "SOMLDA": "learners.one_modality.soml_da",
+    "SOMLTG": "learners.one_modality.soml_tg",
+    "SORS": "learners.one_modality.sors",
+    "Softmax": "learners.one_modality.softmax",
+    "TripletRule": "learners.shared.triplet_rule",
 }
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from kinstream.cli.main import cli
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.codec import encode
-from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
-from kinstream.streams.records import Action, Control, Declaration
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import Action, Control, Declaration
 from tests.support.memory_log import MemoryLog
 from tests.support.memory_system import MemorySystem
 from tests.support.pipeline import samples
@@ -71,7 +71,7 @@ class System(MemorySystem):
         `input` is typed at a terminal; without it there is none.
         """
         config = str(self.folder / "kinstream.toml")
-        with patch("kinstream.cli.asking.at_terminal", return_value=input is not None):
+        with patch("kinstream.cli.shared.confirmation.at_terminal", return_value=input is not None):
             return CliRunner().invoke(cli, ["--config", config, *arguments], input=input)
 
     def letters(self) -> list[Message]:
@@ -126,7 +126,7 @@ def connect(log: MemoryLog, patch: pytest.MonkeyPatch) -> None:
         def close(self) -> None: ...
 
     patch.setenv("KAFKA_BOOTSTRAP_SERVERS", "nowhere.invalid:9092")
-    patch.setattr("kinstream.streams.cluster.Cluster", FakeCluster)
-    patch.setattr("kinstream.streams.emitter.Emitter", FakeEmitter)
-    patch.setattr("kinstream.streams.reader.ends", ends)
-    patch.setattr("kinstream.streams.reader.read_range", read_range)
+    patch.setattr("kinstream.streams.kafka.cluster.Cluster", FakeCluster)
+    patch.setattr("kinstream.streams.kafka.emitter.Emitter", FakeEmitter)
+    patch.setattr("kinstream.streams.kafka.reader.ends", ends)
+    patch.setattr("kinstream.streams.kafka.reader.read_range", read_range)

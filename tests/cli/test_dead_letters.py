@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from kinstream.cli.dead_letters import _since
+from kinstream.cli.commands.dead_letters import _since
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Action
+from kinstream.streams.records.values import Action
 from kinstream.streams.topics import partition_of
 from tests.cli.system import EVENTS, LETTERS, System
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.streams.birth import read_birth
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.errors import CheckpointError, SettingsError
-from kinstream.streams.generation import Generation
-from kinstream.streams.parking import Parking
 from tests.cli.system import EVENTS, System
 
 CONSTRAINTS = "kinstream.constraints"

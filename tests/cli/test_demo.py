@@ -77,7 +77,7 @@ def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: P
 def test_it_needs_no_torch() -> None:
     """Extras are not installed by `make run`."""
     script = (
-        "import sys, tomllib; from kinstream.cli.demos import digits\n"
+        "import sys, tomllib; from kinstream.cli.demo.descriptions import digits\n"
         "from kinstream.learners.warm_up import warm_up\n"
         "sys.modules['torch'] = None\n"
         "for own in tomllib.loads(digits().settings)['learners'].values():\n"

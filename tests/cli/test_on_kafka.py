@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.emitter import Emitter
-from kinstream.streams.machine import Machine
-from kinstream.streams.opening import open_generation
-from kinstream.streams.reader import read_range
+from kinstream.cli.shared.agents import agent_spec
+from kinstream.streams.agents.generations.open_generation import open_generation
+from kinstream.streams.agents.machine import Machine
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.settings import Settings, load
 from kinstream.streams.topics import partition_of
 from tests.kafka.broker import KafkaBroker

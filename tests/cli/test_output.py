@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kinstream.cli.demo_summary import _print
+from kinstream.cli.demo.summary import _print
 from kinstream.cli.main import cli
-from kinstream.cli.tables import echo_table
-from kinstream.streams.embedded import EmbeddedBroker
+from kinstream.cli.views.tables import echo_table
 from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.kafka.embedded import EmbeddedBroker
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import CATALOGUE
 from tests.kafka.broker import reserve_port

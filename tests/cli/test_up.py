@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import pytest
 
-from kinstream.cli.folder_lock import FolderLock
-from kinstream.cli.local_system import LocalSystem, Process, _is_ready
+from kinstream.cli.local.folder_lock import FolderLock
+from kinstream.cli.local.system import LocalSystem, Process, _is_ready
 from kinstream.streams.errors import CannotListen, FolderInUse
 from kinstream.streams.settings import Settings
 
@@ -176,7 +176,7 @@ def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_th
 
 def test_a_process_that_is_killed_leaves_no_lock_behind(tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys; from kinstream.cli.folder_lock import FolderLock\n"
+        "import pathlib, sys; from kinstream.cli.local.folder_lock import FolderLock\n"
         "lock = FolderLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     folder = tmp_path / "logs"

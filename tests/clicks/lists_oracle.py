@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records import Click, ItemBlock, ItemClick, Table
+from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
 
 Matrix = NDArray[np.float64]
 #: Query, clicked and skipped item of a triplet, as (3, d).

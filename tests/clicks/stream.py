@@ -7,15 +7,15 @@ from typing import Any
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.codec import decode_constraints, encode
-from kinstream.streams.dead_letter import DETAIL, REASON, ROWS, redrive
-from kinstream.streams.log import Message, Output
-from kinstream.streams.machine import FATE_PREFIX, Machine, Place
-from kinstream.streams.records import ConstraintBlock, Record
-from kinstream.streams.refusals import Rows, parse_rows
+from kinstream.streams.agents.letter import DETAIL, REASON, ROWS, redrive
+from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place
+from kinstream.streams.agents.refusals import Rows, parse_rows
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import ConstraintBlock, Record
 from kinstream.streams.settings import Settings
-from kinstream.streams.state import from_bytes, to_bytes
 
 SPACE = "shop"
 EVENTS = "kinstream.events"

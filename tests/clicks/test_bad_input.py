@@ -15,14 +15,16 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from kinstream.processors.base import Segmented
-from kinstream.processors.click_counts import FATES
+from kinstream.processors.clicks.counts import FATES
 from kinstream.processors.registry import create
-from kinstream.streams.codec import decode_constraints
-from kinstream.streams.dead_letter import DETAIL, REFUSED, ROWS
+from kinstream.processors.shared.base import Segmented
+from kinstream.streams.agents.letter import DETAIL, REFUSED, ROWS
+from kinstream.streams.agents.refusals import Rows
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import Reason, SettingsError
-from kinstream.streams.log import Output
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode_constraints
+from kinstream.streams.records.message import Output
+from kinstream.streams.records.values import (
     Action,
     Click,
     Control,
@@ -35,8 +37,6 @@ from kinstream.streams.records import (
     SampleBlock,
     Table,
 )
-from kinstream.streams.refusals import Rows
-from kinstream.streams.state import to_bytes
 from tests.clicks.stream import (
     EVENTS,
     LETTERS,

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from tests.clicks.lists_oracle import Triplets, catalogue, item_block, lists, opml, triplets_of
 from tests.clicks.stream import builder_stream, constraint_blocks
 from tests.processors.click_samples import NOW, block_of

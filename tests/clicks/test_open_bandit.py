@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.processors.click_counts import FATES
-from kinstream.processors.clicks import RULES
-from kinstream.producers.categories import Hashed, OneHot
-from kinstream.producers.clicks import ClickReading, open_clicks
-from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.phased_load import PhasedLoad
+from kinstream.processors.clicks.clicks import RULES
+from kinstream.processors.clicks.counts import FATES
+from kinstream.producers.clicks.reading import ClickReading, open_clicks
+from kinstream.producers.items.categories import Hashed, OneHot
+from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import Reason
-from kinstream.streams.log import Output
-from kinstream.streams.records import Action, ClickBlock, Control, ItemBlock, Table
+from kinstream.streams.records.message import Output
+from kinstream.streams.records.values import Action, ClickBlock, Control, ItemBlock, Table
 from tests.clicks.stream import (
     CONSTRAINTS,
     SPACE,

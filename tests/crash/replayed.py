@@ -10,13 +10,13 @@ import sys
 from functools import partial
 
 from kinstream.learners.agent import learner_spec
-from kinstream.streams.checkpoint import CheckpointStore
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.emitter import Emitter
-from kinstream.streams.machine import Place
-from kinstream.streams.partition import PartitionRunner
-from kinstream.streams.reader import ends, read_range
+from kinstream.streams.agents.machine import Place
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.settings import Settings, load
 
 

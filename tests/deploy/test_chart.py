@@ -15,10 +15,10 @@ import yaml
 from click.testing import CliRunner
 
 from deploy import strimzi
-from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
-from kinstream.streams import supervisor
-from kinstream.streams.acls import as_json, role
+from kinstream.cli.shared.agents import agent_spec
+from kinstream.streams.kafka.acls import as_json, role
+from kinstream.streams.processes import supervisor
 from kinstream.streams.settings import KafkaSettings, Settings, load
 from kinstream.streams.topics import CATALOGUE
 from tests.deploy.charts import (

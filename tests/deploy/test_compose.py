@@ -15,11 +15,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kinstream.cli.agents import agent_spec
+from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
-from kinstream.streams.cluster import Cluster
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.topic_check import differences
 from kinstream.streams.settings import KafkaSettings, Settings, load
-from kinstream.streams.topic_check import differences
 from tests.deploy.composed_agents import Agents
 from tests.deploy.composed_kafka import ComposedKafka
 from tests.deploy.go_tools import COMPOSE, ROOT, tool

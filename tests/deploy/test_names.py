@@ -14,8 +14,8 @@ import click
 import pytest
 import yaml
 
-from kinstream.cli.agents import agent_spec
 from kinstream.cli.main import cli
+from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
 from kinstream.streams.settings import (
     BuilderSettings,

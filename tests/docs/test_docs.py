@@ -20,17 +20,17 @@ from pydantic import SecretStr
 
 from kinstream.cli.main import cli
 from kinstream.learners import registry as learners
-from kinstream.processors.clicks import Clicks
-from kinstream.processors.closure import Closure
-from kinstream.processors.one_pass import OnePass
+from kinstream.processors.clicks.clicks import Clicks
+from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.streams.codec import decode
+from kinstream.processors.samples.one_pass import OnePass
+from kinstream.streams.checkpoints.manifest import versions
 from kinstream.streams.errors import Reason
 from kinstream.streams.failpoints import VARIABLE
-from kinstream.streams.manifest import versions
-from kinstream.streams.records import Click, ItemBlock, Relation, SampleBlock
+from kinstream.streams.processes.supervisor import LEASH, RESTARTS
+from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.values import Click, ItemBlock, Relation, SampleBlock
 from kinstream.streams.settings import BuilderSettings, LearnerSettings, SearchSpaceSettings, Settings, load
-from kinstream.streams.supervisor import LEASH, RESTARTS
 from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.monitoring.test_promtool import full_page

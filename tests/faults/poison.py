@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams import avro
-from kinstream.streams.codec import decode_constraints, encode
 from kinstream.streams.errors import Reason
-from kinstream.streams.identity import Headers, Identity, Position
-from kinstream.streams.records import Action, ConstraintBlock, Control, Declaration, Kind, SampleBlock, Table
+from kinstream.streams.records.codec import avro
+from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.identity import Headers, Identity, Position
+from kinstream.streams.records.values import (
+    Action,
+    ConstraintBlock,
+    Control,
+    Declaration,
+    Kind,
+    SampleBlock,
+    Table,
+)
 
 #: A number of bytes or items that no memory holds, as Avro writes it.
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"

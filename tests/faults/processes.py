@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from kinstream.streams.checkpoint_view import Seen, agent_named, birth_of, folder_of, newest
-from kinstream.streams.checkpoint_view import checkpoints as newest_checkpoints
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.emitter import Emitter
+from kinstream.streams.agents.space import core_state
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.groups import name_of
-from kinstream.streams.identity import Headers
-from kinstream.streams.space import core_state
-from kinstream.streams.state import to_bytes
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.operations.checkpoints import Seen, agent_named, birth_of, folder_of, newest
+from kinstream.streams.operations.checkpoints import checkpoints as newest_checkpoints
+from kinstream.streams.records.identity import Headers
 from kinstream.streams.topics import CATALOGUE
 from tests.faults.reference import Copies, Expected, copies, expected
 from tests.support.kafka_system import KafkaSystem

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kinstream.streams.birth import read_birth
-from kinstream.streams.codec import decode_constraints, decode_outcome
-from kinstream.streams.log import Message
-from kinstream.streams.records import ConstraintBlock, Outcome
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.records.codec.every_kind import decode_constraints, decode_outcome
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import ConstraintBlock, Outcome
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System, patched
 from tests.faults.reference import blocks
@@ -52,8 +52,8 @@ def slow(folder: Path, seconds: float) -> dict[str, str]:
         folder,
         f"""
         import time
-        from kinstream.streams import owned
-        from kinstream.streams.partition import PartitionRunner
+        from kinstream.streams.worker import partition_task as owned
+        from kinstream.streams.agents.partition import PartitionRunner
 
         work = PartitionRunner.work
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.streams.codec import decode_outcome, encode
-from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
-from kinstream.streams.records import LoadPosition, Outcome, SampleBlock, Table
+from kinstream.streams.records.codec.every_kind import decode_outcome, encode
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import LoadPosition, Outcome, SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison, bad_constraints, bad_events, constraints, declare, identity, samples
 from tests.faults.processes import System, patched
@@ -180,7 +180,7 @@ def test_a_legal_record_of_the_largest_size_passes_and_a_bad_one_is_kept_as_its_
 # ---- a record that ends the worker ----------------------------------------------------------------------------------
 
 FAILING_KERNEL = """
-    from kinstream.processors.one_pass import OnePass
+    from kinstream.processors.samples.one_pass import OnePass
 
     process = OnePass.process
 

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import pytest
 
-from kinstream.streams.birth import read_birth
-from kinstream.streams.codec import decode_constraints, decode_outcome
-from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
-from kinstream.streams.records import ConstraintBlock, Outcome
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.records.codec.every_kind import decode_constraints, decode_outcome
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import ConstraintBlock, Outcome
 from kinstream.streams.settings import load as read_settings
 from tests.docs.pages import ROOT, blocks
 from tests.faults.processes import AGENTS, System

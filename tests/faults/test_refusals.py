@@ -7,7 +7,7 @@ import re
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from kinstream.streams.birth import read_birth
+from kinstream.streams.agents.generations.birth import read_birth
 from kinstream.streams.topics import partition_of
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System

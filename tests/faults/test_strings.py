@@ -12,10 +12,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from kinstream.streams.codec import encode
-from kinstream.streams.dead_letters import Choice, choose
 from kinstream.streams.errors import Reason
-from kinstream.streams.records import SampleBlock, Table
+from kinstream.streams.operations.letters import Choice, choose
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import SampleBlock, Table
 from tests.faults.conftest import MakeSystem
 from tests.faults.poison import Poison
 from tests.faults.processes import System

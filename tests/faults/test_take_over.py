@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinstream.streams.recovery import TableManager
+from kinstream.streams.worker.recovery import TableManager
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import patched
 from tests.faults.reference import blocks
@@ -23,7 +23,7 @@ def slow(folder: Path) -> dict[str, str]:
         folder,
         f"""
         import logging, time
-        from kinstream.streams.partitions import Partitions
+        from kinstream.streams.worker.partitions import Partitions
 
         take_over = Partitions._take_over
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.updates import At, MapReplica
-from kinstream.streams.codec import decode_model, decode_update
-from kinstream.streams.records import ModelVersion
-from kinstream.streams.state import from_bytes
+from kinstream.search.updates.replica import At, MapReplica
+from kinstream.streams.checkpoints.state_bytes import from_bytes
+from kinstream.streams.records.codec.every_kind import decode_model, decode_update
+from kinstream.streams.records.values import ModelVersion
 from tests.faults.conftest import MakeSystem
 from tests.faults.processes import System
 from tests.faults.reference import blocks

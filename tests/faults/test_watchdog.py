@@ -100,7 +100,7 @@ def test_a_worker_whose_fetching_has_stopped_is_ended_by_its_watchdog_and_goes_o
         tmp_path / "patch",
         f"""
         import asyncio, os
-        from kinstream.streams.transport import ConsumerThread
+        from kinstream.streams.worker.transport import ConsumerThread
 
         fetch = ConsumerThread._fetch_records
 

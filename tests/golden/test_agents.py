@@ -13,13 +13,13 @@ import pytest
 
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import BirthFacts, compare, read_birth
-from kinstream.streams.codec import decode_constraints, decode_event, decode_outcome
+from kinstream.streams.agents.generations.birth import BirthFacts, compare, read_birth
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, GenerationMismatch
-from kinstream.streams.log import Message
-from kinstream.streams.partition import PartitionRunner
-from kinstream.streams.state import State
+from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event, decode_outcome
+from kinstream.streams.records.message import Message
 from tests.golden.write_agents import CHECKPOINTS, LOG, birth_of, config, log_of, specs
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent

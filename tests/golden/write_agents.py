@@ -22,10 +22,10 @@ from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors import registry as builders
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from kinstream.streams.codec import encode
-from kinstream.streams.records import Action, Control, Kind
+from kinstream.streams.agents.generations.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Action, Control, Kind
 from kinstream.streams.settings import Settings
 from tests.support import join_events
 from tests.support.memory_log import MemoryLog

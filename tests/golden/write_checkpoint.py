@@ -9,10 +9,10 @@ import sys
 
 import numpy as np
 
-from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
-from kinstream.streams.checkpoint import CheckpointStore, LastRecord
-from kinstream.streams.parking import Parking
-from kinstream.streams.state import State
+from kinstream.streams.agents.generations.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore, LastRecord
 
 APPLICATION, GENERATION, TOPIC, PARTITION = "learner-opml", 1, "kinstream.constraints", 0
 

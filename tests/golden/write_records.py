@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.codec import encode
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import (
     Action,
     Click,
     ClickBlock,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.streams.records import ConstraintBlock, Table
+from kinstream.streams.records.values import ConstraintBlock, Table
 from kinstream.testing.blocks import block
 
 #: Names of three modalities, in no particular order.

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.learners.batch import fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
-from kinstream.learners.euclidean import Euclidean
-from kinstream.learners.itml import ITML
-from kinstream.learners.lmnn import LMNN
-from kinstream.learners.mahalanobis import Mahalanobis
-from kinstream.learners.rca import RCA
-from kinstream.learners.refitted import Refitted
+from kinstream.learners.baselines.batch import fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.baselines.euclidean import Euclidean
+from kinstream.learners.baselines.itml import ITML
+from kinstream.learners.baselines.lmnn import LMNN
+from kinstream.learners.baselines.mahalanobis import Mahalanobis
+from kinstream.learners.baselines.rca import RCA
+from kinstream.learners.baselines.refitted import Refitted
+from kinstream.learners.baselines.sampling import squared_percentiles
 from kinstream.learners.registry import create
-from kinstream.learners.sampling import squared_percentiles
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])

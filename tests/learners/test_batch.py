@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.learners import metric_learn
-from kinstream.learners.batch import fit_itml, fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.baselines import metric_learn
+from kinstream.learners.baselines.batch import fit_itml, fit_itml_of_pairs, fit_lmnn, fit_mahalanobis, fit_rca
+from kinstream.learners.baselines.sampling import random_pairs, squared_percentiles
 from kinstream.learners.registry import create
-from kinstream.learners.sampling import random_pairs, squared_percentiles
 from kinstream.streams.errors import SettingsError
 
 Matrix = NDArray[np.float64]

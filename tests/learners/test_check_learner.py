@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, State
-from kinstream.learners.triplet_rule import TripletRule
+from kinstream.learners.shared.triplet_rule import TripletRule
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing import check_learner, triplet_blocks
 from tests.docs.pages import ROOT
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.kernels.eigenpair import negative_pair, subtract, work
+from kinstream.learners.kernels.matrices.eigenpair import negative_pair, subtract, work
 from tests.learners.psd import is_psd, matrices, psd
 
 EPS = {np.float64: 2.3e-16, np.float32: 1.2e-7}

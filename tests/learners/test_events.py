@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from kinstream.learners import kernels
 from kinstream.learners.base import Learner, Outcomes
-from kinstream.learners.events import Events, ends_of, shared
 from kinstream.learners.kernels.spans import spans
 from kinstream.learners.registry import create
+from kinstream.learners.shared.events import Events, ends_of, shared
 from kinstream.learners.warm_up import warm_up
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from tests.learners.multi import tables
 

@@ -14,14 +14,14 @@ import onnxruntime
 import pytest
 
 from kinstream.learners.base import Learner
-from kinstream.learners.export import origin
-from kinstream.learners.export_onnx import encode_onnx
-from kinstream.learners.kernel_lego import KernelLEGO
-from kinstream.learners.omdl_lr import OMDLLR
-from kinstream.learners.omks import OMKS
+from kinstream.learners.models.export import origin
+from kinstream.learners.models.onnx import encode_onnx
+from kinstream.learners.one_modality.kernel_lego import KernelLEGO
 from kinstream.learners.registry import create
+from kinstream.learners.several_modalities.omdl_lr import OMDLLR
+from kinstream.learners.several_modalities.omks import OMKS
 from kinstream.streams.errors import CheckpointError, SettingsError
-from kinstream.streams.records import ModelVersion
+from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
 
@@ -183,7 +183,7 @@ def test_the_file_says_what_it_is_and_takes_any_number_of_rows() -> None:
 
 
 def test_a_model_that_is_too_large_for_the_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinstream.learners.onnx_graph.MAX_BYTES", 199)
+    monkeypatch.setattr("kinstream.learners.models.onnx_graph.MAX_BYTES", 199)
     with pytest.raises(SettingsError, match="2 GiB"):
         encode_onnx(learned("opml"), {})
 
@@ -195,9 +195,7 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_nothing_imports_onnx_before_it_is_needed() -> None:
-    code = (
-        "import sys, kinstream.learners.export_onnx, kinstream.search.follower; print('onnx' in sys.modules)"
-    )
+    code = "import sys, kinstream.learners.models.onnx, kinstream.search.models.follower; print('onnx' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(ROOT), "PATH": ""},

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.fusion import HOWS
 from kinstream.learners.registry import create, names
+from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.testing.learners import digest
 
 #: Settings under which a learner begins otherwise than by default.

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.fusion import HOWS, Fusion
-from kinstream.learners.kernels.fusion import leader
-from kinstream.learners.oahu import OAHU
+from kinstream.learners.kernels.several_modalities.fusion import leader
+from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.registry import create
+from kinstream.learners.several_modalities.fusion import HOWS, Fusion
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import PREFIX_RULE, ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import PREFIX_RULE, ConstraintBlock, Kind, Table
 from kinstream.streams.settings import load
 from kinstream.testing.blocks import rows_of, singles
 from kinstream.testing.learners import digest
@@ -517,7 +517,7 @@ def test_hyper_parameters_are_refused_by_name(arguments: dict[str, Any], told: s
 
 
 def test_warm_up_compiles_the_base() -> None:
-    from kinstream.learners.kernels import opml
+    from kinstream.learners.kernels.one_modality import opml
 
     warm_up("fusion", {"base": "copml"})
     kernel: Any = opml.pairs

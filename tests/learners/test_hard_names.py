@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kinstream.learners import registry
-from kinstream.streams.records import ConstraintBlock, Table
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.records.values import ConstraintBlock, Table
 from tests.learners.multi import multi_blocks
 
 KINDS = ("fusion", "lomdml", "omdl-lr-like", "omdml", "omks")

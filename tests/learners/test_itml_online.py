@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kinstream.learners.itml_online import ITMLOnline
-from kinstream.learners.lego import LEGO
+from kinstream.learners.one_modality.itml_online import ITMLOnline
+from kinstream.learners.one_modality.lego import LEGO
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks
 
 KERNELS = ("sequential", "blocked")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.learners.export import linear_map
-from kinstream.learners.kernel_lego import KERNELS, KernelLEGO
-from kinstream.learners.kernels import kernel_lego
-from kinstream.learners.lego import LEGO
+from kinstream.learners.kernels.one_modality import kernel_lego
+from kinstream.learners.models.export import linear_map
+from kinstream.learners.one_modality.kernel_lego import KERNELS, KernelLEGO
+from kinstream.learners.one_modality.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
 
 

@@ -11,10 +11,11 @@ from threadpoolctl import (  # type: ignore[import-untyped, unused-ignore]
     threadpool_limits,
 )
 
-from kinstream.learners.kernels import blocked, opml
-from kinstream.learners.kernels.threads import one_blas_thread
-from kinstream.learners.opml import OPML
+from kinstream.learners.kernels.one_modality import opml
+from kinstream.learners.kernels.one_modality import opml_blocks as blocked
+from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.warm_up import warm_up
+from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.testing.blocks import block, triplet_blocks
 
 

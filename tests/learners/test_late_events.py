@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from kinstream.testing.learner_events import LEARNED, alone, borders
 from tests.learners.multi import tables

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.kernels import lego, lego_blocked
-from kinstream.learners.lego import LEGO
+from kinstream.learners.kernels.one_modality import lego
+from kinstream.learners.kernels.one_modality import lego_blocks as lego_blocked
+from kinstream.learners.one_modality.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.docs.pages import ROOT
 
@@ -343,7 +344,7 @@ def test_bits_do_not_depend_on_threads(dtype: str) -> None:
 @pytest.mark.parametrize("inside", ["", "    "])
 def test_products_run_on_one_thread_wherever_the_kernel_is_loaded(inside: str) -> None:
     script = (
-        "from kinstream.learners.kernels.threads import one_blas_thread\n"
+        "from kinstream.streams.compute.blas_threads import one_blas_thread\n"
         "with one_blas_thread():\n"
         "    pass\n"
         f"{inside}from kinstream.learners.kernels import lego_blocked\n"

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.lomdml import LOMDML
+from kinstream.learners.several_modalities.lomdml import LOMDML
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import prefix_blocks, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 
@@ -241,7 +241,7 @@ def test_hyper_parameters_are_refused_by_name(name: str, value: Any) -> None:
 
 
 def test_warm_up_leaves_nothing_to_compile() -> None:
-    from kinstream.learners.kernels import lomdml
+    from kinstream.learners.kernels.several_modalities import lomdml
 
     warm_up("lomdml")
     kernel: Any = lomdml.triplets

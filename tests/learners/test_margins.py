@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.adapters import merged
 from kinstream.learners.base import Outcomes
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock
+from kinstream.learners.shared.pairs_of_triplets import merged
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners.base import State
-from kinstream.learners.kernels import mdml, rank_one
-from kinstream.learners.mdml import DIVERGENCES, LOSSES, MDML
+from kinstream.learners.kernels.matrices import rank_one
+from kinstream.learners.kernels.one_modality import mdml
+from kinstream.learners.one_modality.mdml import DIVERGENCES, LOSSES, MDML
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of
 from tests.learners.psd import DIMENSIONS, Setup, setups
 

@@ -14,19 +14,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.cli.main import cli
-from kinstream.cli.produce_labelled import reading
+from kinstream.cli.produce.labelled import reading
 from kinstream.learners.agent import learner_spec
-from kinstream.learners.export import encode, export, learner_from
-from kinstream.learners.multi_modal import MultiModal
-from kinstream.learners.omdml import OMDML
+from kinstream.learners.models.export import encode, export, learner_from
+from kinstream.learners.several_modalities.omdml import OMDML
+from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.load import BlockSettings, LabelledLoad
-from kinstream.producers.sources import open_source
-from kinstream.streams.codec import decode_outcome
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.labelled.sources import open_source
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.log import Output
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.message import Output
+from kinstream.streams.records.values import (
     Action,
     Click,
     Control,
@@ -41,7 +42,6 @@ from kinstream.streams.records import (
     Table,
 )
 from kinstream.streams.settings import Settings
-from kinstream.streams.state import to_bytes
 from tests.clicks.stream import Stream, constraint_blocks, letters
 
 SPACE = "digits"
@@ -264,10 +264,10 @@ def test_the_command_writes_a_map_for_each_modality(
     assert space is not None
     version = ModelVersion(SPACE, "lomdml", "lomdml/1", 1, 1, space.step, "t", 0, 0, "", "", NOW_MS)
     monkeypatch.setattr(
-        "kinstream.cli.models._models", lambda settings, checkpoints: {(SPACE, "lomdml"): version}
+        "kinstream.cli.commands.models._models", lambda settings, checkpoints: {(SPACE, "lomdml"): version}
     )
-    monkeypatch.setattr("kinstream.cli.models.rebuilt", lambda version, settings: space.core)
-    monkeypatch.setattr("kinstream.streams.models_view.computed_with", lambda version, settings: {})
+    monkeypatch.setattr("kinstream.cli.commands.models.rebuilt", lambda version, settings: space.core)
+    monkeypatch.setattr("kinstream.streams.operations.models.computed_with", lambda version, settings: {})
     file = tmp_path / "m.npz"
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli, ["models", "export", SPACE, "-o", str(file)])

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from kinstream.learners.base import Learner
-from kinstream.learners.fusion import HOWS, Fusion
-from kinstream.learners.kernels import rank_one
-from kinstream.learners.multi_modal import MultiModal
-from kinstream.learners.portfolio_members import USUAL
+from kinstream.learners.kernels.matrices import rank_one
+from kinstream.learners.portfolio.members import USUAL
 from kinstream.learners.registry import create, has, names
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.learners.several_modalities.fusion import HOWS, Fusion
+from kinstream.learners.shared.several_modalities import MultiModal
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.kernels.oahu import bounds, hedge
-from kinstream.learners.oahu import OAHU
-from kinstream.learners.oahu_anchors import MEASURED
-from kinstream.learners.oahu_rule import HEDGES
+from kinstream.learners.kernels.ensembles.oahu import bounds, hedge
+from kinstream.learners.oahu.anchors import MEASURED
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.learners.oahu.step_rule import HEDGES
 from kinstream.learners.registry import create
 from kinstream.streams.errors import SettingsError
 from kinstream.testing.blocks import block, rows_of

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
-from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu.learner import OAHU
 
 #: Steps of both paths, and after how many of them they go on from the same state.
 STEPS, TOGETHER = 10_000, 100

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
-from kinstream.learners.kernels import oasis, oasis_blocked
-from kinstream.learners.oasis import OASIS
+from kinstream.learners.kernels.one_modality import oasis
+from kinstream.learners.kernels.one_modality import oasis_blocks as oasis_blocked
+from kinstream.learners.one_modality.oasis import OASIS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.export import export
-from kinstream.learners.omdl_lr import OMDLLR, laplacian
-from kinstream.learners.omdml import OMDML
-from kinstream.learners.omks import mean_distance
+from kinstream.learners.models.export import export
+from kinstream.learners.several_modalities.omdl_lr import OMDLLR, laplacian
+from kinstream.learners.several_modalities.omdml import OMDML
+from kinstream.learners.several_modalities.omks import mean_distance
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ConstraintBlock, ModelVersion
+from kinstream.streams.records.values import ConstraintBlock, ModelVersion
 from kinstream.testing.blocks import prefix_blocks, rows_of, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.multi_modal import LEAST_WEIGHT
-from kinstream.learners.omdml import OMDML
+from kinstream.learners.several_modalities.omdml import OMDML
+from kinstream.learners.shared.several_modalities import LEAST_WEIGHT
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import Kind, Table
+from kinstream.streams.records.values import Kind, Table
 from kinstream.testing.blocks import prefix_blocks, singles
 from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
@@ -307,7 +307,7 @@ def test_it_takes_triplets_of_any_rule() -> None:
 
 
 def test_warm_up_leaves_nothing_to_compile() -> None:
-    from kinstream.learners.kernels import omdml
+    from kinstream.learners.kernels.several_modalities import omdml
 
     warm_up("omdml")
     kernel: Any = omdml.triplets

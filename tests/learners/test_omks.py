@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.export import export
-from kinstream.learners.omks import OMKS, mean_distance
+from kinstream.learners.models.export import export
 from kinstream.learners.registry import create, names
+from kinstream.learners.several_modalities.omks import OMKS, mean_distance
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ModelVersion
+from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.blocks import prefix_blocks, singles, triplet_blocks
 from tests.learners.multi import features, multi_blocks, tables
 
@@ -277,7 +277,7 @@ def test_order_of_tables_and_float32() -> None:
 
 
 def test_warm_up_leaves_nothing_to_compile() -> None:
-    from kinstream.learners.kernels import omks
+    from kinstream.learners.kernels.several_modalities import omks
 
     warm_up("omks")
     kernel: Any = omks.triplets

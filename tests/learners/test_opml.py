@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.opml import COPML, OPML
+from kinstream.learners.one_modality.opml import COPML, OPML
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, prefix_blocks, singles, triplet_blocks
 from tests.learners.reference import ReferenceOPML
 

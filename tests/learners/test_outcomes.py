@@ -3,7 +3,7 @@
 import numpy as np
 
 from kinstream.learners.base import Outcomes
-from kinstream.streams.records import Counts
+from kinstream.streams.records.values import Counts
 
 
 def some() -> Outcomes:

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.learners.opml import COPML, OPML
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.learners.one_modality.opml import COPML, OPML
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block
 from tests.docs.pages import ROOT
 

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from kinstream.learners.export import linear_map
-from kinstream.learners.pola import POLA
+from kinstream.learners.models.export import linear_map
+from kinstream.learners.one_modality.pola import POLA
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
 

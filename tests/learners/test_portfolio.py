@@ -15,28 +15,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import kinstream.learners.portfolio
+import kinstream.learners.portfolio.learner
 from benchmarks.shared_sets import load
 from benchmarks.studies.never_worse import ALLOWED, cells
 from benchmarks.studies.portfolio import LENGTHS, online, trials
 from kinstream.learners import warm_up as warming_up
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.base import Outcomes
-from kinstream.learners.euclidean import Euclidean
-from kinstream.learners.export import Export, encode, export, learner_from
-from kinstream.learners.kernels import portfolio as kernel
-from kinstream.learners.portfolio import PATIENCE, Portfolio
-from kinstream.learners.portfolio_hubs import FIRST, SAMPLED, Hubs, prior, skewness
-from kinstream.learners.portfolio_members import UNLEARNED, USUAL
-from kinstream.learners.portfolio_unit import MEASURED
+from kinstream.learners.baselines.euclidean import Euclidean
+from kinstream.learners.kernels.ensembles import portfolio as kernel
+from kinstream.learners.models.export import Export, encode, export, learner_from
+from kinstream.learners.portfolio.hubs import FIRST, SAMPLED, Hubs, prior, skewness
+from kinstream.learners.portfolio.learner import PATIENCE, Portfolio
+from kinstream.learners.portfolio.members import UNLEARNED, USUAL
+from kinstream.learners.portfolio.unit import MEASURED
 from kinstream.learners.registry import create
-from kinstream.learners.scaler import UnitLength
+from kinstream.learners.shared.scaler import UnitLength
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.batch import Batch
-from kinstream.replay.held_out import grade, knn_error
-from kinstream.streams.codec import decode_outcome
+from kinstream.producers.labelled.batch import Batch
+from kinstream.replay.evaluation.measures.held_out import grade, knn_error
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode_outcome
+from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     ConstraintBlock,
     Kind,
@@ -46,7 +47,6 @@ from kinstream.streams.records import (
     Table,
 )
 from kinstream.streams.settings import load as load_settings
-from kinstream.streams.state import to_bytes
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.clicks.stream import Stream
@@ -669,7 +669,7 @@ def test_settings_out_of_range_are_refused_by_name(settings: dict[str, Any], tol
 
 
 def test_the_example_of_its_documentation_runs() -> None:
-    done = doctest.testmod(kinstream.learners.portfolio)
+    done = doctest.testmod(kinstream.learners.portfolio.learner)
     assert done.failed == 0 and done.attempted > 5
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.learners.kernels import distinct
-from kinstream.learners.portfolio import Portfolio
-from kinstream.learners.portfolio_views import BITS, POWER, Views
+from kinstream.learners.kernels.ensembles import distinct
+from kinstream.learners.portfolio.learner import Portfolio
+from kinstream.learners.portfolio.views import BITS, POWER, Views
 
 
 def seen(different: int, times: int, seed: int = 0) -> Views:

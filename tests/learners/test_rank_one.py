@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.learners.kernels import rank_one
+from kinstream.learners.kernels.matrices import rank_one
 
 KINDS = ("apart", "equal", "zeros", "spread", "all but equal", "twice")
 

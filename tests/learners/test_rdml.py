@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from kinstream.learners.kernels import rdml
-from kinstream.learners.rdml import RDML
+from kinstream.learners.kernels.one_modality import rdml
+from kinstream.learners.one_modality.rdml import RDML
 from kinstream.streams.errors import SettingsError
 from kinstream.testing.blocks import pair_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups

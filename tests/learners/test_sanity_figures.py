@@ -20,9 +20,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners import registry
 from kinstream.learners.base import Learner
-from kinstream.replay.evaluation.feeds import Built, Feed
-from kinstream.replay.papers.feeds import DrawnPairs, DrawnTriplets
-from kinstream.streams.records import DEFAULT_MODALITY
+from kinstream.replay.evaluation.experiment.feeds import Built, Feed
+from kinstream.replay.papers.shared.feeds import DrawnPairs, DrawnTriplets
+from kinstream.streams.records.values import DEFAULT_MODALITY
 from tests.learners.test_paper import load
 
 pytestmark = pytest.mark.long

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners import scaler
-from kinstream.learners.opml import OPML
+from kinstream.learners.one_modality.opml import OPML
+from kinstream.learners.shared import scaler
 from kinstream.testing.blocks import block, singles, triplet_blocks
 from kinstream.testing.learners import digest
 

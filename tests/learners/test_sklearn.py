@@ -26,8 +26,8 @@ import kinstream.learners.sklearn
 from kinstream.learners import registry
 from kinstream.learners.sklearn import CONSTRAINTS, SPACE, MetricLearner
 from kinstream.processors import registry as builders
-from kinstream.replay.run import replay_blocks
-from kinstream.streams.records import Counts, SampleBlock, Table
+from kinstream.replay.log.run import replay_blocks
+from kinstream.streams.records.values import Counts, SampleBlock, Table
 from kinstream.streams.settings import Settings, load
 from tests.docs.pages import ROOT
 
@@ -381,7 +381,7 @@ def test_the_example_is_right() -> None:
 
 def test_nothing_else_loads_it() -> None:
     script = (
-        "import sys, kinstream.cli.main, kinstream.learners.agent, kinstream.replay.run; "
+        "import sys, kinstream.cli.main, kinstream.learners.agent, kinstream.replay.log.run; "
         "sys.exit('kinstream.learners.sklearn' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), check=False)

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.softmax import BATCH, FALLS, LATE, Softmax
+from kinstream.learners.one_modality.softmax import BATCH, FALLS, LATE, Softmax
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import block
 
 Matrix = NDArray[np.float64]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.adasors import AdaSORS
 from kinstream.learners.base import State
-from kinstream.learners.kernels import sors
-from kinstream.learners.oasis import OASIS
-from kinstream.learners.sors import SORS
+from kinstream.learners.kernels.one_modality import sors
+from kinstream.learners.one_modality.adasors import AdaSORS
+from kinstream.learners.one_modality.oasis import OASIS
+from kinstream.learners.one_modality.sors import SORS
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.learners.cases.oasis import thinned

@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.learners.registry import create, names
 from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 
 #: Largest relative difference after 2,000 constraints.

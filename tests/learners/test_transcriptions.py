@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 
 from kinstream.learners import registry
 from kinstream.learners.base import Learner, Outcomes
-from kinstream.learners.targets import Targets
-from kinstream.streams.records import ConstraintBlock, Kind, Table
+from kinstream.learners.shared.targets import Targets
+from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import block, rows_of, singles
 from tests.learners.reference import ReferenceOPML
 from tests.learners.transcriptions import TRANSCRIPTIONS

@@ -12,13 +12,13 @@ import pytest
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.steps import KINDS
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.base import MAX_BLOCK_BYTES
-from kinstream.search.updates import At, MapReplica
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.codec import decode_outcome, decode_update, encode
+from kinstream.processors.shared.base import MAX_BLOCK_BYTES
+from kinstream.search.updates.replica import At, MapReplica
+from kinstream.streams.agents.generations.open_generation import open_generation
+from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import GenerationMismatch, SettingsError
-from kinstream.streams.opening import open_generation
-from kinstream.streams.records import Action, Control, Kind, ModelUpdate, Outcome
+from kinstream.streams.records.codec.every_kind import decode_outcome, decode_update, encode
+from kinstream.streams.records.values import Action, Control, Kind, ModelUpdate, Outcome
 from kinstream.streams.settings import Settings
 from kinstream.testing.blocks import block as block_of
 from kinstream.testing.blocks import pair_blocks

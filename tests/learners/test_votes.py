@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
-from kinstream.learners import votes
-from kinstream.learners.oahu import OAHU
+from kinstream.learners.oahu import votes
+from kinstream.learners.oahu.learner import OAHU
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.chunklets import chunklets, of_size
-from kinstream.learners.single import Batch
-from kinstream.learners.window import Window
+from kinstream.learners.baselines.chunklets import chunklets, of_size
+from kinstream.learners.baselines.window import Window
+from kinstream.learners.shared.one_modality import Batch
 from kinstream.streams.errors import SettingsError
 
 D = 2

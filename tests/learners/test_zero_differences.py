@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.learners.lomdml import LOMDML
-from kinstream.learners.omdml import OMDML
+from kinstream.learners.several_modalities.lomdml import LOMDML
+from kinstream.learners.several_modalities.omdml import OMDML
 from kinstream.testing.learners import digest
 
 MAKERS: Final[dict[str, Callable[[], Any]]] = {

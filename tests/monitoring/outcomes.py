@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kinstream.streams.records import Counts, Outcome
+from kinstream.streams.records.values import Counts, Outcome
 
 
 def outcome(space: str = "s", seen: int = 1, mistakes: int = 0, utilised: int = 0, **more: Any) -> Outcome:

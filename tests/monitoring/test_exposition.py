@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from kinstream.monitoring.exposition import MAX_EXPERTS, OLDEST_DELAY_SECONDS, OwnedTallies, TallyCollector
 from kinstream.monitoring.tallies import OTHER, Tallies
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.records import COUNT_NAMES, Counts, Outcome
+from kinstream.streams.records.values import COUNT_NAMES, Counts, Outcome
 from tests.monitoring.outcomes import outcome, outcomes
 
 NOW = 1_000.0

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
-from kinstream.streams.records import Counts
+from kinstream.streams.records.values import Counts
 from kinstream.streams.settings import (
     BuilderSettings,
     LearnerSettings,
@@ -21,7 +21,7 @@ from kinstream.streams.settings import (
     SearchSpaceSettings,
     Settings,
 )
-from kinstream.streams.worker_metrics import WorkerCollector, WorkerGauges, registry
+from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
 from tests.monitoring.outcomes import outcome
 
 

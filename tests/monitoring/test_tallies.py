@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinstream.monitoring.tallies import MAX_RULES, OTHER, Part, Tallies, Tally, Window, mistakes
+from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records import Counts, Outcome
-from kinstream.streams.state import State, from_bytes, to_bytes
+from kinstream.streams.records.values import Counts, Outcome
 from tests.monitoring.outcomes import outcome, outcomes
 
 BLOCKS = st.lists(st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=60)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kinstream.monitoring.tallies import MAX_RULES, OTHER, Tallies
-from kinstream.streams.records import Counts
+from kinstream.streams.records.values import Counts
 from tests.monitoring.outcomes import outcome
 
 OLD, NEW = 2, 3

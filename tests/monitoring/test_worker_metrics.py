@@ -6,9 +6,9 @@ import threading
 
 from prometheus_client import CollectorRegistry
 
+from kinstream.streams.agents.machine import COUNTED as MACHINE_COUNTS
 from kinstream.streams.errors import Reason
-from kinstream.streams.machine import COUNTED as MACHINE_COUNTS
-from kinstream.streams.worker_metrics import COUNTED, WorkerCollector, WorkerGauges
+from kinstream.streams.worker.page.gauges import COUNTED, WorkerCollector, WorkerGauges
 
 LABELS = {"agent": "learner:opml", "topic": "t", "partition": "0"}
 

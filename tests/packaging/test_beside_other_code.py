@@ -33,7 +33,7 @@ THEIRS = "raise RuntimeError(f'{__name__} of the user was imported')\n"
 TYPED = """
 from kinstream import OPML, ModelFollower, __version__
 from kinstream.learners.base import Outcomes
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 
 
 def learned(model: OPML, block: ConstraintBlock) -> int:

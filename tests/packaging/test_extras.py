@@ -37,9 +37,9 @@ import json
 import numpy as np
 from pathlib import Path
 from kinstream import ModelFollower
-from kinstream.search.loading import Loader
-from kinstream.search.model import Model
-from kinstream.streams.models_view import from_checkpoints
+from kinstream.search.models.loader import Loader
+from kinstream.search.models.model import Model
+from kinstream.streams.operations.models import from_checkpoints
 from kinstream.streams.settings import Settings
 
 settings = Settings.model_validate(json.loads(Path(sys.argv[1]).read_text()))
@@ -97,10 +97,10 @@ for name in kinstream.__all__:
         ("kinstream.OPML().learn_triplets(*np.zeros((3, 4, 2)))", "learn"),
         ("from kinstream.learners.registry import create; create('itml')", "baselines"),
         ("kinstream.OAHU(path='torch')", "torch"),
-        ("from kinstream.learners.onnx_graph import Graph; Graph()", "onnx"),
-        ("from kinstream.monitoring.report import write_report; write_report({}, None)", "report"),
-        ("from kinstream.search.server import require_packages; require_packages()", "search"),
-        ("from kinstream.search.frozen import _faiss; _faiss()", "search"),
+        ("from kinstream.learners.models.onnx_graph import Graph; Graph()", "onnx"),
+        ("from kinstream.replay.evaluation.report import write_report; write_report({}, None)", "report"),
+        ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
+        ("from kinstream.search.index.mapped import _faiss; _faiss()", "search"),
     ],
 )
 def test_from_python_the_error_names_the_command_that_installs(code: str, extra: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinstream.streams.records import Click
+from kinstream.streams.records.values import Click
 
 HOUR = 3_600_000
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from kinstream.processors.base import Made, Origin
-from kinstream.processors.clicks import Clicks
-from kinstream.streams.records import (
+from kinstream.processors.clicks.clicks import Clicks
+from kinstream.processors.shared.base import Made, Origin
+from kinstream.streams.records.values import (
     Click,
     ClickBlock,
     ConstraintBlock,

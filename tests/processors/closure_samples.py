@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from kinstream.processors.base import Made, Origin
-from kinstream.processors.closure import Closure
-from kinstream.streams.records import (
+from kinstream.processors.closure.closure import Closure
+from kinstream.processors.shared.base import Made, Origin
+from kinstream.streams.records.values import (
     ConstraintBlock,
     ItemBlock,
     Kind,

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from kinstream.streams.records import LoadPosition, SampleBlock, Table
+from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
 
 #: Modalities and dimensions of a space.
 Sizes = tuple[tuple[str, int], ...]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.processors.adjacent_pairs import FATES, RULE, AdjacentPairs
-from kinstream.processors.base import Origin
 from kinstream.processors.registry import create
+from kinstream.processors.samples.adjacent_pairs import FATES, RULE, AdjacentPairs
+from kinstream.processors.shared.base import Origin
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.records.values import ConstraintBlock, ItemBlock, Kind, SampleBlock, Table
 from kinstream.testing.builders import digest
 from tests.processors.samples import block_of, blocks_of, random_labels
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors import catalogue as module
-from kinstream.processors.catalogue import Catalogue
-from kinstream.processors.id_table import hashes
+from kinstream.processors.shared import catalogue as module
+from kinstream.processors.shared.catalogue import Catalogue
+from kinstream.processors.shared.id_table import hashes
+from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records import ItemBlock, Table
-from kinstream.streams.state import State, from_bytes, to_bytes
+from kinstream.streams.records.values import ItemBlock, Table
 
 MODALITIES = (("x", 3), ("colour", 2))
 NAMES = st.integers(0, 300).map(str)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kinstream.processors import catalogue, item_log, seed_log
-from kinstream.processors.base import Heir, Segmented
+from kinstream.processors.closure import item_log, seed_log
 from kinstream.processors.registry import create
-from kinstream.streams.codec import decode_event
-from kinstream.streams.records import ConstraintBlock, ItemBlock, SampleBlock
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.processors.shared import catalogue
+from kinstream.processors.shared.base import Heir, Segmented
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.values import ConstraintBlock, ItemBlock, SampleBlock
 from kinstream.testing.builders import (
     BUILDER_CHECKS,
     SAMPLE_CHECKS,

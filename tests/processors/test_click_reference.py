@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors.base import Made, Origin
-from kinstream.processors.click_counts import FATES
-from kinstream.processors.clicks import EVICTED, RULES, Clicks
-from kinstream.streams.records import Click, Kind, LoadPosition
+from kinstream.processors.clicks.clicks import EVICTED, RULES, Clicks
+from kinstream.processors.clicks.counts import FATES
+from kinstream.processors.shared.base import Made, Origin
+from kinstream.streams.records.values import Click, Kind, LoadPosition
 from tests.processors.click_reference import Found, Reference
 from tests.processors.click_samples import NOW, block_of, items, random_click, rows_of
 

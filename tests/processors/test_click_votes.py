@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.streams.records import Click
+from kinstream.streams.records.values import Click
 from tests.processors.click_samples import shown
 from tests.processors.test_clicks import DAY, LIST, fates, give, ready
 

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.processors.base import Builder, Origin, Segmented
-from kinstream.processors.click_counts import FATES
-from kinstream.processors.clicks import EVICTED, Clicks
+from kinstream.processors.clicks.clicks import EVICTED, Clicks
+from kinstream.processors.clicks.counts import FATES
 from kinstream.processors.registry import create
-from kinstream.streams.codec import decode, encode
+from kinstream.processors.shared.base import Builder, Origin, Segmented
+from kinstream.streams.agents.refusals import rows_text
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.values import (
     Click,
     ClickBlock,
     ConstraintBlock,
@@ -30,8 +32,6 @@ from kinstream.streams.records import (
     LoadPosition,
     Table,
 )
-from kinstream.streams.refusals import rows_text
-from kinstream.streams.state import from_bytes, to_bytes
 from tests.docs.pages import ROOT
 from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, vector, with_items
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.processors import item_log, seed_log
-from kinstream.processors.base import Origin, State
-from kinstream.processors.closure import Closure
-from kinstream.streams.codec import encode
-from kinstream.streams.records import Click, Event, ItemClick
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.processors.closure import item_log, seed_log
+from kinstream.processors.closure.closure import Closure
+from kinstream.processors.shared.base import Origin, State
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Click, Event, ItemClick
 from tests.processors.closure_samples import SPACE, Said, items, relations, samples, tell
 
 ROOT = Path(__file__).parents[2]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors.base import Made, Origin
-from kinstream.processors.clicks import Clicks
-from kinstream.processors.closure import Closure
-from kinstream.processors.packing import Packing, row_bytes
+from kinstream.processors.clicks.clicks import Clicks
+from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
-from kinstream.streams.codec import decode_constraints, encode
-from kinstream.streams.records import Click, ConstraintBlock, Kind, Table
+from kinstream.processors.shared.base import Made, Origin
+from kinstream.processors.shared.packing import Packing, row_bytes
+from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.values import Click, ConstraintBlock, Kind, Table
 from tests.processors import closure_samples as toys
 from tests.processors.click_samples import NOW, block_of, items, rows_of, shown, told, with_items
 from tests.processors.samples import blocks_of

@@ -13,13 +13,13 @@ import pytest
 
 from kinstream.processors import registry
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.codec import decode_constraints, decode_event, encode
-from kinstream.streams.dead_letter import CONSUMER, REASON, REFUSED, redrive
+from kinstream.streams.agents.letter import CONSUMER, REASON, REFUSED, redrive
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.log import Message
-from kinstream.streams.records import ConstraintBlock, SampleBlock, Table
+from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event, encode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import ConstraintBlock, SampleBlock, Table
 from kinstream.streams.settings import Settings
-from kinstream.streams.state import from_bytes, to_bytes
 from tests.support import hard_strings
 from tests.support.hard_strings import Sent
 from tests.support.memory_log import MemoryLog

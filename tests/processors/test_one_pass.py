@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.processors.base import Origin
-from kinstream.processors.one_pass import RULE, OnePass
 from kinstream.processors.registry import create, names
-from kinstream.streams.codec import encode
+from kinstream.processors.samples.one_pass import RULE, OnePass
+from kinstream.processors.shared.base import Origin
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import (
     PREFIX_RULE,
     ConstraintBlock,
     ItemBlock,
@@ -25,7 +26,6 @@ from kinstream.streams.records import (
     SampleBlock,
     Table,
 )
-from kinstream.streams.state import from_bytes, to_bytes
 from kinstream.testing.builders import digest, rows_of
 from tests.processors.reference import Constraint, keyed_choice, one_pass
 from tests.processors.samples import block_of, blocks_of, random_labels

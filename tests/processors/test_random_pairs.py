@@ -12,13 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
-from kinstream.processors.base import Origin
-from kinstream.processors.draws import sample_draws
-from kinstream.processors.random_pairs import FATES, RULE, RandomPairs
 from kinstream.processors.registry import create
-from kinstream.streams.codec import encode
+from kinstream.processors.samples.random_pairs import FATES, RULE, RandomPairs
+from kinstream.processors.shared.base import Origin
+from kinstream.processors.shared.draws import sample_draws
 from kinstream.streams.errors import BadRecord, SettingsError
-from kinstream.streams.records import ConstraintBlock, ItemBlock, Kind, LoadPosition, SampleBlock, Table
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import (
+    ConstraintBlock,
+    ItemBlock,
+    Kind,
+    LoadPosition,
+    SampleBlock,
+    Table,
+)
 from kinstream.testing.builders import digest
 from tests.processors.reservoir_reference import PlainReservoir
 from tests.processors.samples import block_of, blocks_of, random_labels

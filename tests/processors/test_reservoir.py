@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from kinstream.processors.draws import below, below_each, sample_draws
-from kinstream.processors.reservoir import Reservoir
-from kinstream.processors.reservoir_kernels import (
+from kinstream.processors.samples.reservoir import Reservoir
+from kinstream.processors.samples.reservoir_kernels import (
     ANCHOR,
     ANY,
     CLASS_ERASED,
@@ -28,8 +27,9 @@ from kinstream.processors.reservoir_kernels import (
     OTHERS,
     OWN,
 )
-from kinstream.streams.records import Table
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.processors.shared.draws import below, below_each, sample_draws
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.records.values import Table
 from tests.processors.reservoir_reference import PlainReservoir
 
 WANTS = {"any": ANY, "own": OWN, "others": OTHERS, "anchor": ANCHOR, "mate": MATE}

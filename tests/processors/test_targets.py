@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.processors.draws import below, sample_draws
 from kinstream.processors.registry import create
-from kinstream.processors.targets import EVERY, FIRST, ITEMS, PER_SAMPLE, Targets
+from kinstream.processors.samples.targets import EVERY, FIRST, ITEMS, PER_SAMPLE, Targets
+from kinstream.processors.shared.draws import below, sample_draws
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Table
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.records.values import Table
 from tests.processors.reservoir_reference import PlainReservoir
 
 Known = list[tuple[float, float]]

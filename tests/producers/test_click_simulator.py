@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from kinstream.producers.click_models import cascade, fair_pairs, position_based
-from kinstream.producers.click_simulator import ClickSimulator
-from kinstream.producers.hold_out import is_held_out
-from kinstream.producers.simulated_load import simulated_load, simulator_of
-from kinstream.producers.simulation import START_MS, Simulation
-from kinstream.producers.sources import open_source
-from kinstream.streams.codec import encode
+from kinstream.producers.labelled.hold_out import is_held_out
+from kinstream.producers.labelled.sources import open_source
+from kinstream.producers.simulated.click_models import cascade, fair_pairs, position_based
+from kinstream.producers.simulated.load import simulated_load, simulator_of
+from kinstream.producers.simulated.settings import START_MS, Simulation
+from kinstream.producers.simulated.simulator import ClickSimulator
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Click, ClickBlock, ItemBlock
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Click, ClickBlock, ItemBlock
 from tests.producers.unpacked import lists_of, plain
 
 ROOT = Path(__file__).parents[2]
@@ -217,10 +217,10 @@ def test_a_list_depends_on_its_number_alone() -> None:
 
 SCRIPT = """
 import hashlib
-from kinstream.producers.simulated_load import simulated_load, simulator_of
-from kinstream.producers.simulation import Simulation
-from kinstream.producers.sources import open_source
-from kinstream.streams.codec import encode
+from kinstream.producers.simulated.load import simulated_load, simulator_of
+from kinstream.producers.simulated.settings import Simulation
+from kinstream.producers.labelled.sources import open_source
+from kinstream.streams.records.codec.every_kind import encode
 settings = Simulation(lists=200, seed=9, fair_pairs=True, ranking="by-similarity")
 made = simulator_of(open_source("sklearn:iris"), settings)
 print(hashlib.sha256(b"".join(map(encode, simulated_load(made, "s").blocks()))).hexdigest())

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.producers.click_rows import click_block, click_bytes
-from kinstream.producers.clicks import ClickReading, open_clicks
-from kinstream.producers.phased_load import PhasedLoad
-from kinstream.streams.codec import encode
+from kinstream.producers.clicks.reading import ClickReading, open_clicks
+from kinstream.producers.clicks.rows import click_block, click_bytes
+from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
-from kinstream.streams.records import Click, ItemClick, Table
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Click, ItemClick, Table
 from tests.producers.unpacked import lists_of, plain
 
 T = 1_704_067_200_000

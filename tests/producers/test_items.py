@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers import csv as csv_module
-from kinstream.producers.categories import Hashed, OneHot, hashed
-from kinstream.producers.item_rows import tombstones
-from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.phased_load import PhasedLoad
+from kinstream.producers.files import csv as csv_module
+from kinstream.producers.items.categories import Hashed, OneHot, hashed
+from kinstream.producers.items.rows import tombstones
+from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.streams.errors import SettingsError, SourceError
 from tests.producers.unpacked import items_of
 

@@ -14,21 +14,22 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kinstream.producers import array_source, sending, shuffled
-from kinstream.producers.array_source import ArraySource, from_arrays
-from kinstream.producers.batch import Batch
-from kinstream.producers.blocks import BEGINNING, Cut, Cutter
-from kinstream.producers.hold_out import Part, held_out_rows, is_held_out, streamed_rows
-from kinstream.producers.load import BlockSettings, LabelledLoad
-from kinstream.producers.pacing import Rate
-from kinstream.producers.progress import ProgressFolder
-from kinstream.producers.sending import Sent, Summary, produce
+from kinstream.producers.labelled import array_source, shuffled
+from kinstream.producers.labelled.array_source import ArraySource, from_arrays
+from kinstream.producers.labelled.batch import Batch
+from kinstream.producers.labelled.hold_out import Part, held_out_rows, is_held_out, streamed_rows
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.loads import sending
+from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter
+from kinstream.producers.loads.pacing import Rate
+from kinstream.producers.loads.progress import ProgressFolder
+from kinstream.producers.loads.sending import Sent, Summary, produce
 from kinstream.streams import failpoints
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.codec import decode, encode
-from kinstream.streams.emitter import Emitter
 from kinstream.streams.errors import DeliveryError, SettingsError, SourceError
-from kinstream.streams.records import SampleBlock
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.settings import KafkaSettings
 from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink

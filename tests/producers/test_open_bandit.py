@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kinstream.producers.categories import Hashed, OneHot
-from kinstream.producers.clicks import ClickReading, open_clicks
-from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.phased_load import PhasedLoad
-from kinstream.streams.records import ClickBlock
+from kinstream.producers.clicks.reading import ClickReading, open_clicks
+from kinstream.producers.items.categories import Hashed, OneHot
+from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.loads.phased_load import PhasedLoad
+from kinstream.streams.records.values import ClickBlock
 from tests.producers.unpacked import items_of, lists_of
 
 READING = ClickReading({"item": ["campaign", "item_id"]}, first_position=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.producers.load import BlockSettings, LabelledLoad
-from kinstream.producers.pacing import Backpressure, Rate
-from kinstream.producers.sending import produce
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.loads.pacing import Backpressure, Rate
+from kinstream.producers.loads.sending import produce
 from kinstream.streams.errors import SettingsError, Stalled
 from tests.producers.test_labelled import Clock, numbered
 from tests.support.memory_log import MemoryLog, MemorySink

@@ -13,27 +13,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers import csv as csv_module
-from kinstream.producers import npz as npz_module
-from kinstream.producers import parquet as parquet_module
-from kinstream.producers import record_rows, sending
-from kinstream.producers import simulated_load as simulated_module
-from kinstream.producers.array_source import from_arrays
-from kinstream.producers.blocks import BEGINNING
-from kinstream.producers.categories import Hashed, OneHot
-from kinstream.producers.clicks import ClickReading, open_clicks
-from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.load import BlockSettings, LabelledLoad
-from kinstream.producers.phased_load import PhasedLoad
-from kinstream.producers.progress import ProgressFolder
-from kinstream.producers.relations import open_relations
-from kinstream.producers.sending import produce
-from kinstream.producers.simulated_load import simulated_load, simulator_of
-from kinstream.producers.simulation import Simulation
-from kinstream.producers.sources import open_source
-from kinstream.streams.codec import decode_event, encode
+from kinstream.producers.clicks.reading import ClickReading, open_clicks
+from kinstream.producers.files import csv as csv_module
+from kinstream.producers.files import npz as npz_module
+from kinstream.producers.files import parquet as parquet_module
+from kinstream.producers.items.categories import Hashed, OneHot
+from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.labelled.array_source import from_arrays
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.labelled.sources import open_source
+from kinstream.producers.loads import record_rows, sending
+from kinstream.producers.loads.blocks import BEGINNING
+from kinstream.producers.loads.phased_load import PhasedLoad
+from kinstream.producers.loads.progress import ProgressFolder
+from kinstream.producers.loads.sending import produce
+from kinstream.producers.relations.reading import open_relations
+from kinstream.producers.simulated import load as simulated_module
+from kinstream.producers.simulated.load import simulated_load, simulator_of
+from kinstream.producers.simulated.settings import Simulation
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ClickBlock, ItemBlock, RelationBlock
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.values import ClickBlock, ItemBlock, RelationBlock
 from kinstream.streams.topics import partition_of
 from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink

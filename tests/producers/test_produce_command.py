@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kinstream.cli.main import cli
-from kinstream.streams.codec import decode, decode_event
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
-from kinstream.streams.records import SampleBlock
+from kinstream.streams.records.codec.every_kind import decode, decode_event
+from kinstream.streams.records.values import SampleBlock
 from kinstream.streams.topics import partition_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_agents_that_do_not_read_end_the_load(
     embedded: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "k.toml").write_text(SETTINGS)
-    newest = "kinstream.streams.newest.newest_generation"
+    newest = "kinstream.streams.agents.generations.numbers.newest_generation"
     monkeypatch.setattr(newest, lambda settings, application: 1)
     assert "3 blocks wait for consumers" in limited("k.toml")
 

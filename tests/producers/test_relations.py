@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers.phased_load import PhasedLoad
-from kinstream.producers.relations import open_relations
+from kinstream.producers.loads.phased_load import PhasedLoad
+from kinstream.producers.relations.reading import open_relations
 from kinstream.streams.errors import KinstreamError, SettingsError, SourceError
-from kinstream.streams.records import Relation
+from kinstream.streams.records.values import Relation
 from tests.producers.unpacked import relations_of
 
 JANUARY = 1_704_067_200_000

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.producers import csv as csv_module
-from kinstream.producers import parquet as parquet_module
-from kinstream.producers.batch import Batch, Source
-from kinstream.producers.bundled import BUNDLED
-from kinstream.producers.hold_out import read_all
-from kinstream.producers.selection import CsvFormat, Selection
-from kinstream.producers.sources import open_source
+from kinstream.producers.files import csv as csv_module
+from kinstream.producers.files import parquet as parquet_module
+from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.labelled.batch import Batch, Source
+from kinstream.producers.labelled.bundled import BUNDLED
+from kinstream.producers.labelled.hold_out import read_all
+from kinstream.producers.labelled.sources import open_source
 from kinstream.streams.errors import SettingsError, SourceError
 from kinstream.testing import SOURCE_CHECKS, check_source
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kinstream.cli.spaces import declaration
-from kinstream.producers.clicks import open_clicks
-from kinstream.producers.item_rows import tombstones
-from kinstream.producers.items import ItemColumns, open_items
-from kinstream.producers.load import BlockSettings, LabelledLoad
-from kinstream.producers.relations import open_relations
-from kinstream.producers.selection import CsvFormat, Selection
-from kinstream.producers.sources import open_source
+from kinstream.cli.commands.spaces import declaration
+from kinstream.producers.clicks.reading import open_clicks
+from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.items.rows import tombstones
+from kinstream.producers.items.source import ItemColumns, open_items
+from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.labelled.sources import open_source
+from kinstream.producers.relations.reading import open_relations
 from kinstream.streams.errors import SettingsError, SourceError
 
 HALF = "\ud83d"

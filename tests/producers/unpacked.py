@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinstream.streams.codec import decode_event, encode
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.values import (
     Click,
     ClickBlock,
     Event,

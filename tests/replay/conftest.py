@@ -19,9 +19,9 @@ def make_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeSystem:
 
     def make(**changes: Any) -> System:
         system = System(tmp_path / "checkpoints", **changes)
-        monkeypatch.setattr("kinstream.replay.sources.read_range", system.read_range)
-        monkeypatch.setattr("kinstream.streams.generation.read_range", system.read_range)
-        monkeypatch.setattr("kinstream.streams.ending.read_range", system.read_range)
+        monkeypatch.setattr("kinstream.replay.log.sources.read_range", system.read_range)
+        monkeypatch.setattr("kinstream.streams.agents.generations.generation.read_range", system.read_range)
+        monkeypatch.setattr("kinstream.streams.agents.generations.ending.read_range", system.read_range)
         return system
 
     return make

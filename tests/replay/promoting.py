@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from kinstream.replay.promote import PlannedPromotion, plan
-from kinstream.replay.what_if import WhatIf, WhatIfRequest, WhatIfResult
-from kinstream.replay.what_if_settings import what_if_settings
-from kinstream.replay.what_if_state import StateFolder
-from kinstream.streams.codec import decode
-from kinstream.streams.generation import Generation
-from kinstream.streams.identity import read_identity
-from kinstream.streams.opening import open_generation
-from kinstream.streams.partition import PartitionRunner
-from kinstream.streams.records import Counts, Outcome
+from kinstream.replay.what_if.promotion import PlannedPromotion, plan
+from kinstream.replay.what_if.run import WhatIf, WhatIfRequest, WhatIfResult
+from kinstream.replay.what_if.saved_state import StateFolder
+from kinstream.replay.what_if.settings import what_if_settings
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.generations.open_generation import open_generation
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.checkpoints.state_bytes import State, to_bytes
+from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.identity import read_identity
+from kinstream.streams.records.values import Counts, Outcome
 from kinstream.streams.settings import LearnerSettings, Settings
-from kinstream.streams.state import State, to_bytes
 from tests.replay.system import CONSTRAINTS, System
 from tests.support.memory_log import MemoryLog, MemorySink
 
@@ -63,7 +63,7 @@ def opened(system: System, learner: str = "opml", **options: Any) -> Generation:
 
 
 class Worker:
-    """A learner's worker on every partition, as `kinstream.streams.worker` takes them over."""
+    """A learner's worker on every partition, as `kinstream.streams.worker.worker` takes them over."""
 
     def __init__(self, system: System, learner: str = "opml", **options: Any) -> None:
         self.generation = opened(system, learner, **options)

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.replay.claims import Origin
-from kinstream.replay.run import Replay, Request, Result
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.cluster_view import ClusterView, TopicView
-from kinstream.streams.log import Message
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.run import Replay, Request, Result
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
+from kinstream.streams.records.message import Message
 from kinstream.streams.settings import KafkaSettings
 from tests.support.memory_log import MemoryLog
 from tests.support.memory_system import MemorySystem
@@ -70,7 +70,7 @@ class System(MemorySystem):
     def read_range(
         self, kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
     ) -> Iterator[Message]:
-        """In place of `kinstream.streams.reader.read_range`."""
+        """In place of `kinstream.streams.kafka.reader.read_range`."""
         for partition, (start, stop) in ranges.items():
             previous = start - 1
             for message in self.log.read(topic, partition, start):

@@ -87,7 +87,7 @@ def command(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
     config = tmp_path / "kinstream.toml"
     config.write_text(CONFIG.format(root=system.root.as_posix()))
     return Command(system, config)
@@ -109,8 +109,8 @@ def test_json_holds_counters_digests_claim_and_comparisons(command: Command, sou
 
 
 def test_the_counters_are_the_sums_of_what_the_agents_reported(command: Command) -> None:
-    from kinstream.streams.codec import decode
-    from kinstream.streams.records import Outcome
+    from kinstream.streams.records.codec.every_kind import decode
+    from kinstream.streams.records.values import Outcome
 
     told: dict[tuple[str, str], int] = {}
     for partition in range(2):
@@ -153,7 +153,7 @@ def test_a_comparison_of_nothing_is_status_1(command: Command) -> None:
 
 
 def test_a_data_set_needs_no_broker(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("kinstream.streams.cluster.Cluster")
+    monkeypatch.delattr("kinstream.streams.kafka.cluster.Cluster")
     found = command.json(
         "--from", "sklearn:iris", "--space", "iris", "--learner", "opml", "--shuffle-seed", "2"
     )

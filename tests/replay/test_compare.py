@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.learners.single import SingleModal
-from kinstream.replay.agents import open_learner
-from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Agreement, compare_with_checkpoints, foreign_versions, newest_checkpoints
-from kinstream.replay.pipeline import AgentReplay
+from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.replay.log.agents import open_learner
+from kinstream.replay.log.comparison import (
+    Agreement,
+    compare_with_checkpoints,
+    foreign_versions,
+    newest_checkpoints,
+)
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.pipeline import AgentReplay
+from kinstream.streams.agents.machine import Machine
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.machine import Machine
 from tests.replay.system import CONSTRAINTS, System
 
 TOPICS = (Origin.EVENTS, Origin.CONSTRAINTS)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.producers.load import BlockSettings
-from kinstream.replay.claims import Origin
-from kinstream.replay.run import replay_blocks
-from kinstream.replay.sources import open_load, parse_point
-from kinstream.streams.codec import encode
+from kinstream.producers.labelled.load import BlockSettings
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.run import replay_blocks
+from kinstream.replay.log.sources import open_load, parse_point
 from kinstream.streams.errors import SettingsError, SourceError
+from kinstream.streams.records.codec.every_kind import encode
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import EVENTS
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from kinstream.replay.agents import open_builder
-from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Agreement, Comparison, Goal, newest_checkpoints
-from kinstream.replay.pipeline import VirtualLog, state_digest
-from kinstream.replay.run import Result
-from kinstream.replay.sources import Point
-from kinstream.streams.codec import encode
-from kinstream.streams.dead_letter import redrive
+from kinstream.replay.log.agents import open_builder
+from kinstream.replay.log.comparison import Agreement, Comparison, Goal, newest_checkpoints
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.pipeline import VirtualLog, state_digest
+from kinstream.replay.log.run import Result
+from kinstream.replay.log.sources import Point
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.agents.letter import redrive
+from kinstream.streams.agents.machine import RecordsMissed
 from kinstream.streams.errors import GenerationMismatch, SettingsError
-from kinstream.streams.generation import Generation
-from kinstream.streams.log import Output
-from kinstream.streams.machine import RecordsMissed
-from kinstream.streams.parking import Parking
-from kinstream.streams.records import Action, Control
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Output
+from kinstream.streams.records.values import Action, Control
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, EVENTS, SPACES, System
 from tests.support.memory_log import MemorySink
@@ -97,7 +97,7 @@ def test_checkpoints_that_are_pruned_while_they_are_read(
                 system.run()
         return found
 
-    monkeypatch.setattr("kinstream.replay.run.newest_checkpoints", newest)
+    monkeypatch.setattr("kinstream.replay.log.run.newest_checkpoints", newest)
     result = system.replay(Origin.EVENTS, compare=True)
     assert read[3:] == read[1:3] and len(read) == 5
     assert not [c for c in differing(result) if c.verdict is not Agreement.ELSEWHERE]
@@ -377,6 +377,6 @@ def test_a_replay_still_notices_records_that_its_client_drops(
             if number != 4:
                 yield message
 
-    monkeypatch.setattr("kinstream.replay.sources.read_range", dropping)
+    monkeypatch.setattr("kinstream.replay.log.sources.read_range", dropping)
     with pytest.raises(RecordsMissed):
         two.replay(Origin.EVENTS, compare=True, until_checkpoint=True)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners import registry
-from kinstream.producers.batch import Batch
-from kinstream.replay.held_out import HeldOut, grade, knn_error
+from kinstream.producers.labelled.batch import Batch
+from kinstream.replay.evaluation.measures.held_out import HeldOut, grade, knn_error
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ConstraintBlock, Table
+from kinstream.streams.records.values import ConstraintBlock, Table
 from tests.learners.multi import NAMES, tables
 
 #: As in mfeat, modalities of one object that tell its class to different degrees, on different scales.

@@ -13,17 +13,17 @@ import pytest
 
 from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import MetricsMachine, metrics_spec
-from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Agreement
-from kinstream.replay.sources import Point
-from kinstream.replay.what_if import WhatIfResult
-from kinstream.replay.what_if_state import RECORD, StateFolder
+from kinstream.replay.log.comparison import Agreement
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.sources import Point
+from kinstream.replay.what_if.run import WhatIfResult
+from kinstream.replay.what_if.saved_state import RECORD, StateFolder
 from kinstream.streams import failpoints
-from kinstream.streams.birth import read_birth
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.agents.generations.numbers import newest_generation
+from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.errors import CheckpointError, GenerationMismatch, KinstreamError, SettingsError
-from kinstream.streams.identity import read_identity
-from kinstream.streams.newest import newest_generation
-from kinstream.streams.parking import Parking
+from kinstream.streams.records.identity import read_identity
 from tests.replay.conftest import MakeSystem
 from tests.replay.promoting import (
     OUTCOMES,
@@ -473,7 +473,7 @@ def test_killed_between_its_birth_record_and_its_number_it_is_completed(
 
     for name in ("_decide", "_save", "make_newest"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"kinstream.streams.promotion.{name}", die)
+            patched.setattr(f"kinstream.streams.operations.promotion.{name}", die)
             with pytest.raises(RuntimeError, match="killed"):
                 planned(ended, folder).carry_out()
         assert newest_generation(ended.settings, "learner-opml") == 1

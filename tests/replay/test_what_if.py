@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from kinstream.learners.agent import learner_spec
-from kinstream.replay.pipeline import state_digest
-from kinstream.replay.sources import Point
-from kinstream.replay.what_if_outcomes import Outcomes, SideBySide, Unmatched, side_by_side
-from kinstream.replay.what_if_settings import as_toml, section_of, what_if_settings
-from kinstream.replay.what_if_statistics import paired
-from kinstream.streams.codec import encode
-from kinstream.streams.dead_letter import redrive
+from kinstream.replay.log.pipeline import state_digest
+from kinstream.replay.log.sources import Point
+from kinstream.replay.what_if.outcomes import Outcomes, SideBySide, Unmatched, side_by_side
+from kinstream.replay.what_if.settings import as_toml, section_of, what_if_settings
+from kinstream.replay.what_if.statistics import paired
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.agents.letter import redrive
 from kinstream.streams.errors import GenerationMismatch, LogGap, SettingsError
-from kinstream.streams.identity import Identity, Position, read_identity
-from kinstream.streams.parking import Parking
-from kinstream.streams.records import Action, Control, Counts, Outcome, SampleBlock, Table
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.identity import Identity, Position, read_identity
+from kinstream.streams.records.values import Action, Control, Counts, Outcome, SampleBlock, Table
 from tests.replay.conftest import MakeSystem
 from tests.replay.promoting import OUTCOMES, changed, learner_section, recorded, total, what_if
 from tests.replay.system import CONSTRAINTS, EVENTS, SPACES, System

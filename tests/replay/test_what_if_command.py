@@ -78,7 +78,7 @@ def commands(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.Monkey
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
     return Commands(system, tmp_path / "kinstream.toml")
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.identity import read_identity
-from kinstream.streams.reader import ends, read_range
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import ends, read_range
+from kinstream.streams.records.identity import read_identity
 from kinstream.streams.settings import load
 from tests.crash.processes import Agent, System, running
 from tests.kafka.broker import KafkaBroker

@@ -15,16 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.registry import create
-from kinstream.search.catalogue import CatalogueReader
-from kinstream.search.events_feed import Progress
-from kinstream.search.feed import ModelFeed
-from kinstream.search.model import Model
-from kinstream.search.newest import Announcement
-from kinstream.search.service import SearchService
-from kinstream.search.sources import Source
-from kinstream.streams.codec import encode
-from kinstream.streams.log import Message
-from kinstream.streams.records import Action, Control, Event, ItemBlock, ModelUpdate, ModelVersion, Table
+from kinstream.search.agent.service import SearchService
+from kinstream.search.models.choice import Announcement
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.model import Model
+from kinstream.search.models.sources import Source
+from kinstream.search.spaces.catalogue import CatalogueReader
+from kinstream.search.spaces.feed import Progress
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import (
+    Action,
+    Control,
+    Event,
+    ItemBlock,
+    ModelUpdate,
+    ModelVersion,
+    Table,
+)
 from kinstream.streams.settings import Settings
 
 TOPIC = "kinstream.events"
@@ -213,7 +221,7 @@ def full_page() -> bytes:
     """A metrics page with every series of the query agent."""
     from prometheus_client import generate_latest
 
-    from kinstream.search.metrics import SearchMetrics
+    from kinstream.search.agent.metrics import SearchMetrics
 
     with running(spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
@@ -231,8 +239,8 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 @contextmanager
 def served(agent: Agent) -> Iterator[str]:
     """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
-    from kinstream.search.http import make_app
-    from kinstream.search.server import listening, web_server
+    from kinstream.search.web.http import make_app
+    from kinstream.search.web.server import listening, web_server
 
     listener = listening("127.0.0.1", 0)
     app = make_app(agent.service)

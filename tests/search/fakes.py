@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Condition, Event
 
-from kinstream.search.newest import Announcement
-from kinstream.streams.records import ModelVersion
+from kinstream.search.models.choice import Announcement
+from kinstream.streams.records.values import ModelVersion
 
 
 class Clock:

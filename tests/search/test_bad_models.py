@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.attempts import Limits
-from kinstream.search.feed import ModelFeed
-from kinstream.search.loading import Loader, Unloadable
-from kinstream.search.model import Model, name_of
-from kinstream.search.staleness import Failure
-from kinstream.search.subscription import Subscription
-from kinstream.streams.checkpoint_files import seal
-from kinstream.streams.codec import decode, encode
-from kinstream.streams.models_view import checkpointed
-from kinstream.streams.records import ModelVersion
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.search.models.attempts import Limits
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.loader import Loader, Unloadable
+from kinstream.search.models.model import Model, name_of
+from kinstream.search.models.staleness import Failure
+from kinstream.search.models.subscription import Subscription
+from kinstream.streams.checkpoints.names import seal
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.operations.models import checkpointed
+from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.values import ModelVersion
 from tests.search.world import World
 
 SECONDS = 60.0
@@ -559,10 +559,10 @@ def test_a_manifest_that_holds_no_facts_leaves_a_store_that_is_polled_in_trouble
     def broken(*arguments: Any) -> Iterator[ModelVersion]:
         raise KeyError("epoch")
 
-    monkeypatch.setattr("kinstream.search.sources.checkpointed", broken)
+    monkeypatch.setattr("kinstream.search.models.sources.checkpointed", broken)
     with ModelFeed.from_checkpoints(world.settings, interval=0.01) as feed:
         one = feed.subscribe("a", "opml")
         one.wait(lambda _: "KeyError" in (one.staleness().trouble or ""), timeout=SECONDS)
         assert one.staleness().failures[Failure.UNREADABLE] > 0
-        monkeypatch.setattr("kinstream.search.sources.checkpointed", whole)
+        monkeypatch.setattr("kinstream.search.models.sources.checkpointed", whole)
         one.wait(lambda model: model.learned, timeout=SECONDS)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.searcher import Searcher
-from kinstream.search.service import SearchService
-from kinstream.search.stepping import Stepping
-from kinstream.search.updates import At, MapReplica
-from kinstream.search.updates_feed import UpdatesFeed
-from kinstream.streams.codec import encode
-from kinstream.streams.log import Message
-from kinstream.streams.records import Action, ModelUpdate
+from kinstream.search.agent.service import SearchService
+from kinstream.search.spaces.searcher import Searcher
+from kinstream.search.updates.feed import UpdatesFeed
+from kinstream.search.updates.follow import Stepping
+from kinstream.search.updates.replica import At, MapReplica
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import Action, ModelUpdate
 from tests.search.agents import SHOP, TOPIC, Agent, control, items, linear, running
 from tests.support.pipeline import settings
 
@@ -88,7 +88,7 @@ def test_an_update_after_which_the_map_is_not_finite_is_of_no_use() -> None:
 def test_updates_that_come_faster_than_they_are_taken_are_bounded_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinstream.search.stepping.MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr("kinstream.search.updates.follow.MAX_WAITING_BYTES", 10_000)
     stepping = Stepping("shop", "lego")
     for _ in range(100):
         stepping.give(UPDATE)
@@ -191,7 +191,7 @@ def test_a_model_that_cannot_map_the_items_stops_no_catalogue(caplog: pytest.Log
 def test_faults_are_on_the_metrics_page() -> None:
     from prometheus_client import generate_latest
 
-    from kinstream.search.metrics import SearchMetrics
+    from kinstream.search.agent.metrics import SearchMetrics
 
     agent = Agent(spaces={"shop": {"learner": "opml", "index": "lazy", "updates": True}})
     agent.events.reader.failed = 2

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from kinstream.processors.agent import builder_spec
-from kinstream.processors.id_table import hashes
-from kinstream.search.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
-from kinstream.search.items import Items, features, side_by_side, sizes_of
-from kinstream.streams.codec import encode
-from kinstream.streams.log import Message
-from kinstream.streams.machine import Place, RecordsMissed
-from kinstream.streams.records import (
+from kinstream.processors.shared.id_table import hashes
+from kinstream.search.index.items import Items, features, side_by_side, sizes_of
+from kinstream.search.spaces.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
+from kinstream.streams.agents.machine import Place, RecordsMissed
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import (
     Action,
     Control,
     Declaration,

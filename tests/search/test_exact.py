@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.search import exact
-from kinstream.search.exact import Exact
-from kinstream.search.faiss_index import FLAT
-from kinstream.search.frozen import EXACT, create_mapped
+from kinstream.search.index import exact
+from kinstream.search.index.exact import Exact
+from kinstream.search.index.faiss import FLAT
+from kinstream.search.index.mapped import EXACT, create_mapped
 from tests.search.scan import HARD, Rows, centred, scan
 
 Made = Callable[[np.random.Generator, int], Rows]

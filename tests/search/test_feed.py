@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinstream.search.attempts import FIRST_PAUSE, LONGEST_PAUSE
-from kinstream.search.feed import ModelFeed
-from kinstream.search.loading import Loader
-from kinstream.search.model import UNLEARNED, Model, Name, name_of
-from kinstream.search.staleness import Failure
-from kinstream.search.subscription import FollowerStopped, NotYet
+from kinstream.search.models.attempts import FIRST_PAUSE, LONGEST_PAUSE
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.loader import Loader
+from kinstream.search.models.model import UNLEARNED, Model, Name, name_of
+from kinstream.search.models.staleness import Failure
+from kinstream.search.models.subscription import FollowerStopped, NotYet
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Action, ModelVersion
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.records.values import Action, ModelVersion
 from tests.search.fakes import Clock
 from tests.search.world import World
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 
-from kinstream.search.feed import ModelFeed
-from kinstream.search.follower import ModelFollower
-from kinstream.search.model import UNLEARNED, name_of
-from kinstream.search.staleness import Failure
-from kinstream.search.subscription import NotYet
-from kinstream.search.topic import PROBE_SECONDS, TopicSource
-from kinstream.streams.embedded import EmbeddedBroker
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.follower import ModelFollower
+from kinstream.search.models.model import UNLEARNED, name_of
+from kinstream.search.models.staleness import Failure
+from kinstream.search.models.subscription import NotYet
+from kinstream.search.models.topic import PROBE_SECONDS, TopicSource
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.kafka.embedded import EmbeddedBroker
 from kinstream.streams.settings import Settings
 from tests.docs.pages import ROOT, blocks
 from tests.search.fakes import Clock

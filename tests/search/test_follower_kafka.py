@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
-from kinstream.search.follower import ModelFollower
-from kinstream.search.model import name_of
-from kinstream.search.staleness import Failure
+from kinstream.search.models.follower import ModelFollower
+from kinstream.search.models.model import name_of
+from kinstream.search.models.staleness import Failure
 from tests.kafka.broker import KafkaBroker
 from tests.search.world import MODELS, World
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kinstream.search.create import create
-from kinstream.search.lsh import metric as metrics
-from kinstream.search.lsh.hashed import HashedIndex, LazyIndex
+from kinstream.search.index.create import create
+from kinstream.search.index.lsh.hashed import HashedIndex, LazyIndex
+from kinstream.search.index.online import metric as metrics
 from tests.search.model import Plain, steps
 
 OPERATIONS = ("put", "drop", "remap", "step", "shift", "search", "search")

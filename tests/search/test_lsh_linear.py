@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from kinstream.search.create import MODES, create
-from kinstream.search.lsh import kernels, lengths
-from kinstream.search.lsh.warm_up import warm_up
+from kinstream.search.index.create import MODES, create
+from kinstream.search.index.lsh import kernels
+from kinstream.search.index.online import lengths
+from kinstream.search.index.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
 from tests.search.model import Plain, steps
 

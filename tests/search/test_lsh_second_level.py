@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from kinstream.search.create import create
-from kinstream.search.lsh.candidates import lowest
-from kinstream.search.lsh.hashed import LazyIndex
-from kinstream.search.lsh.ranking import projected
-from kinstream.search.lsh.settings import Settings
+from kinstream.search.index.create import create
+from kinstream.search.index.lsh.candidates import lowest
+from kinstream.search.index.lsh.hashed import LazyIndex
+from kinstream.search.index.online.ranking import projected
+from kinstream.search.index.online.settings import Settings
 from tests.search.model import steps
 
 

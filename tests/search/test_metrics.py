@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.loading import Unloadable
-from kinstream.search.metrics import SearchMetrics
-from kinstream.search.model import Model
-from kinstream.search.staleness import Failure
-from kinstream.streams.records import ModelVersion
+from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.models.loader import Unloadable
+from kinstream.search.models.model import Model
+from kinstream.search.models.staleness import Failure
+from kinstream.streams.records.values import ModelVersion
 from tests.search.agents import SHOP, Agent, items, linear, running
 
 MODEL = {"space": "shop", "learner": "opml"}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.loading import anywhere, settle
-from kinstream.search.model import UNLEARNED, Model, Name
-from kinstream.streams.records import ModelVersion
+from kinstream.search.models.loader import anywhere, settle
+from kinstream.search.models.model import UNLEARNED, Model, Name
+from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.search.model import UNLEARNED, Model, Name, name_of
-from kinstream.search.newest import KEPT, KEPT_UNFOLLOWED, Choice, rank_of
-from kinstream.search.staleness import Failure
-from kinstream.streams.records import ModelVersion
+from kinstream.search.models.choice import KEPT, KEPT_UNFOLLOWED, Choice, rank_of
+from kinstream.search.models.model import UNLEARNED, Model, Name, name_of
+from kinstream.search.models.staleness import Failure
+from kinstream.streams.records.values import ModelVersion
 
 VERSION = ModelVersion("a", "opml", "opml/1", 1, 0, 0, "t", 0, 0, "place", "digest", 1_000)
 SMALL = st.integers(0, 3)

@@ -15,13 +15,13 @@ import numpy as np
 import psutil
 import pytest
 
-from kinstream.cli.local_system import free_port
-from kinstream.learners.export import learner_from
-from kinstream.streams.codec import decode_model, encode
+from kinstream.cli.local.system import free_port
+from kinstream.learners.models.export import learner_from
+from kinstream.streams.checkpoints.state_bytes import from_bytes
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.models_view import data_of
-from kinstream.streams.records import Action, Control, ItemBlock, Table
-from kinstream.streams.state import from_bytes
+from kinstream.streams.operations.models import data_of
+from kinstream.streams.records.codec.every_kind import decode_model, encode
+from kinstream.streams.records.values import Action, Control, ItemBlock, Table
 from kinstream.streams.topics import partition_of
 from tests.faults import conftest as faults
 from tests.faults.conftest import MakeSystem

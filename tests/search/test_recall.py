@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from kinstream.search.recall import RecallSampler
-from kinstream.search.searcher import Answer, Searcher
-from kinstream.streams.records import Action
+from kinstream.search.spaces.recall import RecallSampler
+from kinstream.search.spaces.searcher import Answer, Searcher
+from kinstream.streams.records.values import Action
 from tests.search.agents import Agent, control, items, linear, running
 
 LAZY = {"learner": "opml", "index": "lazy", "options": {"candidates": 1000}}

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.search.answers import Answering
-from kinstream.search.catalogue import Changed, Put
-from kinstream.search.engines import Plan
-from kinstream.search.metrics import SearchMetrics
-from kinstream.search.model import Model
-from kinstream.search.searcher import NotReady, Searcher
-from kinstream.search.sharing import SharedLock
+from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.index.engines import Plan
+from kinstream.search.models.model import Model
+from kinstream.search.spaces.catalogue import Changed, Put
+from kinstream.search.spaces.read_write_lock import SharedLock
+from kinstream.search.spaces.searcher import NotReady, Searcher
+from kinstream.search.web.answers import Answering
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import Action, Table
+from kinstream.streams.records.values import Action, Table
 from tests.search.agents import SHOP, Agent, Truth, control, items, linear, running
 
 
@@ -141,7 +141,7 @@ def test_a_model_of_another_dimension_does_not_serve() -> None:
 
 
 def test_a_space_of_several_modalities() -> None:
-    from kinstream.streams.records import ItemBlock, Table
+    from kinstream.streams.records.values import ItemBlock, Table
 
     rng = np.random.default_rng(3)
     text, image = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=(5, 3)).astype(np.float32)
@@ -155,7 +155,7 @@ def test_a_space_of_several_modalities() -> None:
 
 
 def test_a_linear_index_for_a_learner_that_is_none_is_refused_at_the_start() -> None:
-    from kinstream.search.service import SearchService
+    from kinstream.search.agent.service import SearchService
     from kinstream.streams.settings import Settings
 
     found: Settings = Settings.model_validate(

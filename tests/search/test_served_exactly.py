@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.export import linear_map
+from kinstream.learners.models.export import linear_map
 from kinstream.learners.registry import create
-from kinstream.search.engines import Plan
-from kinstream.search.mapping import Mapping, middle
-from kinstream.search.model import Model
-from kinstream.search.searcher import Searcher
-from kinstream.streams.records import ModelVersion
+from kinstream.search.index.engines import Plan
+from kinstream.search.index.mapping import Mapping, middle
+from kinstream.search.models.model import Model
+from kinstream.search.spaces.searcher import Searcher
+from kinstream.streams.records.values import ModelVersion
 from tests.search.agents import items, running
 from tests.search.scan import HARD, Rows, a_thousand, beside_a_year, scan, unix_times, utm
 
@@ -52,7 +52,7 @@ def started(name: str, index: str, X: Rows) -> Searcher:
 
 
 def put(searcher: Searcher, offset: int, names: list[str], X: Rows, gone: tuple[str, ...] = ()) -> None:
-    from kinstream.search.catalogue import Change, Changed, Drop, Put
+    from kinstream.search.spaces.catalogue import Change, Changed, Drop, Put
 
     block = items("shop", names, X)
     changes: list[Change] = [Put(tuple(names), block.tables)] if names else []
@@ -196,6 +196,6 @@ def _measured(agent: Any, number: int) -> None:
 def _page(agent: Any) -> str:
     from prometheus_client import generate_latest
 
-    from kinstream.search.metrics import SearchMetrics
+    from kinstream.search.agent.metrics import SearchMetrics
 
     return generate_latest(SearchMetrics(agent.service).registry).decode()

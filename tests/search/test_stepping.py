@@ -11,10 +11,10 @@ import pytest
 
 from kinstream.learners.registry import create
 from kinstream.learners.updates import Before, Origin
-from kinstream.search.answers import Answering
-from kinstream.search.metrics import SearchMetrics
+from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.web.answers import Answering
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import ConstraintBlock, Kind, ModelUpdate, Table
+from kinstream.streams.records.values import ConstraintBlock, Kind, ModelUpdate, Table
 from tests.search.agents import Agent, Truth, items, running
 
 D = 5

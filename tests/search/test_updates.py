@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.learners import updates as publishing
-from kinstream.learners.lego import LEGO
+from kinstream.learners.one_modality.lego import LEGO
 from kinstream.learners.updates import Before, Origin
-from kinstream.search.updates import At, Changed, MapReplica, Remapped
-from kinstream.streams.codec import decode_update, encode
-from kinstream.streams.records import ModelUpdate
+from kinstream.search.updates.replica import At, Changed, MapReplica, Remapped
+from kinstream.streams.records.codec.every_kind import decode_update, encode
+from kinstream.streams.records.values import ModelUpdate
 from kinstream.testing.blocks import pair_blocks
 
 D, M = 7, 6

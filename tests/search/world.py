@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from kinstream.search.attempts import Limits
-from kinstream.search.feed import ModelFeed
-from kinstream.streams.codec import decode
-from kinstream.streams.records import ModelVersion
+from kinstream.search.models.attempts import Limits
+from kinstream.search.models.feed import ModelFeed
+from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.values import ModelVersion
 from tests.cli.system import System
 from tests.search.fakes import ListSource
 

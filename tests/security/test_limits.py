@@ -21,21 +21,24 @@ import pyarrow.parquet as pq
 import pytest
 from prometheus_client import CollectorRegistry
 
-import kinstream.producers.json_lines
-import kinstream.producers.npz
-import kinstream.producers.parquet
-import kinstream.streams.files
-from kinstream.producers.csv import BLOCK_BYTES, CsvFile
-from kinstream.producers.json_lines import JsonLines
-from kinstream.producers.npz import NpzFile
-from kinstream.producers.npz_source import open_npz
-from kinstream.producers.parquet import ParquetFile
-from kinstream.producers.progress import ProgressFolder
-from kinstream.producers.selection import CsvFormat, Selection
-from kinstream.streams import avro, decompress
-from kinstream.streams.checkpoint import CheckpointStore
-from kinstream.streams.checkpoint_folder import CheckpointFolder
-from kinstream.streams.codec import decode_event, encode
+import kinstream.producers.files.json_lines
+import kinstream.producers.files.npz
+import kinstream.producers.files.parquet
+import kinstream.streams.checkpoints.files
+from kinstream.producers.files.csv import BLOCK_BYTES, CsvFile
+from kinstream.producers.files.json_lines import JsonLines
+from kinstream.producers.files.npz import NpzFile
+from kinstream.producers.files.parquet import ParquetFile
+from kinstream.producers.files.selection import CsvFormat, Selection
+from kinstream.producers.labelled.npz_source import open_npz
+from kinstream.producers.loads.progress import ProgressFolder
+from kinstream.streams.checkpoints.files import Damaged
+from kinstream.streams.checkpoints.folder import CheckpointFolder
+from kinstream.streams.checkpoints.local_files import LocalFiles
+from kinstream.streams.checkpoints.manifest import DataFile
+from kinstream.streams.checkpoints.object_files import ObjectFiles
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
+from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import (
     BadRecord,
     BatchTooLarge,
@@ -44,16 +47,14 @@ from kinstream.streams.errors import (
     SettingsError,
     SourceError,
 )
-from kinstream.streams.files import Damaged
-from kinstream.streams.http import MAX_HEADER_BYTES, MAX_LINE_BYTES, Check, Health, HttpServer
-from kinstream.streams.json_text import MAX_DEPTH
-from kinstream.streams.local_files import LocalFiles
-from kinstream.streams.manifest import DataFile
-from kinstream.streams.models_view import data_of
-from kinstream.streams.object_files import ObjectFiles
-from kinstream.streams.records import ModelVersion, SampleBlock, Table
+from kinstream.streams.operations.models import data_of
+from kinstream.streams.records.codec import avro
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.codec.json_text import MAX_DEPTH
+from kinstream.streams.records.values import ModelVersion, SampleBlock, Table
 from kinstream.streams.settings import load
-from kinstream.streams.state import from_bytes, to_bytes
+from kinstream.streams.worker import decompress
+from kinstream.streams.worker.page.server import MAX_HEADER_BYTES, MAX_LINE_BYTES, Check, Health, HttpServer
 
 MIB = 2**20
 
@@ -159,7 +160,7 @@ def _first(batch: bytes, at: int = 0) -> Any:
     from aiokafka.consumer import fetcher
     from aiokafka.record.memory_records import MemoryRecords
 
-    import kinstream.streams.transport  # noqa: F401
+    import kinstream.streams.worker.transport  # noqa: F401
 
     place = TopicPartition("kinstream.events", 3)
     records = fetcher.PartitionRecords(place, MemoryRecords(batch), [], at, None, None, True, 0)
@@ -229,7 +230,7 @@ def test_a_request_is_read_up_to_its_limits(request_: bytes, status: bytes, serv
 
 
 def test_a_line_of_json_has_a_limit_packed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinstream.producers.json_lines, "MAX_LINE_BYTES", MIB)
+    monkeypatch.setattr(kinstream.producers.files.json_lines, "MAX_LINE_BYTES", MIB)
     row = b'{"a": 1}\n'
     for name, pack in (("rows.jsonl", bytes), ("rows.jsonl.gz", gzip.compress)):
         path = tmp_path / name
@@ -241,7 +242,7 @@ def test_a_line_of_json_has_a_limit_packed_or_not(tmp_path: Path, monkeypatch: p
 
 
 def test_json_lines_cannot_have_any_number_of_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinstream.producers.json_lines, "MAX_FIELDS", 100)
+    monkeypatch.setattr(kinstream.producers.files.json_lines, "MAX_FIELDS", 100)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({str(i): 0}) + "\n" for i in range(200)))
     with pytest.raises(SourceError, match="row 101: more than 100 fields"):
@@ -282,7 +283,7 @@ def test_an_array_is_refused_by_its_header(tmp_path: Path, monkeypatch: pytest.M
     _npz(path, header | {"shape": (4, 2)}, bytes(64))
     assert _labelled(path).layout.rows == 4
     # Zeros are packed a thousandfold.
-    monkeypatch.setattr(kinstream.producers.npz, "MAX_ARRAY_BYTES", MIB)
+    monkeypatch.setattr(kinstream.producers.files.npz, "MAX_ARRAY_BYTES", MIB)
     np.savez_compressed(path, X=np.zeros((4, 500_000)), y=np.arange(4))
     assert path.stat().st_size < 64_000
     with memory_below(MIB), pytest.raises(SourceError, match="Write it as Parquet"):
@@ -304,7 +305,7 @@ def test_a_row_group_of_parquet_is_refused_by_what_it_says(
     vectors = pa.array([[0.0] * 100_000] * 40, pa.list_(pa.float64()))
     pq.write_table(pa.table({"v": vectors, "y": list(range(40))}), path, compression="zstd")
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr(kinstream.producers.parquet, "MAX_GROUP_BYTES", 8 * MIB)
+    monkeypatch.setattr(kinstream.producers.files.parquet, "MAX_GROUP_BYTES", 8 * MIB)
     before = pa.total_allocated_bytes()
     with pytest.raises(SourceError, match=r"row group 0 takes 0.0 GiB in memory.*smaller row groups"):
         next(ParquetFile(path).parts(["v", "y"], 0))
@@ -339,7 +340,7 @@ def _stores(folder: Path) -> list[Any]:
 
 
 def test_a_file_of_a_store_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinstream.streams.files, "MAX_FILE_BYTES", MIB)
+    monkeypatch.setattr(kinstream.streams.checkpoints.files, "MAX_FILE_BYTES", MIB)
     with (tmp_path / "00000000000000000001.manifest.json").open("wb") as file:
         file.truncate(200 * MIB)
     for files in _stores(tmp_path):
@@ -357,8 +358,8 @@ def test_a_grown_manifest_is_passed_over_for_the_one_before(tmp_path: Path) -> N
         store.save(offset, changed={}, unchanged={}, partition={"n": offset}, last_record=None)
     newest = next(tmp_path.rglob("*2.manifest.json"))
     with newest.open("ab") as file:
-        file.truncate(kinstream.streams.files.MAX_FILE_BYTES + 1)
-    with memory_below(2 * kinstream.streams.files.MAX_FILE_BYTES + 64 * MIB):
+        file.truncate(kinstream.streams.checkpoints.files.MAX_FILE_BYTES + 1)
+    with memory_below(2 * kinstream.streams.checkpoints.files.MAX_FILE_BYTES + 64 * MIB):
         found = store.restore()
     assert found is not None and found.manifest.offset == 1 and "has more than" in found.notes[0]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kinstream.streams.client_errors import explained
-from kinstream.streams.clients import confluent, faust_broker
-from kinstream.streams.cluster import Cluster
 from kinstream.streams.errors import KinstreamError, LoginRefused, SettingsError
+from kinstream.streams.kafka.client_errors import explained
+from kinstream.streams.kafka.clients import confluent, faust_broker
+from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 from tests.kafka.secured import SecuredBroker
 from tests.security.users import acting_as, by_certificate, by_password

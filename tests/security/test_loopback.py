@@ -8,8 +8,8 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kinstream.streams.http import Health, HttpServer
 from kinstream.streams.settings import WorkerSettings, load
+from kinstream.streams.worker.page.server import Health, HttpServer
 
 
 def _listeners(port: int) -> set[str]:

@@ -139,4 +139,4 @@ def test_one_module_listens_and_by_default_on_loopback_alone() -> None:
                 servers.append(place)
             if isinstance(node, ast.Constant) and node.value == "0.0.0.0":
                 servers.append(f"{place}:{node.lineno}: {node.value}")
-    assert set(servers) == {"streams/http.py"}
+    assert set(servers) == {"streams/worker/page/server.py"}

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kinstream.streams.errors import AccessDenied, BrokerUnavailable, KinstreamError, LoginRefused
-from kinstream.streams.watchdog import Progress, Watchdog
+from kinstream.streams.worker.watchdog import Progress, Watchdog
 
 
 class Idle:

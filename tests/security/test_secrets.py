@@ -14,11 +14,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kinstream.cli.context import parse_overrides
 from kinstream.cli.main import cli
-from kinstream.streams.checkpoint_files import open_files
-from kinstream.streams.clients import confluent
+from kinstream.cli.shared.context import parse_overrides
+from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.secrets import HidingFormatter, hide, remember, without_secret
 from kinstream.streams.settings import MAX_FILE_BYTES, MAX_SECRET_BYTES, KafkaSettings, load
 

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinstream.cli.main import cli
-from kinstream.streams.acls import Grant
 from kinstream.streams.errors import KinstreamError
+from kinstream.streams.kafka.acls import Grant
 from tests.kafka.secured import ADMIN, SecuredBroker
 
 #: Variables that would speak for another cluster or another user.

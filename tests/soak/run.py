@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kinstream.streams.manifest import versions
+from kinstream.streams.checkpoints.manifest import versions
 from kinstream.streams.topics import murmur2
 from tests.crash.checker import chains, decode, read_topic, shown
 from tests.crash.processes import System, running

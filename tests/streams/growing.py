@@ -15,19 +15,19 @@ from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.monitoring.tallies import Tallies
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.cluster_view import ClusterView, TopicView
-from kinstream.streams.codec import encode
-from kinstream.streams.dead_letters import Choice, Standing, choose, redrives
-from kinstream.streams.dead_letters import plan as plan_redrive
-from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
-from kinstream.streams.opening import open_generation
-from kinstream.streams.partition import PartitionRunner
-from kinstream.streams.records import Action, Control, Counts, Declaration
-from kinstream.streams.repartition import Plan
-from kinstream.streams.repartition_checks import plan
+from kinstream.streams.agents.generations.open_generation import open_generation
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
+from kinstream.streams.operations.letters import Choice, Standing, choose, redrives
+from kinstream.streams.operations.letters import plan as plan_redrive
+from kinstream.streams.operations.repartition.checks import plan
+from kinstream.streams.operations.repartition.repartition import Plan
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import Action, Control, Counts, Declaration
 from kinstream.streams.settings import KafkaSettings, Settings
 from kinstream.streams.topics import CATALOGUE, partition_of
 from tests.support.memory_log import MemoryLog, MemorySink
@@ -114,7 +114,7 @@ class GrowingCluster:
 
 
 class Worker:
-    """An agent on every partition, as `kinstream.streams.worker` takes them over."""
+    """An agent on every partition, as `kinstream.streams.worker.worker` takes them over."""
 
     def __init__(self, system: GrowingSystem, spec: AgentSpec, **options: Any) -> None:
         self.system = system
@@ -267,7 +267,7 @@ _systems: dict[str, GrowingSystem] = {}
 def read_range(
     kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], patience: float = 0.0
 ) -> Iterator[Message]:
-    """In place of `kinstream.streams.reader.read_range`."""
+    """In place of `kinstream.streams.kafka.reader.read_range`."""
     return _systems[kafka.bootstrap_servers].read_range(topic, ranges)
 
 
@@ -276,10 +276,10 @@ def in_memory() -> Iterator[None]:
     """Has everything read the logs of these systems."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (
-            "kinstream.streams.generation",
-            "kinstream.streams.ending",
-            "kinstream.streams.repartition_checks",
-            "kinstream.replay.sources",
+            "kinstream.streams.agents.generations.generation",
+            "kinstream.streams.agents.generations.ending",
+            "kinstream.streams.operations.repartition.checks",
+            "kinstream.replay.log.sources",
         ):
             patch.setattr(f"{module}.read_range", read_range)
         yield

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kinstream.streams.birth import (
+from kinstream.streams.agents.generations.birth import (
     Birth,
     BirthFacts,
     TopicIdentity,

@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
 
-from kinstream.streams import checkpoint_files, failpoints
-from kinstream.streams.birth import read_birth
-from kinstream.streams.checkpoint import CheckpointStore, DataFile, LastRecord, Manifest, Restored
-from kinstream.streams.checkpoint_files import file_name
+from kinstream.streams import failpoints
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.checkpoints import names as checkpoint_files
+from kinstream.streams.checkpoints.names import file_name
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest, Restored
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.parking import Parking
-from kinstream.streams.state import State
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "checkpoint-v1"
 DAY = 24 * 3600.0

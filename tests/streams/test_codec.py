@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinstream.streams import avro
-from kinstream.streams.codec import decode, encode
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records import (
+from kinstream.streams.records.codec import avro
+from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.values import (
     Click,
     ClickBlock,
     ConstraintBlock,
@@ -125,7 +125,7 @@ def test_a_row_is_split_where_its_learner_met_its_event_before(
 
 
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
-    from kinstream.streams.avro import _schemas
+    from kinstream.streams.records.codec.avro import _schemas
 
     # CRC-64-AVRO of the canonical form of "int", from the specification's own test vectors.
     assert fastavro.schema.fingerprint('"int"', "CRC-64-AVRO") == "8f5c393f1ad57572"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kinstream
-from kinstream.learners.kernels import blocked
+from kinstream.learners.kernels.one_modality import opml_blocks as blocked
 from kinstream.streams.compute import compiled
 
 ROOT = Path(kinstream.__file__).parent

@@ -10,9 +10,9 @@ import pytest
 
 from kinstream.learners.agent import learner_spec
 from kinstream.monitoring.agent import MetricsMachine, metrics_spec
-from kinstream.processors import catalogue
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
+from kinstream.processors.shared import catalogue
+from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.settings import Settings
 from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states

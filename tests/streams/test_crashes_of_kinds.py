@@ -12,7 +12,7 @@ from kinstream.learners import registry as learners
 from kinstream.learners.agent import learner_spec
 from kinstream.processors import registry as builders
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.records import Kind
+from kinstream.streams.records.values import Kind
 from kinstream.streams.settings import Settings
 from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states

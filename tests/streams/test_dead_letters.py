@@ -12,12 +12,14 @@ import pytest
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams import dead_letter
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import Birth, write_birth
-from kinstream.streams.checkpoint import CheckpointStore
-from kinstream.streams.codec import encode
-from kinstream.streams.dead_letters import (
+from kinstream.streams.agents import letter as dead_letter
+from kinstream.streams.agents.generations.birth import Birth, write_birth
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.state_bytes import to_bytes
+from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.errors import BadRecord
+from kinstream.streams.operations.letters import (
     Choice,
     Letter,
     Standing,
@@ -27,11 +29,9 @@ from kinstream.streams.dead_letters import (
     read_letter,
     redrives,
 )
-from kinstream.streams.errors import BadRecord
-from kinstream.streams.log import Message, Output
-from kinstream.streams.machine import Machine, Place
-from kinstream.streams.records import Action, Control, SampleBlock, Table
-from kinstream.streams.state import to_bytes
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import Action, Control, SampleBlock, Table
 from tests.support.equal import same_states
 from tests.support.pipeline import samples, settings
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.embedded import EmbeddedBroker
-from kinstream.streams.emitter import Emitter
 from kinstream.streams.errors import DeliveryError
-from kinstream.streams.reader import read_range
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.embedded import EmbeddedBroker
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.settings import KafkaSettings, Settings, load
 
 

@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from kinstream.streams import ending
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.ending import emitted_past
+from kinstream.streams.agents.generations import ending
+from kinstream.streams.agents.generations.ending import emitted_past
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.generations.numbers import newest_generation
+from kinstream.streams.agents.generations.open_generation import check_next, open_generation
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.agents.machine import Machine
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import AccessDenied, GenerationMismatch
-from kinstream.streams.generation import Generation
-from kinstream.streams.machine import Machine
-from kinstream.streams.newest import newest_generation
-from kinstream.streams.opening import check_next, open_generation
-from kinstream.streams.owned import Owned
-from kinstream.streams.parking import Parking
-from kinstream.streams.partition import PartitionRunner
 from kinstream.streams.topics import partition_of
+from kinstream.streams.worker.partition_task import Owned
 from tests.streams.growing import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
 
 PARTITIONS = (0, 1)

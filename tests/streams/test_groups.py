@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.cli.agents import agent_spec
-from kinstream.streams.acls import ROLES
+from kinstream.cli.shared.agents import agent_spec
 from kinstream.streams.groups import Group, name_of, read, start_of
+from kinstream.streams.kafka.acls import ROLES
 from kinstream.streams.settings import Settings
 
 PREFIXES = st.one_of(st.just("kinstream"), st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.streams.worker_view import RATE_SECONDS, Headroom
+from kinstream.streams.worker.page.view import RATE_SECONDS, Headroom
 
 DAY = 86_400.0
 

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kinstream.streams import http as server_module
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.http import Check, Health, HttpServer, worker_health
+from kinstream.streams.worker.page import server as server_module
+from kinstream.streams.worker.page.server import Check, Health, HttpServer, worker_health
 
 
 class Page(Collector):

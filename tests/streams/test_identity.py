@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinstream.streams.errors import BadRecord
-from kinstream.streams.identity import Identity, Position, Verdict, judge, read_identity
+from kinstream.streams.records.identity import Identity, Position, Verdict, judge, read_identity
 
 
 def chain(number: int) -> list[Identity]:

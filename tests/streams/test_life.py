@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from kinstream.streams.life import FOLLOWING, IllegalTransition, Life, LifeCycle
+from kinstream.streams.worker.life import FOLLOWING, IllegalTransition, Life, LifeCycle
 
 
 class Clock:

@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import asyncio, logging, sys, threading
-from kinstream.streams.log_lines import begin
+from kinstream.streams.processes.log_lines import begin
 
 begin(sys.argv[1])
 try:
@@ -20,7 +20,7 @@ except RuntimeError:
         logging.getLogger("mode").error("[^-App]: Crashed reason=%r\\n%s", "outer", "more", exc_info=True)
         logging.getLogger("asyncio").error("Task exception was never retrieved", exc_info=True)
         logging.getLogger("aiokafka.conn").error("Unable connect to node", exc_info=True)
-        logging.getLogger("kinstream.streams.transport").info("[^-Consumer]: Starting...")
+        logging.getLogger("kinstream.streams.worker.transport").info("[^-Consumer]: Starting...")
     logging.getLogger("kinstream.worker").error("a fault of ours", exc_info=True)
 
 def cancelled():

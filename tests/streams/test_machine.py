@@ -11,14 +11,14 @@ import pytest
 
 from kinstream.learners.agent import learner_spec
 from kinstream.processors.agent import builder_spec
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.codec import decode_constraints, encode
-from kinstream.streams.dead_letter import CONSUMER, REASON, REFUSED, ROWS, redrive
+from kinstream.streams.agents.letter import CONSUMER, REASON, REFUSED, ROWS, redrive
+from kinstream.streams.agents.machine import Machine, Place, RecordsMissed
+from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import GenerationMismatch, LogGap, Reason
-from kinstream.streams.identity import Identity, Position
-from kinstream.streams.log import Message
-from kinstream.streams.machine import Machine, Place, RecordsMissed
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode_constraints, encode
+from kinstream.streams.records.identity import Identity, Position
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import (
     Action,
     ConstraintBlock,
     Control,

@@ -9,8 +9,8 @@ from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from kinstream.streams import decompress
-from kinstream.streams.reader import headers_of
+from kinstream.streams.kafka.reader import headers_of
+from kinstream.streams.worker import decompress
 
 decompress.install()
 READ_COMMITTED = 1

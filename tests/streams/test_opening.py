@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kinstream.learners.agent import learner_spec
+from kinstream.streams.agents.generations.numbers import make_newest, newest_generation, recorded
+from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
-from kinstream.streams.newest import make_newest, newest_generation, recorded
-from kinstream.streams.opening import open_generation
 from kinstream.streams.settings import CheckpointSettings
 from tests.streams.growing import GrowingCluster
 from tests.support.memory_log import MemoryLog

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from kinstream.streams.checkpoint import CheckpointStore
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.parking import Parking
 
 TOPIC = "kinstream.events"
 

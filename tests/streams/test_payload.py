@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.streams.payload import payload_lines
+from kinstream.streams.records.payload import payload_lines
 
 
 def lines(data: bytes) -> list[str]:

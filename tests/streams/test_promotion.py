@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinstream.streams.birth import (
+from kinstream.streams.agents.generations.birth import (
     Birth,
     Promotion,
     TopicIdentity,
@@ -17,10 +17,10 @@ from kinstream.streams.birth import (
     read_birth,
     write_birth,
 )
-from kinstream.streams.checkpoint_files import seal
+from kinstream.streams.agents.generations.numbers import make_newest, newest_generation
+from kinstream.streams.checkpoints.files import Damaged
+from kinstream.streams.checkpoints.names import seal
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.files import Damaged
-from kinstream.streams.newest import make_newest, newest_generation
 from kinstream.streams.settings import CheckpointSettings, Settings
 
 PROMOTION = Promotion("digest", {0: 5, 1: 0}, inherited=(1,), taken_over=("b",))

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from kinstream.cli.repartition_view import as_plain, show
-from kinstream.replay.claims import Origin
-from kinstream.replay.compare import Agreement
-from kinstream.replay.pipeline import state_digest
-from kinstream.replay.run import Replay, Request
-from kinstream.replay.what_if import WhatIf, WhatIfRequest
-from kinstream.replay.what_if_settings import what_if_settings
+from kinstream.cli.views.repartition import as_plain, show
+from kinstream.replay.log.comparison import Agreement
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.pipeline import state_digest
+from kinstream.replay.log.run import Replay, Request
+from kinstream.replay.what_if.run import WhatIf, WhatIfRequest
+from kinstream.replay.what_if.settings import what_if_settings
 from kinstream.streams import failpoints
-from kinstream.streams.birth import read_birth
+from kinstream.streams.agents.generations.birth import read_birth
+from kinstream.streams.agents.generations.numbers import newest_generation
+from kinstream.streams.agents.generations.open_generation import open_generation
 from kinstream.streams.errors import KinstreamError
-from kinstream.streams.newest import newest_generation
-from kinstream.streams.opening import open_generation
 from kinstream.streams.topics import partition_of
 from tests.streams.growing import (
     AGENTS,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.errors import CheckpointError, KinstreamError, SettingsError
-from kinstream.streams.parking import Parking
 from tests.streams.growing import (
     AGENTS,
     CONSTRAINTS,

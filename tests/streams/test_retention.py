@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kinstream.streams.cluster import Cluster
 from kinstream.streams.errors import BrokerUnavailable
+from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 from tests.kafka.broker import KafkaBroker
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kinstream.streams.clients import confluent, confluent_producer, faust_broker
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.kafka.clients import confluent, confluent_producer, faust_broker
 from kinstream.streams.settings import KafkaSettings, load
 
 FILE = """

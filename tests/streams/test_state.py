@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kinstream.streams.checkpoints.state_bytes import State, from_bytes, to_bytes
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.state import State, from_bytes, to_bytes
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -64,7 +64,7 @@ def test_floats_are_exact(value: float) -> None:
 
 def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     program = (
-        "import hashlib, numpy as np; from kinstream.streams.state import to_bytes;"
+        "import hashlib, numpy as np; from kinstream.streams.checkpoints.state_bytes import to_bytes;"
         "names = {f'name{i}' for i in range(40)};"
         "state = {n: np.full(3, int(n[4:])) if n[-1] in '02468' else n for n in names};"
         "print(hashlib.sha256(to_bytes(state)).hexdigest())"

@@ -11,14 +11,16 @@ import pytest
 
 import kinstream.processors.agent
 from kinstream.learners.agent import learner_spec
-from kinstream.processors.id_table import hashes
-from kinstream.streams.codec import decode, decode_event, encode
-from kinstream.streams.dead_letter import MAX_HEADER_BYTES, MAX_VALUE_BYTES, dead_letter
+from kinstream.processors.shared.id_table import hashes
+from kinstream.streams.agents.letter import MAX_HEADER_BYTES, MAX_VALUE_BYTES, dead_letter
+from kinstream.streams.agents.machine import Machine
+from kinstream.streams.agents.space import restore_space
+from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
-from kinstream.streams.json_text import MAX_DEPTH, depth
-from kinstream.streams.log import Message
-from kinstream.streams.machine import Machine
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import decode, decode_event, encode
+from kinstream.streams.records.codec.json_text import MAX_DEPTH, depth
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import (
     SCALERS,
     Action,
     ConstraintBlock,
@@ -30,8 +32,6 @@ from kinstream.streams.records import (
     Outcome,
 )
 from kinstream.streams.settings import load
-from kinstream.streams.space import restore_space
-from kinstream.streams.state import from_bytes, to_bytes
 from tests.golden.write_records import records
 from tests.streams.test_machine import SPACE, Chain, Feed, block, builder, learner, place, reasons
 from tests.support.pipeline import settings

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from kinstream.streams.supervisor import REFUSED
+from kinstream.streams.processes.supervisor import REFUSED
 from tests.support.alive import alive
 
 PARENT = """
 import sys
-from kinstream.streams.supervisor import Supervisor
+from kinstream.streams.processes.supervisor import Supervisor
 sys.exit(Supervisor([sys.executable, "-c", {child!r}], stop_seconds=3).run())
 """
 
@@ -81,7 +81,7 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     child = (
         "import os, time\n"
-        "from kinstream.streams.supervisor import hold_on_to_supervisor\n"
+        "from kinstream.streams.processes.supervisor import hold_on_to_supervisor\n"
         "hold_on_to_supervisor()\n"
         f"open({str(note)!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.05)\n"
     )

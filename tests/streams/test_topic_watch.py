@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kinstream.learners.agent import learner_spec
-from kinstream.streams.cluster_view import TopicView
 from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
+from kinstream.streams.kafka.cluster_view import TopicView
 from kinstream.streams.settings import Settings
-from kinstream.streams.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
+from kinstream.streams.worker.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
 
 INPUT, OUTPUT, MODELS = "kinstream.constraints", "kinstream.outcomes", "kinstream.models"
 

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from kinstream.streams.errors import BrokerUnavailable
-from kinstream.streams.watchdog import RETENTION_AGAIN_SECONDS, RETENTION_LOOK_SECONDS, Progress, Watchdog
+from kinstream.streams.worker.watchdog import (
+    RETENTION_AGAIN_SECONDS,
+    RETENTION_LOOK_SECONDS,
+    Progress,
+    Watchdog,
+)
 
 PLACE = ("t", 0)
 

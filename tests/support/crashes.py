@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from kinstream.streams import failpoints
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.identity import EMITTER, EPOCH, GENERATION, ORIGIN
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
 from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinstream.streams.state import to_bytes
+from kinstream.streams.checkpoints.state_bytes import to_bytes
 
 
 def same_states(left: dict[str, Any], right: dict[str, Any]) -> bool:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kinstream.streams.codec import encode
-from kinstream.streams.records import (
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import (
     Action,
     Click,
     ClickBlock,

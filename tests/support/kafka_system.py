@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kinstream.streams.cluster import Cluster
-from kinstream.streams.log import Message
-from kinstream.streams.reader import ends, read_range
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import ends, read_range
+from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings, load
 from tests.support.processes import ROOT, Process
 

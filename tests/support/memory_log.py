@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from kinstream.streams.errors import DeliveryError
-from kinstream.streams.identity import Headers
-from kinstream.streams.log import Message
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.records.message import Message
 from kinstream.streams.topics import partition_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.agents.generations.birth import Birth, TopicIdentity, settings_digest, write_birth
+from kinstream.streams.agents.spec import AgentSpec
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent, settings
 

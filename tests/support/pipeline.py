@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.streams.agent import AgentSpec
-from kinstream.streams.checkpoint import CheckpointStore
-from kinstream.streams.codec import encode
-from kinstream.streams.machine import Place
-from kinstream.streams.partition import PartitionRunner
-from kinstream.streams.records import LoadPosition, SampleBlock, Table
+from kinstream.streams.agents.machine import Place
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings
 from tests.support.memory_log import MemoryLog, MemorySink
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from kinstream.streams.clients import confluent_producer
-from kinstream.streams.codec import encode
-from kinstream.streams.records import ItemBlock, SampleBlock, Table
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import ItemBlock, SampleBlock, Table
 from kinstream.streams.settings import KafkaSettings
 
 

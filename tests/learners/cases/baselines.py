@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 

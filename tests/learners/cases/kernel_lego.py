@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 

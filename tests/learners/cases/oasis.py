@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from kinstream.learners.registry import create
-from kinstream.streams.records import ConstraintBlock
+from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.monitoring.report.measures import measure
-from kinstream.monitoring.report.results import Mark, Results
+from kinstream.replay.evaluation.measures.names import measure
+from kinstream.replay.evaluation.report.results import Mark, Results
 from tests.monitoring.report.made import IRIS, WINE, made
 
 ERROR = measure("error")

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.monitoring.report.words import capital, chance, listed, number, several, shortened, spread
+from kinstream.replay.evaluation.report.words import (
+    capital,
+    chance,
+    listed,
+    number,
+    several,
+    shortened,
+    spread,
+)
 
 
 def test_numbers() -> None:

@@ -8,9 +8,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from kinstream.replay.evaluation import pool
-from kinstream.replay.evaluation.data import Data
-from kinstream.replay.evaluation.plan import Plan
+from kinstream.replay.evaluation.experiment.data import Data
+from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.replay.evaluation.runner import pool
 from tests.replay.evaluation.plans import blobs, plan
 
 

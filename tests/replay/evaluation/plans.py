@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.replay.evaluation.data import Rows, of_arrays
-from kinstream.replay.evaluation.feeds import Built
-from kinstream.replay.evaluation.plan import Contender, Plan, grid
+from kinstream.replay.evaluation.experiment.data import Rows, of_arrays
+from kinstream.replay.evaluation.experiment.feeds import Built
+from kinstream.replay.evaluation.experiment.plan import Contender, Plan, grid
 
 ONE_PASS = Built("one-pass", block_rows=16)
 PAIRS = Built("random-pairs", {"per_sample": 2}, limit=60, passes=4, block_rows=16)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinstream.replay.evaluation.cells import _begun
-from kinstream.streams.records import ConstraintBlock, Kind
+from kinstream.replay.evaluation.runner.cells import _begun
+from kinstream.streams.records.values import ConstraintBlock, Kind
 from tests.golden.write_records import records
 
 

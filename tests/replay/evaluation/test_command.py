@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from kinstream.cli.main import cli
-from kinstream.replay.evaluation.run import RESULT
-from kinstream.replay.evaluation.store import CELLS
+from kinstream.replay.evaluation.runner.run import RESULT
+from kinstream.replay.evaluation.runner.store import CELLS
 from kinstream.streams.errors import SettingsError
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import MemoryCluster
@@ -129,7 +129,7 @@ def running(make_system: MakeSystem, tmp_path: Path, monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("kinstream.streams.cluster.Cluster", Connected)
+    monkeypatch.setattr("kinstream.streams.kafka.cluster.Cluster", Connected)
     monkeypatch.chdir(tmp_path)
     Path("kinstream.toml").write_text(CONFIG)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kinstream.processors import registry as builders
-from kinstream.processors.base import Origin
-from kinstream.replay.evaluation.feeds import SPACE, Built
-from kinstream.streams.codec import encode
-from kinstream.streams.records import SampleBlock, Table
+from kinstream.processors.shared.base import Origin
+from kinstream.replay.evaluation.experiment.feeds import SPACE, Built
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import SampleBlock, Table
 from tests.replay.evaluation.plans import blobs
 
 KINDS = ["one-pass", "adjacent-pairs", "random-pairs", "random-triplets"]

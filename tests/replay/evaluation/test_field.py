@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from kinstream.learners import registry
-from kinstream.replay.evaluation.field import USUAL, Asked, of_log, of_rows, parse_grids, streams
-from kinstream.replay.evaluation.plan import Plan
+from kinstream.replay.evaluation.experiment.contenders import (
+    USUAL,
+    Asked,
+    of_log,
+    of_rows,
+    parse_grids,
+    streams,
+)
+from kinstream.replay.evaluation.experiment.plan import Plan
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import Settings
 

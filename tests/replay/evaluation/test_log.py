@@ -12,17 +12,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.learners import registry
 from kinstream.monitoring.agent import metrics_spec
-from kinstream.replay.claims import Origin
-from kinstream.replay.evaluation import log
-from kinstream.replay.evaluation.data import Recorded
-from kinstream.replay.evaluation.field import Asked, of_log
-from kinstream.replay.evaluation.plan import Plan
-from kinstream.replay.evaluation.prequential import prequential
-from kinstream.replay.evaluation.run import evaluate
-from kinstream.replay.pipeline import state_digest
-from kinstream.streams.codec import decode, decode_event, encode
+from kinstream.replay.evaluation.experiment import recorded as log
+from kinstream.replay.evaluation.experiment.contenders import Asked, of_log
+from kinstream.replay.evaluation.experiment.data import Recorded
+from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.replay.evaluation.runner.prequential import prequential
+from kinstream.replay.evaluation.runner.run import evaluate
+from kinstream.replay.log.guarantees import Origin
+from kinstream.replay.log.pipeline import state_digest
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import COUNT_NAMES, Action, Control, Counts, Outcome, SampleBlock
+from kinstream.streams.records.codec.every_kind import decode, decode_event, encode
+from kinstream.streams.records.values import COUNT_NAMES, Action, Control, Counts, Outcome, SampleBlock
 from tests.replay.conftest import MakeSystem
 from tests.replay.system import CONSTRAINTS, EVENTS, System
 from tests.support.pipeline import Agent, samples

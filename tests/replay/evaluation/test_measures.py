@@ -19,7 +19,8 @@ from sklearn.metrics import (
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
-from kinstream.replay.evaluation.measures import (
+from kinstream.replay.evaluation.measures.held_out import knn_error
+from kinstream.replay.evaluation.measures.quality import (
     ROC_POINTS,
     Retrieval,
     Verification,
@@ -30,7 +31,6 @@ from kinstream.replay.evaluation.measures import (
     retrieval,
     verification,
 )
-from kinstream.replay.held_out import knn_error
 
 Table = NDArray[Any]
 NOTHING: Final = Vote(None, None)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from kinstream.learners import registry
 from kinstream.learners.base import Learner, Outcomes
-from kinstream.replay.evaluation.feeds import Built
-from kinstream.replay.evaluation.prequential import Curve, alone, prequential
-from kinstream.replay.pipeline import state_digest
-from kinstream.streams.records import ConstraintBlock, Counts
+from kinstream.replay.evaluation.experiment.feeds import Built
+from kinstream.replay.evaluation.runner.prequential import Curve, alone, prequential
+from kinstream.replay.log.pipeline import state_digest
+from kinstream.streams.records.values import ConstraintBlock, Counts
 from tests.replay.evaluation.plans import blobs
 
 KINDS = ["opml", "copml", "lego", "oasis", "rdml", "soml-tg", "oahu"]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.replay.evaluation import run as running
-from kinstream.replay.evaluation.feeds import Built
-from kinstream.replay.evaluation.plan import Choice, Contender, Measuring, Plan, grid
-from kinstream.replay.evaluation.pool import run_all
-from kinstream.replay.evaluation.run import RESULT, TIMES, evaluate
-from kinstream.replay.evaluation.splits import InOrder, Scaling
-from kinstream.replay.evaluation.store import CELLS
+from kinstream.replay.evaluation.experiment.feeds import Built
+from kinstream.replay.evaluation.experiment.plan import Choice, Contender, Measuring, Plan, grid
+from kinstream.replay.evaluation.experiment.splits import InOrder, Scaling
+from kinstream.replay.evaluation.runner import run as running
+from kinstream.replay.evaluation.runner.pool import run_all
+from kinstream.replay.evaluation.runner.run import RESULT, TIMES, evaluate
+from kinstream.replay.evaluation.runner.store import CELLS
 from kinstream.streams.errors import SettingsError
 from tests.replay.evaluation.plans import ONE_PASS, blobs, contenders, plan
 
@@ -69,8 +69,8 @@ def test_an_interrupted_experiment_ends_in_the_same_bytes_and_repeats_no_cell(
 INTERRUPTED = """
 import signal, sys
 from pathlib import Path
-from kinstream.replay.evaluation import pool
-from kinstream.replay.evaluation.run import evaluate
+from kinstream.replay.evaluation.runner import pool
+from kinstream.replay.evaluation.runner.run import evaluate
 from tests.replay.evaluation.plans import blobs, plan
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

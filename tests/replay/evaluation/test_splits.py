@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinstream.replay.evaluation.data import of_arrays
-from kinstream.replay.evaluation.splits import InOrder, RandomHalves, Scaling, Splitter
+from kinstream.replay.evaluation.experiment.data import of_arrays
+from kinstream.replay.evaluation.experiment.splits import InOrder, RandomHalves, Scaling, Splitter
 from kinstream.streams.errors import SettingsError
 
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from kinstream.replay.evaluation.statistics import TTest, Verdict, holm, holm_known, paired, unpaired, verdict
+from kinstream.replay.evaluation.runner.statistics import (
+    TTest,
+    Verdict,
+    holm,
+    holm_known,
+    paired,
+    unpaired,
+    verdict,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 

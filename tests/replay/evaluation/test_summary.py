@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.monitoring.report.measures import measure, order
-from kinstream.replay.evaluation.statistics import holm, paired, unpaired
-from kinstream.replay.evaluation.summary import summarise
+from kinstream.replay.evaluation.measures.names import measure, order
+from kinstream.replay.evaluation.runner.statistics import holm, paired, unpaired
+from kinstream.replay.evaluation.runner.summary import summarise
 
 Line = dict[str, Any]
 ROLES = {"opml": "learner", "euclidean": "unlearned", "oahu": "learner", "cosine": "unlearned"}

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinstream.cli.main import cli
-from kinstream.replay.papers.comparison import Comparison, Line
-from kinstream.replay.papers.published import Reported
 from kinstream.replay.papers.registry import names
+from kinstream.replay.papers.shared.comparison import Comparison, Line
+from kinstream.replay.papers.shared.published import Reported
 from tests.replay.papers.made_up import fill
 
 
@@ -49,7 +49,7 @@ def test_help_and_description(name: str) -> None:
 
 
 def test_an_exception_is_named() -> None:
-    from kinstream.cli.paper_view import as_markdown, verdict
+    from kinstream.cli.views.paper import as_markdown, verdict
 
     above = Line("iris", "lego", "error", 0.5, 0.1, 3, Reported(0.05, 0.02), "iris", True, True)
     within = Line("iris", "opml", "error", 0.05, None, 1, Reported(0.049, 0.023), "iris", True, True)

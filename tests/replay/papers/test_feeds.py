@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from kinstream.learners.sampling import squared_percentiles
-from kinstream.replay.evaluation.feeds import Feed
-from kinstream.replay.papers.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
-from kinstream.streams.codec import encode
+from kinstream.learners.baselines.sampling import squared_percentiles
+from kinstream.replay.evaluation.experiment.feeds import Feed
+from kinstream.replay.papers.shared.feeds import BLOCK, DrawnPairs, DrawnTriplets, SeedsAndClosure
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records import DEFAULT_MODALITY, ConstraintBlock, Kind
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind
 from tests.replay.papers.made_up import table
 
 N = 60

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.papers.published import Reported, table
-from kinstream.replay.papers.tables import OAHU_TABLE_3, OMDML_TABLE_2, OPML_TABLE_2, OPML_TABLE_4
+from kinstream.replay.papers.shared.published import Reported, table
+from kinstream.replay.papers.shared.published_tables import (
+    OAHU_TABLE_3,
+    OMDML_TABLE_2,
+    OPML_TABLE_2,
+    OPML_TABLE_4,
+)
 
 #: The last row of Table II of the OPML paper: how often OPML wins, ties and loses.
 WIN_TIE_LOSS = {

@@ -1,0 +1,313 @@
+"""`kinstream dead-letters list|show|redrive`: what could not be used, and another try for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kinstream.cli.shared.confirmation import confirm
+from kinstream.cli.shared.context import settings_of
+
+if TYPE_CHECKING:
+    from kinstream.streams.operations.letters import Choice, Found, Plan, Standing
+    from kinstream.streams.records.message import Message
+    from kinstream.streams.settings import Settings
+
+T = TypeVar("T")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--since", metavar="TIME", help="Not older: 90m, 24h, 7d, or 2026-05-01T12:00 (UTC)."),
+        click.option("--space", metavar="NAME", help="Of that space (the original key)."),
+        click.option("--consumer", metavar="NAME", help="Refused by that builder, learner or metrics agent."),
+        click.option("--reason", metavar="REASON", help="Refused for that reason, such as not-finite."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List, show or redrive what could not be used. Example: kinstream dead-letters list --since 24h"""
+
+
+@dead_letters.command("list")
+@_filters
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="The newest so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.pass_context
+def list_letters(
+    ctx: click.Context,
+    limit: int,
+    as_json: bool,
+    reason: str | None,
+    consumer: str | None,
+    space: str | None,
+    since: str | None,
+) -> None:
+    """List dead letters, oldest first. A letter that a restarted worker wrote again is shown once.
+
+    Example: kinstream dead-letters list --reason not-finite --consumer one-pass
+    """
+    import json
+
+    from kinstream.cli.views.tables import echo_table, for_a_person, moment
+    from kinstream.streams.agents.refusals import rows_text
+    from kinstream.streams.operations.letters import Choice
+
+    found = _read(settings_of(ctx), Choice(reason, consumer, space, _since(since)))
+    found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
+    shown = found.letters[-limit:]
+    # Only where a person reads it; a program gets all of it.
+    shortened = _short if for_a_person() else lambda text, longest: _printable(text)
+    if as_json:
+        click.echo(json.dumps([letter.as_json() for letter in shown], indent=2))
+    else:
+        echo_table(
+            ("LETTER", "TIME", "CONSUMER", "REASON", "SPACE", "REFUSED", "ROWS", "DETAIL"),
+            (
+                (
+                    x.place,
+                    moment(x.time_ms),
+                    x.consumer,
+                    x.reason,
+                    _printable(x.space),
+                    f"{x.topic}/{x.from_partition}/{x.from_offset}",
+                    shortened(rows_text(x.rows), 24),
+                    shortened(x.detail, 120),
+                )
+                for x in shown
+            ),
+        )
+    older = len(found.letters) - len(shown)
+    _notes(found, f"{older} older ones are not shown; --limit {len(found.letters)}" if older else "")
+
+
+@dead_letters.command()
+@click.argument("place", metavar="PARTITION/OFFSET")
+@click.pass_context
+def show(ctx: click.Context, place: str) -> None:
+    """Show a dead letter: its headers, and its record or its bytes.
+
+    Example: kinstream dead-letters show 2/17
+    """
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.reader import ends, read_range
+
+    settings = settings_of(ctx)
+    partition, offset = _place(place)
+    topic = settings.topic("dead-letters")
+    start, stop = ends(Cluster(settings.kafka), topic).get(partition, (0, 0))
+    message = None
+    if start <= offset < stop:
+        message = next(iter(read_range(settings.kafka, topic, {partition: (offset, offset + 1)})), None)
+    if message is None:
+        raise SettingsError(
+            f"{topic} has no record {place}; partition {partition} holds {start} up to {stop}"
+        )
+    for line in told(message):
+        click.echo(line)
+
+
+def told(message: Message) -> Iterator[str]:
+    """A dead letter in lines: where it came from, headers, and its JSON, or record if it decodes, else its bytes."""
+    from kinstream.cli.views.tables import moment
+    from kinstream.streams.errors import BadRecord
+    from kinstream.streams.records.codec.avro import MARKER
+    from kinstream.streams.records.codec.every_kind import ALL, decode
+    from kinstream.streams.records.description import describe, record_lines
+    from kinstream.streams.records.payload import escaped, payload_lines
+
+    yield f"{message.topic} {message.partition}/{message.offset}, {moment(message.timestamp_ms)}"
+    key = "none" if message.key is None else describe(message.key.decode("utf-8", "backslashreplace"))
+    yield f"key: {escaped(key)}"
+    yield "headers:"
+    for name, value in message.headers:
+        yield f"  {name}: {escaped(describe((value or b'').decode('utf-8', 'backslashreplace')))}"
+    if message.value is None:
+        yield "value: none"
+        return
+    try:
+        record = decode(message.value, *ALL)
+    except BadRecord as error:
+        yield from payload_lines(message.value)
+        yield f"cannot be decoded: {escaped(str(error))}"
+        return
+    if message.value.startswith(MARKER):
+        yield f"value: {len(message.value)} bytes of Avro"
+        yield from (escaped(line) for line in record_lines(record))
+    else:
+        yield from payload_lines(message.value)
+        yield f"read as: {type(record).__name__}"
+
+
+@dead_letters.command()
+@click.argument("places", nargs=-1, metavar="[PARTITION/OFFSET]...")
+@click.option("--all", "everything", is_flag=True, help="All that a consumer still holds as refused.")
+@_filters
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def redrive(
+    ctx: click.Context,
+    places: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    reason: str | None,
+    consumer: str | None,
+    space: str | None,
+    since: str | None,
+) -> None:
+    """Send dead letters back to the consumers that refused them.
+
+    Each consumer takes back only what it still holds as refused, so this is safe to repeat, and safe to
+    break off. What is refused again becomes a new dead letter.
+
+    Example: kinstream dead-letters redrive --reason space-paused --yes
+    """
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.access import check_role
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.operations.letters import Choice, Standing, plan
+
+    narrowed = any(value is not None for value in (reason, consumer, space))
+    if bool(places) + everything + narrowed != 1 or (since and places):
+        raise SettingsError("say which: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space")
+    settings = settings_of(ctx)
+    chosen = frozenset(_place(place) for place in places) or None
+    if not dry_run:
+        check_role(Cluster(settings.kafka), settings, "redrive")
+    found = _read(settings, Choice(reason, consumer, space, _since(since), chosen))
+    standing = Standing(settings)
+    planned = plan(found.letters, standing.topics, standing.holds)
+    for why, number in planned.left_out.items():
+        click.echo(f"left out {number}: {why}")
+    missing = 0 if chosen is None else len(chosen) - len(found.letters) - found.repeated
+    _notes(found, f"{missing} of those named are not there" if missing else "")
+    if dry_run or not planned.send:
+        for letter in planned.send:
+            click.echo(f"would send {letter.place} ({letter.reason}) to {letter.consumer}")
+        click.echo(f"{len(planned.send)} to send")
+        return
+    confirm(f"Send {len(planned.send)} records back to their consumers?", yes=yes)
+    sent = _send(settings, planned, standing)
+    click.echo(f"sent {sent}; the consumers count what they take as redriven, the rest as redrives ignored")
+    if sent < len(planned.send):
+        raise SettingsError(f"{len(planned.send) - sent} letters went past their retention meanwhile")
+
+
+def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
+    from kinstream.streams.kafka.clients import confluent_producer
+    from kinstream.streams.kafka.emitter import Emitter
+    from kinstream.streams.kafka.reader import read_range
+    from kinstream.streams.operations.letters import ranges, redrives
+
+    topic = settings.topic("dead-letters")
+    emitter = Emitter(confluent_producer(settings.kafka))
+    sent = 0
+    try:
+        messages = read_range(settings.kafka, topic, ranges(planned.send))
+        for output in _progress(
+            redrives(messages, planned.send, standing.place), len(planned.send), "redriving"
+        ):
+            emitter.send(output.topic, output.key, output.value, output.headers, output.partition)
+            sent += 1
+        emitter.confirm(settings.worker.delivery_deadline_seconds)
+    finally:
+        emitter.close()
+    return sent
+
+
+def _read(settings: Settings, choice: Choice) -> Found:
+    """Read the dead letters that can be meant."""
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.reader import ends, read_range
+    from kinstream.streams.operations.letters import choose
+
+    topic = settings.topic("dead-letters")
+    cluster = Cluster(settings.kafka)
+    bounds = ends(cluster, topic)
+    if not bounds:
+        raise SettingsError(f"topic {topic} does not exist: kinstream topics create")
+    if choice.places is not None:
+        bounds = {p: narrowed for p, b in bounds.items() if (narrowed := _narrowed(b, choice.places, p))}
+    elif choice.since_ms is not None:
+        for partition, (start, stop) in bounds.items():
+            first = cluster.offset_at(topic, partition, choice.since_ms)
+            bounds[partition] = (stop if first is None else max(start, first), stop)
+    messages = read_range(settings.kafka, topic, bounds)
+    return choose(
+        _progress(messages, sum(stop - start for start, stop in bounds.values()), "reading"), choice
+    )
+
+
+def _narrowed(
+    bounds: tuple[int, int], places: frozenset[tuple[int, int]], partition: int
+) -> tuple[int, int] | None:
+    offsets = [offset for p, offset in places if p == partition and bounds[0] <= offset < bounds[1]]
+    return (min(offsets), max(offsets) + 1) if offsets else None
+
+
+def _progress(items: Iterable[T], total: int, doing: str) -> Iterable[T]:
+    shown = sys.stderr.isatty()
+    with click.progressbar(items, total, doing, file=sys.stderr, hidden=not shown) as bar:
+        yield from bar
+
+
+def _notes(found: Found, more: str) -> None:
+    if found.repeated:
+        click.echo(f"{found.repeated} letters are there more than once, each counted once", err=True)
+    if found.unreadable:
+        click.echo(f"{found.unreadable} records of the topic are no dead letters", err=True)
+    if more:
+        click.echo(more, err=True)
+
+
+def _since(text: str | None) -> int | None:
+    """Milliseconds since the epoch of a time, or of so long ago.
+
+    Raises
+    ------
+    SettingsError : neither.
+    """
+    from datetime import UTC, datetime
+
+    from kinstream.streams.errors import SettingsError
+
+    if text is None:
+        return None
+    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return int((time.time() - int(ago[1]) * _UNITS[ago[2]]) * 1000)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"--since {text!r}: write 90m, 24h, 7d or 2026-05-01T12:00") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _place(text: str) -> tuple[int, int]:
+    from kinstream.streams.errors import SettingsError
+
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,18})", text)
+    if found is None:
+        raise SettingsError(f"{text!r}: a dead letter is named PARTITION/OFFSET, such as 2/17")
+    return int(found[1]), int(found[2])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _short(text: str, longest: int) -> str:
+    printable = _printable(text)
+    return printable if len(printable) <= longest else printable[: longest - 3] + "..."

@@ -1,0 +1,316 @@
+"""`kinstream replay`: builders and learners over a log or a data set, without touching the running system.
+
+With a changed setting it is a what-if: production constraints once more, beside what the running learners recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinstream.cli.shared.context import settings_of
+from kinstream.streams.errors import SettingsError
+
+if TYPE_CHECKING:
+    from kinstream.replay.evaluation.measures.held_out import HeldOut
+    from kinstream.replay.log.run import Request, Result
+    from kinstream.replay.what_if.run import WhatIfRequest, WhatIfResult
+    from kinstream.streams.settings import Settings
+
+
+def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What cuts a data set into blocks, in the words of `kinstream produce labelled`."""
+    for option in reversed(
+        (
+            click.option("--block-rows", default=256, show_default=True, help="Data set: rows of a block."),
+            click.option("--shuffle-seed", type=int, help="Data set: shuffle all rows with this seed."),
+            click.option("--repeat", default=1, show_default=True, help="Data set: passes over the rows."),
+            click.option(
+                "--hold-out", default=0.0, show_default=True, help="Data set: share of rows left out."
+            ),
+            click.option(
+                "--hold-out-seed", default=0, show_default=True, help="Data set: seed that says which."
+            ),
+            click.option(
+                "--load-id", metavar="ID", help="Data set: by default a digest of rows and settings."
+            ),
+            click.option(
+                "--features",
+                multiple=True,
+                metavar="[MODALITY=]COL,COL",
+                help="File: columns; * and ? match.",
+            ),
+            click.option("--label", metavar="COLUMN", help="File: column of the labels."),
+            click.option("--ids", metavar="COLUMN", help="File: column of item names."),
+            click.option(
+                "--label-type", default="auto", show_default=True, help="File: auto, integer or string."
+            ),
+            click.option("--delimiter", help="CSV file: a comma by default; a tab for .tsv."),
+            click.option(
+                "--no-header", is_flag=True, help="CSV file: columns are f0, f1, ...; the label last."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes a what-if of a replay of constraints."""
+    for option in reversed(
+        (
+            click.option(
+                "--set",
+                "changes",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="What-if: change a setting of the learner; null leaves it out, another kind starts afresh.",
+            ),
+            click.option(
+                "--settings",
+                "others",
+                type=click.Path(dir_okay=False),
+                help="What-if: read the learner's section in this file.",
+            ),
+            click.option(
+                "--section",
+                metavar="NAME",
+                help="What-if: play the learner with the settings of [learners.NAME].",
+            ),
+            click.option(
+                "--against",
+                multiple=True,
+                metavar="NAME",
+                help="What-if: running learners to compare with; by default the learner itself.",
+            ),
+            click.option(
+                "--save",
+                metavar="FOLDER|URL",
+                help="What-if: keep the state, for kinstream models promote.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option(
+    "--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all of them by default."
+)
+@click.option(
+    "--from",
+    "source",
+    default="constraints",
+    show_default=True,
+    metavar="events|constraints|file:PATH|sklearn:NAME",
+    help="What to replay. constraints: the learners alone.",
+)
+@click.option(
+    "--start", metavar="OFFSET|TIME", help="First offset, or ISO time; by default where the agents began."
+)
+@click.option(
+    "--end", metavar="OFFSET|TIME", help="Offset or ISO time that is no longer read; by default all."
+)
+@click.option("--space", metavar="NAME", help="This space alone; of a data set, its space.")
+@click.option(
+    "--partition", "partitions", type=int, multiple=True, help="This partition alone; may be repeated."
+)
+@click.option("--until-checkpoint", is_flag=True, help="Stop where the agents' newest checkpoints stand.")
+@click.option(
+    "--compare", is_flag=True, help="Compare with the agents' newest checkpoints; status 1 if they differ."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_what_if_options
+@_data_options
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    learners: tuple[str, ...],
+    source: str,
+    start: str | None,
+    end: str | None,
+    space: str | None,
+    partitions: tuple[int, ...],
+    *,
+    until_checkpoint: bool,
+    compare: bool,
+    as_json: bool,
+    changes: tuple[str, ...],
+    others: str | None,
+    section: str | None,
+    against: tuple[str, ...],
+    save: str | None,
+    **data: Any,
+) -> None:
+    """Run builders and learners over a log or a file, in this process and without a consumer group.
+
+    With --set, --settings, --section, --against or --save it is a what-if: one learner with other settings over the
+    constraints that the running ones have learned from, compared with their recorded outcomes.
+
+    Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
+
+    Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit --save what-if
+    """
+    from kinstream.cli.views.replay import agrees, as_dict, show
+    from kinstream.replay.log.guarantees import Origin
+    from kinstream.replay.log.run import Request
+    from kinstream.replay.log.sources import parse_point
+
+    settings = settings_of(ctx)
+    if changes or others or section or against or save:
+        points = [None if text is None else parse_point(text) for text in (start, end)]
+        if compare:
+            raise SettingsError(
+                "--compare holds states against checkpoints of the same settings; a what-if is compared with recorded "
+                "outcomes, without it"
+            )
+        if source != Origin.CONSTRAINTS:
+            raise SettingsError(
+                "a what-if is matched with recorded outcomes by the place in constraints: --from constraints, not "
+                f"{source}"
+            )
+        if len(learners) != 1:
+            raise SettingsError("a what-if plays one learner: --learner NAME, once")
+        from kinstream.replay.what_if.run import WhatIfRequest
+
+        tried = WhatIfRequest(
+            learners[0], against, points[0], points[1], space, partitions, until_checkpoint, save
+        )
+        _show_what_if(_what_if(tried, settings, changes, others, section), as_json)
+        return
+    names = learners or tuple(settings.learners)
+    if not names:
+        raise SettingsError("there is no learner to replay: write a [learners.NAME] section, or use --set")
+    request = Request(
+        learners=tuple(dict.fromkeys(names)),
+        origin=Origin(source) if source in (Origin.EVENTS, Origin.CONSTRAINTS) else Origin.DATA,
+        start=None if start is None else parse_point(start),
+        end=None if end is None else parse_point(end),
+        space=space,
+        partitions=partitions,
+        until_checkpoint=until_checkpoint,
+        compare=compare,
+    )
+    result, graded = (
+        _of_data(request, source, settings, data)
+        if request.origin is Origin.DATA
+        else (_of_topic(request, settings), None)
+    )
+    if as_json:
+        click.echo(json.dumps(as_dict(result, source, graded), indent=2))
+    else:
+        show(result, graded, compare=compare)
+    if compare and not agrees(result):
+        ctx.exit(1)
+
+
+def _what_if(
+    request: WhatIfRequest,
+    settings: Settings,
+    changes: tuple[str, ...],
+    others: str | None,
+    section: str | None,
+) -> WhatIfResult:
+    from kinstream.cli.shared.context import checked, parse_overrides
+    from kinstream.replay.what_if.run import WhatIf
+    from kinstream.replay.what_if.settings import what_if_settings
+    from kinstream.streams.kafka.cluster import Cluster
+
+    prefix = f"learners.{request.learner}."
+    named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
+    if beyond := [name for name in named if "." in name]:
+        raise SettingsError(
+            f"--set {beyond[0]}: behind `replay` it changes the learner's own section, such as gamma=0.01; for other "
+            "settings write it before: kinstream --set NAME=VALUE replay ..."
+        )
+    elsewhere = None if others is None else checked(others)
+    changed = what_if_settings(settings, request.learner, named, others=elsewhere, section=section)
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        opened = WhatIf(request, settings, changed, cluster)
+        with _bar(opened.size) as progress:
+            return opened.run(progress)
+    finally:
+        cluster.close()
+
+
+def _show_what_if(result: WhatIfResult, as_json: bool) -> None:
+    from kinstream.cli.views.what_if import as_dict, show
+
+    if as_json:
+        click.echo(json.dumps(as_dict(result), indent=2))
+    else:
+        show(result)
+
+
+def _of_topic(request: Request, settings: Settings) -> Result:
+    from kinstream.replay.log.run import Replay
+    from kinstream.streams.kafka.cluster import Cluster
+
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        opened = Replay(request, settings, cluster)
+        with _bar(opened.size) as progress:
+            return opened.run(progress)
+    finally:
+        cluster.close()
+
+
+def _of_data(
+    request: Request, source: str, settings: Settings, data: dict[str, Any]
+) -> tuple[Result, HeldOut | None]:
+    """The replay, and what the learned metrics are worth on the rows that were held out, if any were."""
+    from kinstream.cli.produce.labelled import reading
+    from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows
+    from kinstream.producers.labelled.load import BlockSettings
+    from kinstream.producers.labelled.sources import open_source
+    from kinstream.replay.evaluation.measures.held_out import grade
+    from kinstream.replay.log.run import replay_blocks
+    from kinstream.replay.log.sources import FILE_PREFIX, open_load
+
+    unusable = {
+        "--start": request.start,
+        "--end": request.end,
+        "--partition": request.partitions,
+        "--until-checkpoint": request.until_checkpoint,
+        "--compare": request.compare,
+    }
+    if given := [name for name, value in unusable.items() if value]:
+        raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
+    if request.space is None:
+        raise SettingsError("a data set needs --space NAME: the space is part of what the builder draws from")
+    selection, form = reading(data)
+    names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
+    blocks = BlockSettings(**{name: data[name] for name in names})
+    load = open_load(source, request.space, blocks, data["load_id"], selection, form)
+    with _bar(load.rows) as progress:
+        result = replay_blocks(request.learners, settings, load.blocks(), progress)
+    if not blocks.hold_out:
+        return result, None
+    rows = source.removeprefix(FILE_PREFIX)
+    train, test = (
+        part(open_source(rows, selection, form), blocks.hold_out, blocks.hold_out_seed)
+        for part in (streamed_rows, held_out_rows)
+    )
+    learned = {name: result.learned.get((name, request.space)) for name in request.learners}
+    return result, grade(learned, train, test)
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, so that the result can be piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("replay", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replay", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,124 @@
+"""`kinstream skip` and `kinstream accept-gap`: an operator lets a worker go on without some records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kinstream.cli.shared.context import settings_of
+
+if TYPE_CHECKING:
+    from kinstream.streams.agents.generations.birth import Birth
+    from kinstream.streams.operations.checkpoints import Agent
+    from kinstream.streams.settings import Settings
+
+_PARTITION = click.option(
+    "--partition", required=True, type=click.IntRange(0), help="Of the agent's input topic."
+)
+_OFFSET = click.option(
+    "--offset", required=True, type=click.IntRange(0), help="As the worker's message named it."
+)
+
+
+@click.command()
+@click.argument("application")
+@_PARTITION
+@_OFFSET
+@click.pass_context
+def skip(ctx: click.Context, application: str, partition: int, offset: int) -> None:
+    """Let a consumer leave out one record that ends its worker every time.
+
+    APPLICATION is builder-NAME, learner-NAME or metrics.
+
+    Example: kinstream skip learner-opml --partition 2 --offset 4711
+    """
+    from kinstream.streams.agents.generations.parking import Parking
+
+    settings = settings_of(ctx)
+    agent, birth = _decided(settings, application, partition)
+    parking = Parking(settings.checkpoints.url, agent.application, birth.generation)
+    before = parking.parked_offset(birth.input_topic, partition)
+    parking.skip(birth.input_topic, partition, offset)
+    where = f"{birth.input_topic} partition {partition} offset {offset}"
+    click.echo(f"{agent.application} generation {birth.generation} will pass over {where}.")
+    click.echo(
+        f"At its next start ({agent.command}), and in every replay, that record goes to dead letters with the "
+        "reason 'skipped' instead of being applied; what follows it is applied as usual. It can be redriven later."
+    )
+    if before is not None and before != offset:
+        click.echo(f"The partition is parked at offset {before}, and stays so: that record is another one.")
+
+
+@click.command("accept-gap")
+@click.argument("name")
+@_PARTITION
+@_OFFSET
+@click.pass_context
+def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> None:
+    """Let a consumer go on at an offset although the log has lost records before it.
+
+    NAME is the agent's name, or its application where two share a name (builder-x, learner-x).
+
+    Example: kinstream accept-gap opml --partition 2 --offset 4711
+    """
+    from kinstream.cli.shared.agents import agent_spec
+    from kinstream.streams.agents.generations.generation import Generation
+
+    settings = settings_of(ctx)
+    agent, birth = _decided(settings, name, partition)
+    _check_in_log(settings, birth, partition, offset)
+    Generation(agent_spec(settings, agent.role, agent.name), settings, birth).accept_gap(partition, offset)
+    where = f"{birth.input_topic} partition {partition} offset {offset}"
+    click.echo(f"{agent.application} generation {birth.generation} may go on at {where}.")
+    click.echo(
+        f"At its next start ({agent.command}), the records that the log has lost before that offset are left out "
+        "for good: its state and its outputs will never hold them."
+    )
+
+
+def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int) -> None:
+    """Refuse an offset that the log has not reached: whatever it loses up to there would be accepted in advance.
+
+    Raises
+    ------
+    SettingsError : it is beyond the end of the log.
+    BrokerUnavailable : the brokers do not say where that is.
+    """
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.cluster import Cluster
+
+    cluster = Cluster(settings.kafka)
+    try:
+        end = cluster.bounds(birth.input_topic, partition)[1]
+    finally:
+        cluster.close()
+    if offset > end:
+        raise SettingsError(
+            f"--offset {offset}: {birth.input_topic} partition {partition} ends at {end}. Give the offset that the "
+            "worker's message named"
+        )
+
+
+def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birth]:
+    """The agent, and the generation that the decision is written beside.
+
+    Raises
+    ------
+    SettingsError : no such agent, it never ran, or its input has no such partition.
+    """
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.operations.checkpoints import agent_named, birth_of
+
+    agent = agent_named(settings, name)
+    birth = birth_of(settings, agent)
+    if birth is None:
+        raise SettingsError(
+            f"{agent.application} has no birth record under {settings.checkpoints.shown}: it never ran, or this "
+            "is not the store of its workers"
+        )
+    if partition >= birth.input_partitions:
+        raise SettingsError(
+            f"{birth.input_topic} has no partition {partition}: they are 0 to {birth.input_partitions - 1}"
+        )
+    return agent, birth

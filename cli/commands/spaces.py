@@ -1,0 +1,252 @@
+"""`kinstream spaces`: what spaces there are, and the control records that change them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kinstream.cli.shared.confirmation import confirm
+from kinstream.cli.shared.context import settings_of
+
+if TYPE_CHECKING:
+    from kinstream.streams.operations.spaces import SpaceView
+    from kinstream.streams.records.values import Action, Declaration
+    from kinstream.streams.settings import Settings
+
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+_FORCE = click.option(
+    "--force", is_flag=True, help="Send it whatever the checkpoints say; they may be behind."
+)
+
+
+@click.group()
+def spaces() -> None:
+    """List, create, reset, delete, pause or resume spaces.
+
+    Example: kinstream spaces create digits --dimension 64 --labels integer --scaler zscore
+    """
+
+
+@spaces.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.pass_context
+def list_spaces(ctx: click.Context, as_json: bool) -> None:
+    """List the spaces, as checkpoints know them.
+
+    Read are the newest checkpoints of builders and learners; no broker is needed.
+
+    Example: kinstream spaces list --json
+    """
+    import json
+
+    from kinstream.cli.views.tables import echo_table
+    from kinstream.streams.operations.spaces import read_spaces
+
+    found = read_spaces(settings_of(ctx)).values()
+    if as_json:
+        click.echo(json.dumps([space.as_json() for space in found], indent=2))
+        return
+    rows = [(s.name, s.partition, s.epoch, s.status.value, _steps(s)) for s in found]
+    echo_table(("SPACE", "PARTITION", "EPOCH", "STATUS", "STEPS"), rows)
+
+
+def _steps(space: SpaceView) -> str:
+    told = []
+    for learner, (epoch, step) in sorted(space.learners.items()):
+        told.append(f"{learner}={step}" if epoch == space.epoch else f"{learner}={step} (epoch {epoch})")
+    return ", ".join(told) or "-"
+
+
+@spaces.command()
+@click.argument("name")
+@click.option("--dimension", type=click.IntRange(1), help="Features, for a space with one modality.")
+@click.option(
+    "--modality", "modalities", multiple=True, metavar="NAME:DIMENSION", help="One of several modalities."
+)
+@click.option("--labels", type=click.Choice(["integer", "string", "any"]), default="any", show_default=True)
+@click.option(
+    "--scaler", metavar="NAME", help="none, zscore, unit or minmax; the learner's own setting if left out."
+)
+@_FORCE
+@click.pass_context
+def create(
+    ctx: click.Context,
+    name: str,
+    dimension: int | None,
+    modalities: tuple[str, ...],
+    labels: str,
+    scaler: str | None,
+    force: bool,
+) -> None:
+    """Declare a space, before its first event.
+
+    Example: kinstream spaces create shop --modality image:512 --modality text:384
+    """
+    from kinstream.streams.records.values import Action
+
+    declared = declaration(dimension, modalities, labels, scaler)
+    epoch = _control(settings_of(ctx), Action.CREATE, name, declared, force=force)
+    click.echo(f"Its epoch is {epoch}.")
+
+
+@spaces.command()
+@click.argument("name")
+@_YES
+@_FORCE
+@click.pass_context
+def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
+    """Begin a space anew; its declaration stays.
+
+    Example: kinstream spaces reset digits --yes
+    """
+    from kinstream.streams.operations.spaces import check_possible, read_spaces
+    from kinstream.streams.records.values import Action
+
+    settings = settings_of(ctx)
+    if not force:
+        check_possible(Action.RESET, name, read_spaces(settings))
+    confirm(f"Reset space {name!r}, and forget everything learned in it?", yes=yes)
+    epoch = _control(settings, Action.RESET, name, None, force=True)
+    click.echo(f"Builders and learners begin it anew there; its epoch is then {epoch}.")
+
+
+@spaces.command()
+@click.argument("name")
+@_YES
+@_FORCE
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
+    """End a space and its models; events for it are refused.
+
+    Example: kinstream spaces delete digits --yes
+    """
+    from kinstream.streams.operations.spaces import check_possible, read_spaces
+    from kinstream.streams.records.values import Action
+
+    settings = settings_of(ctx)
+    if not force:
+        check_possible(Action.DELETE, name, read_spaces(settings))
+    confirm(f"Delete space {name!r} and everything learned in it?", yes=yes)
+    _control(settings, Action.DELETE, name, None, force=True)
+    for line in what_remains(settings):
+        click.echo(line)
+
+
+@spaces.command()
+@click.argument("name")
+@_FORCE
+@click.pass_context
+def pause(ctx: click.Context, name: str, force: bool) -> None:
+    """Refuse events for a space until it is resumed. Example: kinstream spaces pause digits"""
+    from kinstream.streams.records.values import Action
+
+    _control(settings_of(ctx), Action.PAUSE, name, None, force=force)
+    click.echo(
+        "From there on, events for it become dead letters; once it is resumed, bring them back with\n"
+        "  kinstream dead-letters redrive --reason space-paused"
+    )
+
+
+@spaces.command()
+@click.argument("name")
+@_FORCE
+@click.pass_context
+def resume(ctx: click.Context, name: str, force: bool) -> None:
+    """Take events for a paused space again. Example: kinstream spaces resume digits"""
+    from kinstream.streams.records.values import Action
+
+    _control(settings_of(ctx), Action.RESUME, name, None, force=force)
+
+
+def declaration(
+    dimension: int | None, modalities: tuple[str, ...], labels: str, scaler: str | None
+) -> Declaration:
+    """What the options of `create` declare.
+
+    Raises
+    ------
+    SettingsError : no or two ways to say the dimension, a modality that cannot be read, or an unknown scaler.
+    """
+    from kinstream.learners.shared.scaler import NAMES
+    from kinstream.producers.files.text import fault_of
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.records.checks import MAX_DIMENSION
+    from kinstream.streams.records.values import DEFAULT_MODALITY, Declaration
+
+    if (dimension is None) == (not modalities):
+        raise SettingsError("say either --dimension or --modality NAME:DIMENSION, once for each modality")
+    sizes = {} if dimension is None else {DEFAULT_MODALITY: dimension}
+    for text in modalities:
+        modality, _, size = text.rpartition(":")
+        if not modality or modality in sizes or not (size.isascii() and size.isdigit()) or fault_of(modality):
+            raise SettingsError(f"--modality {text!r}: write NAME:DIMENSION, each name once")
+        sizes[modality] = int(size)
+    if not all(1 <= size <= MAX_DIMENSION for size in sizes.values()):
+        raise SettingsError(f"a dimension is 1 to {MAX_DIMENSION}")
+    if scaler is not None and scaler not in NAMES:
+        raise SettingsError(f"--scaler must be one of {', '.join(NAMES)}, not {scaler!r}")
+    return Declaration(tuple(sizes.items()), labels, scaler)
+
+
+def _control(
+    settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
+) -> int:
+    """Write a control record, say where it stands, and return its offset."""
+    from kinstream.streams.errors import BadRecord, SettingsError
+    from kinstream.streams.kafka.access import check_role
+    from kinstream.streams.kafka.clients import confluent_producer
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.emitter import Emitter
+    from kinstream.streams.operations.spaces import check_possible, read_spaces
+    from kinstream.streams.records.checks import check_space
+    from kinstream.streams.records.codec.every_kind import encode
+    from kinstream.streams.records.values import Control
+    from kinstream.streams.topics import partition_of
+
+    try:
+        check_space(name)
+    except BadRecord as error:
+        raise SettingsError(error.detail) from error
+    if not force:
+        check_possible(action, name, read_spaces(settings))
+    topic = settings.topic("events")
+    cluster = Cluster(settings.kafka)
+    found = cluster.view([topic]).topics.get(topic)
+    if found is None:
+        raise SettingsError(f"topic {topic} does not exist: kinstream topics create")
+    check_role(cluster, settings, "producer")
+    places: list[int] = []
+    emitter = Emitter(
+        confluent_producer(settings.kafka), on_delivery=lambda t, p, offset: places.append(offset)
+    )
+    try:
+        partition = partition_of(name, found.partitions)
+        value = encode(Control(name, action, int(time.time() * 1000), declared))
+        emitter.send(topic, name.encode(), value, (), partition)
+        emitter.confirm(settings.worker.delivery_deadline_seconds)
+    finally:
+        emitter.close()
+    click.echo(f"{action.value} {name}: written to {topic} partition {partition}, offset {places[-1]}")
+    return places[-1]
+
+
+def what_remains(settings: Settings) -> list[str]:
+    """What still holds the data of a deleted space, and for how long."""
+    from kinstream.streams.secrets import without_secret
+    from kinstream.streams.topics import CATALOGUE, DAY_MS
+
+    kept = [
+        f"{settings.topic(topic.role)} ({topic.retention_ms // DAY_MS} days)"
+        for topic in CATALOGUE
+        if topic.retention_ms is not None
+    ]
+    return [
+        "Its data goes with the workers' next checkpoints. Copies remain for a while:",
+        f"  - in the topics until their retention, as recommended: {', '.join(kept)}",
+        f"  - in the last {settings.checkpoints.keep} checkpoints of each worker under "
+        f"{without_secret(settings.checkpoints.url)}, until newer ones replace them, and for good in those of older "
+        "generations",
+        "  - wherever models were exported to",
+    ]

@@ -1,0 +1,123 @@
+"""`kinstream up`: every agent of the settings on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kinstream.cli.shared.context import global_arguments, settings_of
+
+
+@click.command()
+@click.option(
+    "--new-generation", is_flag=True, help="Begin a new generation of every agent where the newest ends."
+)
+@click.option(
+    "--from-start", is_flag=True, help="With --new-generation: read the logs again from their start."
+)
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), default=Path(".kinstream/logs"))
+@click.pass_context
+def up(
+    ctx: click.Context,
+    new_generation: bool,
+    from_start: bool,
+    logs: Path,
+) -> None:
+    """Run builders, learners and metrics together. Example: kinstream --config kinstream.toml up
+
+    Without KAFKA_BOOTSTRAP_SERVERS they run on the embedded broker, with a fresh checkpoint folder.
+    """
+    from kinstream.cli.local.folder_lock import FolderLock
+    from kinstream.cli.local.system import LocalSystem, stop_on_signals
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
+
+    settings = settings_of(ctx)
+    if not settings.builders:
+        raise SettingsError(
+            "nothing to run: the settings name no builders; see the README for a kinstream.toml"
+        )
+    arguments = global_arguments(ctx)
+    broker = None
+    with FolderLock(logs):
+        stopping = stop_on_signals()
+        system = LocalSystem(settings, arguments, {}, logs)
+        try:
+            system.reserve()
+            if not settings.kafka.bootstrap_servers:
+                broker = EmbeddedBroker(settings)
+                checkpoints = tempfile.mkdtemp(prefix="kinstream-checkpoints-")
+                system.give(
+                    {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+                    ["--set", f"checkpoints.url={checkpoints}"],
+                )
+                click.echo(
+                    f"{NOTICE}\nFor other commands while this runs:\n"
+                    f"  export KAFKA_BOOTSTRAP_SERVERS={broker.bootstrap_servers} "
+                    f"KINSTREAM_CHECKPOINTS__URL={checkpoints}",
+                    err=True,
+                )
+            elif new_generation:
+                _check_generations(settings, from_start=from_start)
+            generation = ["--new-generation"] if new_generation else []
+            system.start_agents(["--create", *generation, *(["--from-start"] if from_start else [])])
+            status = _watch(system, stopping)
+        finally:
+            system.stop(settings.worker.shutdown_seconds + 5)
+            if broker is not None:
+                broker.close()
+    sys.exit(status)
+
+
+def _check_generations(settings: Any, *, from_start: bool) -> None:
+    """Refuse before the first agent begins a generation where another one cannot: they would be of two settings."""
+    from kinstream.cli.shared.agents import agent_spec
+    from kinstream.streams.agents.generations.open_generation import check_next
+    from kinstream.streams.errors import GenerationMismatch
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.operations.checkpoints import agents
+
+    cluster = Cluster(settings.kafka)
+    told = []
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        for agent in agents(settings):
+            try:
+                check_next(
+                    agent_spec(settings, agent.role, agent.name), settings, cluster, from_start=from_start
+                )
+            except GenerationMismatch as error:
+                told.append(str(error))
+    finally:
+        cluster.close()
+    if told:
+        raise GenerationMismatch("\n".join(["no agent has begun a new generation:", *told]))
+
+
+def _watch(system: Any, stopping: threading.Event) -> int:
+    from kinstream.cli.local.system import status_of, tail
+
+    told: set[str] = set()
+    began = time.monotonic()
+    while not stopping.wait(0.5):
+        failed = system.failed()
+        if failed is not None:
+            click.echo(
+                f"{failed.name} ended with status {failed.popen.returncode}:\n{tail(failed.log)}", err=True
+            )
+            return status_of(failed.popen.returncode)
+        ready = system.ready() if len(told) < len(system.agents()) else []
+        for process in system.agents():
+            if process.name in ready and process.name not in told:
+                told.add(process.name)
+                click.echo(
+                    f"{process.name}: ready after {time.monotonic() - began:.0f} s, {process.url}/metrics",
+                    err=True,
+                )
+    return 0

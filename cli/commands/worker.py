@@ -1,0 +1,160 @@
+"""`kinstream worker builder|learner|metrics`: one agent, under a small supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kinstream.cli.shared.agents import agent_spec
+from kinstream.cli.shared.context import global_arguments, settings_of
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--create", is_flag=True, help="Write the birth record if this is the agent's first start."
+        ),
+        click.option(
+            "--new-generation", is_flag=True, help="Begin a new generation where the newest one ends."
+        ),
+        click.option(
+            "--from-start", is_flag=True, help="With --new-generation: read the log again from its start."
+        ),
+        click.option(
+            "--unsupervised", is_flag=True, help="Run in this process; whatever ends it must restart it."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def worker() -> None:
+    """Run one agent. Example: kinstream worker learner opml --create"""
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def builder(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the builder of [builders.NAME]."""
+    _run(ctx, "builder", name, **options)
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def learner(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the learner of [learners.NAME]."""
+    _run(ctx, "learner", name, **options)
+
+
+@worker.command()
+@_options
+@click.pass_context
+def metrics(ctx: click.Context, /, **options: bool) -> None:
+    """Run the metrics agent."""
+    _run(ctx, "metrics", None, **options)
+
+
+def _run(
+    ctx: click.Context,
+    role: str,
+    name: str | None,
+    *,
+    create: bool,
+    new_generation: bool,
+    from_start: bool,
+    unsupervised: bool,
+) -> None:
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.extras import WORKER, require
+    from kinstream.streams.processes.supervisor import Supervisor
+
+    settings = settings_of(ctx, algorithms=unsupervised or new_generation)
+    require(*WORKER, who="kinstream worker", extra="worker")
+    if from_start and not new_generation:
+        raise SettingsError("--from-start goes with --new-generation")
+    if unsupervised:
+        sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
+    if new_generation:
+        _begin_generation(role, name, settings, from_start=from_start)
+    command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), "worker", role]
+    command += [name] if name else []
+    command += ["--unsupervised"] + (["--create"] if create else [])
+    sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
+
+
+def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
+    # Once, by the supervisor: a worker that is started again must not begin another one.
+    from kinstream.streams.agents.generations.open_generation import open_generation
+    from kinstream.streams.kafka.cluster import Cluster
+
+    cluster = Cluster(settings.kafka)
+    cluster.wait(settings.worker.startup_seconds)
+    spec = agent_spec(settings, role, name)
+    _check_access(cluster, settings, spec, role, name)
+    opened = open_generation(spec, settings, cluster, new=True, from_start=from_start)
+    click.echo(f"{opened.spec.application}: generation {opened.number} begins", err=True)
+    cluster.close()
+
+
+def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
+    """Refuse to begin where the brokers do not allow the agent what it needs, in its newest generation and the next."""
+    from kinstream.streams.agents.generations.numbers import newest_generation
+    from kinstream.streams.kafka.access import check_role
+
+    newest = newest_generation(settings, spec.application) or 0
+    numbers = {spec.pinned or newest or 1, newest + 1}
+    groups = [spec.group(number) for number in sorted(numbers)]
+    check_role(cluster, settings, role, name, groups, spec.also_writes)
+
+
+def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
+    from kinstream.streams.agents.generations.open_generation import open_generation
+    from kinstream.streams.errors import BrokerUnavailable, KinstreamError
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.processes.listening import bound, handed
+    from kinstream.streams.processes.supervisor import REFUSED, RESTART
+    from kinstream.streams.secrets import hide
+    from kinstream.streams.worker.worker import FOR_PEOPLE, Worker
+
+    try:
+        # First: a port that is taken is no reason to compile kernels.
+        listener = handed() or bound(settings.worker.http_host, settings.worker.http_port, "worker")
+        spec = agent_spec(settings, role, name)
+        spec.warm_up()
+        cluster = Cluster(settings.kafka)
+        cluster.wait(settings.worker.startup_seconds)
+        _check_access(cluster, settings, spec, role, name)
+        generation = open_generation(spec, settings, cluster, create=create, new=new, from_start=from_start)
+        cluster.close()
+    except BrokerUnavailable as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        return RESTART
+    except KinstreamError as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        return REFUSED
+
+    async def run() -> int:
+        return await Worker(spec, settings, generation, listener).run()
+
+    try:
+        status = asyncio.run(run())
+    except FOR_PEOPLE as error:
+        click.echo(hide(f"kinstream: {error}"), err=True)
+        status = REFUSED
+    except Exception:
+        logging.getLogger("kinstream.worker").exception("the worker ended")
+        status = RESTART
+    sys.stderr.flush()
+    # librdkafka's and faust's threads have nothing left to do, and must not delay the exit.
+    os._exit(status)

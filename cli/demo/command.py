@@ -1,0 +1,45 @@
+"""`kinstream demo` (`make run`): a demonstration on the embedded broker, with real data that scikit-learn ships."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from kinstream.cli.demo.descriptions import DEMOS
+from kinstream.cli.shared.context import global_arguments
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(DEMOS)), default="digits")
+@click.option("--keep-running", is_flag=True, help="Leave the agents up at the end, until Ctrl-C.")
+@click.option("--rate", default=400.0, show_default=True, help="digits: rows a second.")
+@click.option("--repeat", default=3, show_default=True, help="digits: passes over the data.")
+@click.pass_context
+def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
+    """Learn handwritten digits on the embedded broker and show the result.
+
+    digits sends labelled rows. clicks sends items, result lists and what was clicked in them, and no labels.
+
+    \b
+    Examples:
+      kinstream demo --keep-running
+      kinstream demo clicks
+    """
+    from kinstream.cli.demo.run import run
+
+    _refuse_settings(ctx)
+    given = {n: v for n, v in options.items() if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
+    if name != "digits" and given:
+        raise click.UsageError(f"{', '.join(f'--{n}' for n in given)}: only for the demonstration digits")
+    run(DEMOS[name](**given), keep_running=keep_running)
+
+
+def _refuse_settings(ctx: click.Context) -> None:
+    """A demonstration brings its own settings and folder."""
+    given = [word for word in global_arguments(ctx) if word in ("--config", "--set")]
+    if given:
+        raise click.UsageError(
+            f"demo brings its own settings and cannot take {', '.join(dict.fromkeys(given))}"
+        )

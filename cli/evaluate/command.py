@@ -1,0 +1,267 @@
+"""`kinstream evaluate`: which learner to run, with which settings, and whether it beats doing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kinstream.cli.evaluate.run import finish, output_options
+from kinstream.cli.shared.context import settings_of
+from kinstream.streams.errors import SettingsError
+
+if TYPE_CHECKING:
+    from kinstream.replay.evaluation.experiment.contenders import Asked
+    from kinstream.replay.evaluation.experiment.data import Data
+    from kinstream.replay.evaluation.experiment.plan import Contender, Plan
+    from kinstream.streams.settings import Settings
+
+_LOGS: Final = ("events", "constraints")
+#: What scales rows where no learner has a scaler of its own.
+_USUAL_SCALING: Final = "zscore"
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option(
+                "--from",
+                "sources",
+                multiple=True,
+                metavar="events|constraints|file:PATH|sklearn:NAME",
+                help="What to evaluate on; several data sets may be named.",
+            ),
+            click.option(
+                "--learner",
+                "learners",
+                multiple=True,
+                metavar="NAME",
+                help="[learners.NAME], or a kind. [default: all of the settings]",
+            ),
+            click.option(
+                "--builder",
+                "builders",
+                multiple=True,
+                metavar="NAME",
+                help="[builders.NAME], or a kind, for every learner. [default: what each follows, or one-pass]",
+            ),
+            click.option(
+                "--grid",
+                "grids",
+                multiple=True,
+                metavar="LEARNER.SETTING=V,V",
+                help="Values to choose among.",
+            ),
+            click.option("--choose-by", default="error", show_default=True, help="error, map or mistakes."),
+            click.option("--folds", default=1, show_default=True, help="Parts left out in turn to choose."),
+            click.option("--splits", default=5, show_default=True, help="Of each data set."),
+            click.option("--seed", default=0, show_default=True, help="Of splits, builders and learners."),
+            click.option("--test-share", default=0.5, show_default=True, help="Rows to measure on."),
+            click.option("--in-order", is_flag=True, help="Learn from earlier rows, measure on later ones."),
+            click.option("--max-train", type=int, help="Rows to learn from, at most."),
+            click.option("--max-test", type=int, help="Rows to measure on, at most."),
+            click.option(
+                "--scaling",
+                help="none, zscore, minmax or one-scale, by the rows learned from. "
+                "[default: zscore, or none where a learner has a scaler]",
+            ),
+            click.option("--limit", type=int, help="Constraints of each split, at most."),
+            click.option("--passes", default=1, show_default=True, help="Over the rows, at most."),
+            click.option("--block-rows", default=256, show_default=True, help="Rows of a block."),
+            click.option(
+                "--delay", default=0, show_default=True, help="Constraints that a label is late by."
+            ),
+            click.option("--neighbours", default=5, show_default=True, help="Rows that vote."),
+            click.option(
+                "--measure", "measures", multiple=True, help="classification, verification, retrieval."
+            ),
+            click.option("--pairs", default=10_000, show_default=True, help="Test pairs for verification."),
+            click.option(
+                "--gallery", default="train", show_default=True, help="Retrieval from train or test."
+            ),
+            click.option("--no-unlearned", is_flag=True, help="Leave Euclidean and cosine distance out."),
+            click.option("--space", metavar="NAME", help="Log: the space."),
+            click.option("--start", metavar="OFFSET|TIME", help="Log: first offset, or ISO time."),
+            click.option("--end", metavar="OFFSET|TIME", help="Log: offset or ISO time that is not read."),
+            click.option(
+                "--hold-out", default=0.2, show_default=True, help="Constraints: share of each test part."
+            ),
+            click.option("--features", multiple=True, metavar="[MODALITY=]COL,COL", help="File: columns."),
+            click.option("--label", metavar="COLUMN", help="File: column of the labels."),
+            click.option("--ids", metavar="COLUMN", help="File: column of item names; not a feature."),
+            click.option("--label-type", default="auto", show_default=True, help="File: of the labels."),
+            click.option("--delimiter", help="CSV file: a comma by default; a tab for .tsv."),
+            click.option("--no-header", is_flag=True, help="CSV file: no names of columns; label last."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+class _WithPaper(click.Group):
+    """The group whose command `paper` is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["paper"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "paper":
+            return None
+        from kinstream.cli.evaluate.paper import paper
+
+        return paper
+
+
+@click.group(cls=_WithPaper, invoke_without_command=True)
+@_options
+@output_options
+@click.pass_context
+def evaluate(ctx: click.Context, /, **options: Any) -> None:
+    """Compare learners, and the metrics that learn nothing, on your own data or log.
+
+    Constraints come from builders as live; each is predicted before it is learned. Then the learned metrics are
+    measured on rows that were kept. An evaluation that was interrupted goes on when the same command is run again.
+
+    \b
+    Examples:
+      kinstream evaluate --from sklearn:wine --learner opml --grid opml.gamma=1e-3,1e-2 --splits 10
+      kinstream evaluate --from events --space shop --in-order --splits 3
+      kinstream evaluate --from constraints --space shop --hold-out 0.1
+      kinstream evaluate paper opml-table-2 --data FOLDER
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if not options["sources"]:
+        raise SettingsError(
+            "--from is missing: name a log, a file or a data set; see kinstream evaluate --help"
+        )
+    settings = settings_of(ctx)
+    data, contenders = (
+        _of_log(settings, options) if options["sources"][0] in _LOGS else _of_files(settings, options)
+    )
+    plan = _plan(contenders, data, settings, options)
+    folder = options["output"] or Path("evaluation") / "-".join(one.name for one in data[:3])
+    finish(plan, data, folder, options)
+
+
+def _asked(options: dict[str, Any]) -> Asked:
+    from kinstream.replay.evaluation.experiment.contenders import Asked, parse_grids
+
+    return Asked(
+        learners=tuple(dict.fromkeys(options["learners"])),
+        builders=tuple(dict.fromkeys(options["builders"])),
+        grids=parse_grids(options["grids"]),
+        limit=options["limit"],
+        passes=options["passes"],
+        block_rows=options["block_rows"],
+        unlearned=not options["no_unlearned"],
+    )
+
+
+def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
+    from kinstream.cli.produce.labelled import reading
+    from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
+    from kinstream.producers.labelled.sources import open_source
+    from kinstream.replay.evaluation.experiment.contenders import of_rows
+    from kinstream.replay.evaluation.experiment.data import of_source
+    from kinstream.replay.log.sources import FILE_PREFIX
+
+    if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
+        raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
+    selection, form = reading(options)
+    found: list[Data] = []
+    for source in options["sources"]:
+        if not source.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
+            raise SettingsError(
+                f"--from {source!r}: write file:PATH or sklearn:NAME; events or constraints stands alone"
+            )
+        path = source.removeprefix(FILE_PREFIX)
+        name = source.removeprefix(BUNDLED_PREFIX) if source.startswith(BUNDLED_PREFIX) else Path(path).stem
+        found.append(of_source(name, open_source(path, selection, form)))
+    modalities = {len(getattr(one, "tables", ())) for one in found}
+    if len(modalities) > 1:
+        raise SettingsError("data sets of one modality and of several cannot be compared in one evaluation")
+    return found, of_rows(settings, _asked(options), modalities=modalities.pop())
+
+
+def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
+    """Rows where every builder makes its constraints of labelled rows alone; else the constraints that were made."""
+    from kinstream.learners.sklearn import CONSTRAINTS
+    from kinstream.replay.evaluation.experiment import contenders as field
+    from kinstream.replay.evaluation.experiment import recorded as log
+    from kinstream.replay.log.sources import parse_point, topic_range
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.topics import partition_of
+
+    origin, space = options["sources"][0], options["space"]
+    if len(options["sources"]) > 1:
+        raise SettingsError(
+            f"--from {origin} stands alone: no other log or data set can be evaluated beside it"
+        )
+    if space is None:
+        raise SettingsError(f"--from {origin} needs --space NAME")
+    asked = _asked(options)
+    followed = field.streams(settings, asked)
+    points = [None if options[name] is None else parse_point(options[name]) for name in ("start", "end")]
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        topic = settings.topic(origin)
+        view = cluster.view([topic]).topics.get(topic)
+        if view is None:
+            raise SettingsError(
+                f"there is no topic {topic}: kinstream topics create, or another topics.prefix"
+            )
+        home = partition_of(space, view.partitions)
+        messages = topic_range(cluster, topic, partitions=[home], start=points[0], end=points[1]).messages(
+            settings.kafka
+        )
+        names = {name for stream in followed for name in stream}
+        kinds = [settings.builders[n].kind if n in settings.builders else n for n in sorted(names)]
+        data: Data
+        if origin == "constraints":
+            data = log.constraints(settings, messages, space, followed)
+        elif set(kinds) <= set(CONSTRAINTS):
+            data = log.rows(settings, messages, space)
+        else:
+            data = log.built(settings, messages, space, followed)
+    finally:
+        cluster.close()
+    if hasattr(data, "tables"):
+        return [data], field.of_rows(settings, asked, modalities=len(data.tables))
+    first = next(b for blocks in data.streams.values() for b in blocks if b is not None)
+    return [data], field.of_log(settings, asked, modalities=len(first.tables))
+
+
+def _plan(
+    contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
+) -> Plan:
+    from kinstream.replay.evaluation.experiment.plan import MEASURES, Choice, Measuring, Plan
+    from kinstream.replay.evaluation.experiment.splits import InOrder, RandomHalves, Scaling
+
+    own = any(c.settings.get("scaler", "none") not in (None, "none") for c in contenders if not c.unlearned)
+    rows = all(hasattr(one, "tables") for one in data)
+    share, splits = options["test_share"], options["splits"]
+    if options["in_order"]:
+        share = share / splits if share * splits >= 1.0 else share
+    return Plan(
+        name=", ".join(one.name for one in data),
+        contenders=contenders,
+        splits=splits if rows or options["hold_out"] else 1,
+        seed=options["seed"],
+        splitter=InOrder(splits, share)
+        if options["in_order"]
+        else RandomHalves(share, options["seed"], options["max_train"], options["max_test"]),
+        scaling=Scaling(options["scaling"] or ("none" if own or not rows else _USUAL_SCALING)),
+        hold_out=options["hold_out"],
+        delay=options["delay"],
+        choice=Choice(options["choose_by"] if rows else "mistakes", options["folds"]),
+        measuring=Measuring(
+            options["measures"] or MEASURES,
+            options["neighbours"],
+            options["pairs"],
+            gallery=options["gallery"],
+        ),
+    )

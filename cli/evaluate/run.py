@@ -1,0 +1,84 @@
+"""What every evaluation shares: where results go, its progress, and what is shown at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kinstream.replay.evaluation.experiment.data import Data
+    from kinstream.replay.evaluation.experiment.plan import Plan
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where results go, and how many processes make them."""
+    for option in reversed(
+        (
+            click.option(
+                "--output",
+                type=click.Path(file_okay=False, path_type=Path),
+                help="Folder of results and report; cells that are finished in it are not repeated.",
+            ),
+            click.option("--jobs", type=int, help="Processes. [default: one for each core]"),
+            click.option("--no-report", is_flag=True, help="Write the result without a report."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Run a plan and show what came of it. Returns the result."""
+    import json
+
+    from kinstream.replay.evaluation.runner.run import evaluate as run
+
+    jobs = options["jobs"] or os.cpu_count() or 1
+    done = [0, 0]
+    try:
+        with _bar() as advance:
+
+            def progress(finished: int, all_: int) -> None:
+                done[:] = finished, all_
+                advance(finished, all_)
+
+            result = run(plan, data, folder, jobs=jobs, progress=progress)
+    except KeyboardInterrupt:
+        click.echo(
+            f"\ninterrupted: {done[0]} of {done[1]} cells are finished and kept in {folder}; "
+            "the same command goes on from there",
+            err=True,
+        )
+        raise SystemExit(130) from None
+    if not options["no_report"]:
+        from kinstream.replay.evaluation.report import write_report
+
+        write_report(result, folder)
+    if options["as_json"]:
+        click.echo(json.dumps(result, indent=1, sort_keys=True))
+        return result
+    from kinstream.replay.evaluation.report.terminal import print_summary
+
+    print_summary(result)
+    click.echo(f"result: {folder / 'result.json'}")
+    if not options["no_report"]:
+        click.echo(f"report: {folder / 'report.html'}")
+    return result
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, so that the result can be piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = ("evaluate", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("evaluate", total=None)
+        yield lambda done, all_: bar.update(task, completed=done, total=all_)

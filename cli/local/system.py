@@ -1,0 +1,212 @@
+"""Every agent of the settings as a process of its own on this machine, started and stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPException
+from ipaddress import ip_address
+from pathlib import Path
+from typing import IO, Final
+
+from kinstream.streams.processes.listening import HANDED, bound
+from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
+from kinstream.streams.settings import Settings
+
+STOP_SECONDS: Final = 8.0
+#: Of an answer about readiness.
+_MAX_PAGE_BYTES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A running command, its log, and the port of its metrics page."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    port: int
+    host: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+class LocalSystem:
+    """The agents of `settings`, each under its own supervisor.
+
+    Parameters
+    ----------
+    arguments : options before the command (`--config FILE`).
+    environment : what the processes see besides this one's environment.
+    logs : folder for one log file per process.
+    """
+
+    def __init__(
+        self, settings: Settings, arguments: Sequence[str], environment: Mapping[str, str], logs: Path
+    ) -> None:
+        self._settings = settings
+        self._arguments = list(arguments)
+        self._environment = {**os.environ, **environment}
+        self._logs = logs
+        self._open: list[IO[bytes]] = []
+        self._sockets: dict[str, socket.socket] = {}
+        self.processes: list[Process] = []
+
+    def give(self, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+        """Let the processes that are started from now on see more."""
+        self._environment |= environment
+        self._arguments += arguments
+
+    def reserve(self) -> None:
+        """Bind the address of every agent's page. They are held until `stop`, so no other process can take them.
+
+        Raises
+        ------
+        CannotListen : the port of the settings is taken, or its address is not this machine's.
+        """
+        worker = self._settings.worker
+        # The agent that Prometheus is most often pointed at has the port of the settings.
+        ports = {"metrics": worker.http_port}
+        for name in self._commands():
+            if name not in self._sockets:
+                self._sockets[name] = bound(worker.http_host, ports.get(name, 0), "worker")
+
+    def _commands(self) -> dict[str, list[str]]:
+        """Every agent by its name, with the command that runs it."""
+        found = {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
+        found |= {f"learner-{name}": ["worker", "learner", name] for name in self._settings.learners}
+        return found | {"metrics": ["worker", "metrics"]}
+
+    def start_agents(self, extra: Sequence[str] = ("--create",)) -> None:
+        """Start every builder, learner and the metrics agent. Raises CannotListen, before any is started."""
+        self.reserve()
+        for name, command in self._commands().items():
+            self._start(name, [*command, *extra], self._sockets[name])
+
+    def start(self, name: str, command: Sequence[str]) -> Process:
+        """Start another command of ours beside the agents."""
+        return self._start(name, command, None)
+
+    def _start(self, name: str, command: Sequence[str], page: socket.socket | None) -> Process:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        log = self._logs / f"{name}.log"
+        stream = log.open("wb")
+        self._open.append(stream)
+        port = page.getsockname()[1] if page else 0
+        port_option = ["--set", f"worker.http_port={port}"] if page else []
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "kinstream.cli.main", *self._arguments, *port_option, *command],
+            env={**self._environment, HANDED: str(page.fileno())} if page else self._environment,
+            pass_fds=(page.fileno(),) if page else (),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C reaches this process alone, which then stops the others in order.
+            start_new_session=True,
+        )
+        process = Process(name, popen, log, port, _reached(self._settings.worker.http_host))
+        self.processes.append(process)
+        return process
+
+    def agents(self) -> list[Process]:
+        return [process for process in self.processes if process.port]
+
+    def failed(self) -> Process | None:
+        """A process that ended although it should run, or ended badly."""
+        for process in self.processes:
+            status = process.popen.poll()
+            if status is not None and (process.port or status):
+                return process
+        return None
+
+    def ready(self) -> list[str]:
+        """Names of the agents that are ready."""
+        agents = self.agents()
+        # Beside each other: one that is only starting may let a question wait.
+        with ThreadPoolExecutor(max(1, len(agents))) as pool:
+            return [p.name for p, ready in zip(agents, pool.map(_is_ready, agents), strict=True) if ready]
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Stop every process: SIGTERM to all, then SIGKILL to what is left at the deadline."""
+        running = [p for p in self.processes if p.popen.poll() is None]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                process.popen.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        for process in running:
+            try:
+                process.popen.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # The supervisor and its worker share a session of their own.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.popen.pid, signal.SIGKILL)
+                process.popen.wait()
+        for stream in self._open:
+            stream.close()
+        for page in self._sockets.values():
+            page.close()
+        self._open.clear()
+        self._sockets.clear()
+
+
+def _reached(host: str) -> str:
+    """Where a page is asked for on this machine."""
+    try:
+        address = ip_address(host or "127.0.0.1")
+    except ValueError:
+        return host
+    if address.version == 4:
+        return "127.0.0.1" if address.is_unspecified else host
+    return "[::1]" if address.is_unspecified else f"[{host}]"
+
+
+def _is_ready(process: Process) -> bool:
+    """Whether the process's own worker answers that it is ready; another's page is not believed."""
+    try:
+        with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
+            told = json.loads(answer.read(_MAX_PAGE_BYTES))
+    except (OSError, ValueError, HTTPException):
+        return False
+    of = (told.get("agent"), told.get("supervisor")) if isinstance(told, dict) else None
+    return of == (process.name, process.popen.pid)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """The last lines of a log."""
+    with contextlib.suppress(OSError):
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    return ""
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    event = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: event.set())
+    return event
+
+
+def status_of(ended: int | None) -> int:
+    """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
+    return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1

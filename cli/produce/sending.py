@@ -1,0 +1,313 @@
+"""What every `kinstream produce` command shares: options, the way to the brokers, and the summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kinstream.producers.files.selection import CsvFormat
+    from kinstream.producers.loads.pacing import Pacing
+    from kinstream.producers.loads.sending import Load, Sent, Summary
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: A table shows so many of the parts of a value; JSON all.
+_SHOWN = 8
+
+_SPACE = click.option("--space", required=True, help="Which model the rows belong to.")
+_LOAD = (
+    click.option(
+        "--block-rows",
+        default=256,
+        show_default=True,
+        help="Rows of a block; fewer where 512 KiB are reached.",
+    ),
+    click.option("--rate", type=float, help="Rows a second. [default: as fast as the brokers take them]"),
+    click.option(
+        "--max-backlog",
+        type=int,
+        help="Wait while an agent of the settings has more blocks than this to read.",
+    ),
+    click.option(
+        "--load-id", help="Name of the load. [default: a digest of the rows, the space and the options]"
+    ),
+    click.option("--from-start", is_flag=True, help="Send a confirmed load again, as after `spaces reset`."),
+    click.option(
+        "--progress-folder",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(".kinstream/loads"),
+        show_default=True,
+        help="Where it is kept how far each load is confirmed.",
+    ),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the summary as one line of JSON, and no progress bar.",
+    ),
+)
+_CSV = (
+    click.option("--delimiter", help="Of a CSV file. [default: a comma; a tab for .tsv]"),
+    click.option("--no-header", is_flag=True, help="The CSV file has no header: columns are f0, f1, ..."),
+)
+_TIMES = click.option(
+    "--times",
+    type=click.Choice(["auto", "milliseconds", "seconds", "iso"]),
+    default="auto",
+    show_default=True,
+    help="Form of the times. auto: that of the first one; numbers below 10^11 are seconds.",
+)
+_COLUMN = click.option(
+    "--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="Which column is which field."
+)
+
+
+def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        decorated: Any = command
+        for option in reversed(options):
+            decorated = option(decorated)
+        result: F = decorated
+        return result
+
+    return decorate
+
+
+space_option = _all(_SPACE)
+#: What a load of any kind takes: pace, progress, identity, summary.
+load_options = _all(*_LOAD)
+csv_options = _all(*_CSV)
+times_option = _all(_TIMES)
+column_option = _all(_COLUMN)
+
+
+def by_modality(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of each modality, of options such as `image=a,b`.
+
+    Raises
+    ------
+    SettingsError : a modality is named twice.
+    """
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.records.values import DEFAULT_MODALITY
+
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        modality, _, columns = text.rpartition("=")
+        name = modality or DEFAULT_MODALITY
+        if name in found:
+            raise SettingsError(f"{option}: modality {name!r} is given twice; write its columns as COL,COL")
+        found[name] = names(columns)
+    return found
+
+
+def names(text: str) -> list[str]:
+    """The columns of a list such as `a, b`."""
+    return [column.strip() for column in text.split(",")]
+
+
+def by_field(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of each field, of `--column` options such as `item=sku`.
+
+    Raises
+    ------
+    SettingsError : one is not of that form, or names a field again.
+    """
+    from kinstream.streams.errors import SettingsError
+
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        field, _, columns = text.partition("=")
+        if not field or not columns or field in found:
+            raise SettingsError(f"--column takes FIELD=COLUMN, each field once, not {text!r}")
+        found[field] = names(columns)
+    return found
+
+
+def csv_format(options: dict[str, Any]) -> CsvFormat:
+    """How a CSV file is written.
+
+    Raises
+    ------
+    SettingsError : the delimiter is not one character.
+    """
+    from kinstream.producers.files.selection import CsvFormat
+
+    return CsvFormat(options["delimiter"], header=not options["no_header"])
+
+
+def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, Any]) -> None:
+    """Send a load and print its summary.
+
+    Parameters
+    ----------
+    make : opens it, once the options that are not about it are known to be usable.
+    options : those of `load_options`.
+    """
+    from kinstream.cli.shared.context import settings_of
+    from kinstream.producers.loads.pacing import Rate
+    from kinstream.producers.loads.sending import produce
+    from kinstream.streams.kafka.access import check_role
+    from kinstream.streams.kafka.clients import confluent_producer
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.emitter import Emitter
+
+    settings = settings_of(ctx)
+    rate = Rate(options["rate"])
+    cluster = Cluster(settings.kafka)
+    emitter = None
+    try:
+        load = make()
+        cluster.wait(settings.worker.startup_seconds)
+        check_role(cluster, settings, "producer")
+        emitter = Emitter(
+            confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
+        )
+        with progress_bar(load, hidden=options["as_json"]) as watch:
+            summary = produce(
+                load,
+                emitter,
+                settings.topic("events"),
+                folder=progress_folder(cluster, settings, options["progress_folder"]),
+                from_start=options["from_start"],
+                rate=rate,
+                pacing=backlog(cluster, settings, options["max_backlog"]),
+                watch=watch,
+                deadline_seconds=settings.worker.delivery_deadline_seconds,
+            )
+    finally:
+        if emitter is not None:
+            emitter.close()
+        cluster.close()
+    tell(summary, as_json=options["as_json"])
+
+
+def progress_folder(cluster: Cluster, settings: Settings, folder: Path) -> Any:
+    """Where progress is kept; None on the embedded broker, which forgets what was confirmed."""
+    from kinstream.producers.loads.progress import ProgressFolder
+
+    topic = settings.topic("events")
+    view = cluster.view([topic])
+    if view.cluster_id is None:
+        return None
+    found = view.topics.get(topic)
+    log = {"cluster": view.cluster_id, "topic": topic, "topic_id": None if found is None else found.topic_id}
+    return ProgressFolder(folder, log)
+
+
+def backlog(cluster: Cluster, settings: Settings, limit: int | None) -> Pacing | None:
+    """Waits for the agents of the settings, each in its newest generation."""
+    if limit is None:
+        return None
+    from kinstream.producers.loads.pacing import Backpressure
+    from kinstream.streams.kafka.access import check_role
+    from kinstream.streams.kafka.backlog import Backlog
+
+    stall = settings.worker.stall_seconds
+    groups = agent_groups(settings)
+    check_role(cluster, settings, "pacing", groups=[group for group, _ in groups])
+    return Backpressure(Backlog(cluster, groups).records, limit, deadline_seconds=stall)
+
+
+def agent_groups(settings: Settings) -> list[tuple[str, str]]:
+    """Consumer group and input topic of every agent of the settings, in its newest generation.
+
+    Raises
+    ------
+    SettingsError : there are none, or one has not begun; nobody would know what it still has to read.
+    """
+    from kinstream.cli.shared.agents import agent_spec
+    from kinstream.streams.agents.generations.numbers import newest_generation
+    from kinstream.streams.errors import SettingsError
+
+    if not settings.builders:
+        raise SettingsError("--max-backlog: the settings name no builder to wait for; see --config")
+
+    roles = [("builder", name) for name in settings.builders] + [
+        ("learner", name) for name in settings.learners
+    ]
+    found = []
+    for role, name in [*roles, ("metrics", None)]:
+        spec = agent_spec(settings, role, name)
+        generation = newest_generation(settings, spec.application)
+        if generation is None:
+            raise SettingsError(
+                f"--max-backlog: {spec.application} has no generation under {settings.checkpoints.shown}; "
+                f"start it first: {spec.command} --create"
+            )
+        found.append((spec.group(generation), settings.topic(spec.input_role)))
+    return found
+
+
+@contextmanager
+def progress_bar(load: Load[Any], *, hidden: bool) -> Iterator[Callable[[Sent], None]]:
+    """A bar on stderr while a load is sent, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=hidden or not sys.stderr.isatty()) as bar:
+        task = bar.add_task(f"rows to {load.space}", total=load.rows, speed="")
+
+        def watch(sent: Sent) -> None:
+            speed = bar.tasks[task].speed
+            told = "" if speed is None else f"{speed:,.0f}/s"
+            bar.update(task, completed=sent.rows, speed=told)
+
+        yield watch
+
+
+def tell(summary: Summary, *, as_json: bool) -> None:
+    """The end of a load, for a person or as JSON."""
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        body = asdict(summary)
+        click.echo(json.dumps(body | body.pop("facts")))
+        return
+    from kinstream.cli.views.tables import echo_table
+
+    if summary.was_complete:
+        click.echo(
+            f"Load {summary.load_id} was sent and confirmed before; nothing was sent. After a reset of the space, "
+            "send it again with --from-start; to count the same rows twice, give them another --load-id."
+        )
+    speed = summary.rows / summary.seconds if summary.seconds else 0.0
+    rows = [
+        ("load", summary.load_id),
+        ("space", summary.space),
+        ("rows", summary.rows),
+        ("blocks", summary.blocks),
+        ("bytes", summary.bytes),
+        ("seconds", f"{summary.seconds:.1f}"),
+        ("rows a second", f"{speed:.0f}"),
+        *((name.replace("_", " "), _shown(value)) for name, value in summary.facts.items()),
+        ("rows of the load so far", summary.total_rows),
+    ]
+    if summary.resumed_from:
+        rows.append(("resumed at block", summary.resumed_from))
+    echo_table(("SENT", ""), rows)
+
+
+def _shown(value: Any) -> str:
+    """A fact in one cell of a table."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_shown(inner)}" for name, inner in value.items())
+    if isinstance(value, list):
+        more = f", ... ({len(value)})" if len(value) > _SHOWN else ""
+        return ", ".join(map(str, value[:_SHOWN])) + more
+    return str(value)

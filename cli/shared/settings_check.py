@@ -1,0 +1,180 @@
+"""The checks of settings that need the algorithms: every builder, learner and index is made as its section says.
+
+What only one machine lacks, such as a package, is no fault of the settings: the agent that needs it refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
+from kinstream.streams.settings_faults import Fault, names
+from kinstream.streams.spelling import meant
+
+#: An error of a constructor begins with the setting that it is about, after the member that this belongs to.
+_MEMBER: Final = re.compile(r"members\.([^.:\s]+): (.*)", re.DOTALL)
+_ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
+
+
+def algorithm_faults(found: Found) -> list[Fault]:
+    """What is wrong in [builders.*], [learners.*] and [search.spaces.*] beyond their form."""
+    from kinstream.learners import registry as learners
+    from kinstream.processors import registry as builders
+
+    faults: list[Fault] = []
+    sound: dict[str, dict[str, Any]] = {"builders": {}, "learners": {}}
+    for role, model, registry in (
+        ("builders", BuilderSettings, builders),
+        ("learners", LearnerSettings, learners),
+    ):
+        for name, section in _tables(found.data.get(role)):
+            own = list(_section_faults(found, (role, name), section, model, registry))
+            faults += own
+            if not own:
+                sound[role][name] = section
+    faults += _agent_faults(found, sound)
+    faults += _search_faults(found)
+    return faults
+
+
+def _tables(sections: Any) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(sections, dict):
+        return []
+    return [(name, section) for name, section in sections.items() if isinstance(section, dict)]
+
+
+def _section_faults(
+    found: Found, path: tuple[str, str], section: Mapping[str, Any], model: Any, registry: Any
+) -> Iterator[Fault]:
+    kind = section.get("kind")
+    if kind is None or not isinstance(kind, str):
+        if kind is None:
+            yield found.fault((*path, "kind"), f"is missing{_others(found, path, registry.names())}")
+        return
+    if kind not in registry.names():
+        hint = meant([kind], registry.names()) or f"; known are {', '.join(registry.names())}"
+        text = f"no {path[0].removesuffix('s')} is called {kind!r}{hint}"
+        yield found.fault((*path, "kind"), text)
+        return
+    own = set(names(model))
+    arguments = {key: value for key, value in section.items() if key not in own}
+    try:
+        known = registry.settings_of(kind)
+    except SettingsError as error:
+        # A learner of another distribution that cannot be imported.
+        yield found.fault((*path, "kind"), str(error))
+        return
+    for key in [key for key in arguments if key not in known]:
+        del arguments[key]
+        hint = meant([key], [*known, *own]) or f"; there are {', '.join(known) or 'none'}"
+        yield found.fault((*path, key), f"{kind} has no such setting{hint}")
+    for where, text in _refusals(lambda given: registry.create(kind, **given), arguments):
+        yield found.fault((*path, *where), text)
+
+
+def _others(found: Found, path: tuple[str, str], kinds: Iterable[str]) -> str:
+    """What a section without a kind may have been meant to be: another one, or of which kind."""
+    written = found.layers.in_file.get(path[0])
+    if isinstance(written, dict) and path[1] not in written and (hint := meant([path[1]], written)):
+        return f", for there is no such section{hint}"
+    return f"; it is one of {', '.join(kinds)}"
+
+
+def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    """What a constructor refuses, one setting after the other: each is left out once it is named."""
+    left = dict(arguments)
+    while True:
+        try:
+            make(left)
+        except PackageMissing:
+            return
+        except SettingsError as error:
+            text = str(error)
+        except Exception as error:
+            # A value that no check of the constructor expects; the stream would end at it too.
+            text = f"cannot be used as it is set: {error}"
+        else:
+            return
+        members = left.get("members")
+        if (inner := _MEMBER.match(text)) and isinstance(members, dict) and inner[1] in members:
+            member, text = inner[1], inner[2]
+            own = members[member]
+            about = _ABOUT.match(text)
+            if about and isinstance(own, dict) and about[1] in own:
+                own = {key: value for key, value in own.items() if key != about[1]}
+                left["members"] = {**members, member: own}
+                yield ("members", member, about[1]), about[2]
+                continue
+            yield ("members", member), text
+            left["members"] = {key: value for key, value in members.items() if key != member}
+            if not left["members"]:
+                return
+        elif (about := _ABOUT.match(text)) and about[1] in left:
+            del left[about[1]]
+            yield (about[1],), about[2]
+        else:
+            yield (), text
+            return
+
+
+def _agent_faults(found: Found, sound: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+    """Learners that can use nothing of what they follow, or cannot publish what they are to publish."""
+    from kinstream.learners.agent import learner_spec
+
+    builders = _validated(sound["builders"], BuilderSettings)
+    for name, section in _validated(sound["learners"], LearnerSettings).items():
+        if not set(section.follows) <= set(builders):
+            continue
+        alone = Settings.model_construct(
+            kafka=KafkaSettings.model_construct(), builders=builders, learners={name: section}
+        )
+        try:
+            learner_spec(alone, name)
+        except PackageMissing:
+            continue
+        except SettingsError as error:
+            text = str(error).removeprefix(f"[learners.{name}] ")
+            yield found.fault(("learners", name), text, section=True)
+
+
+def _validated(sections: dict[str, Any], model: Any) -> dict[str, Any]:
+    made = {}
+    for name, section in sections.items():
+        try:
+            made[name] = model(**section)
+        except (ValueError, TypeError):
+            continue  # its form is wrong, which is a fault already
+    return made
+
+
+def _search_faults(found: Found) -> Iterator[Fault]:
+    search = found.data.get("search")
+    spaces = search.get("spaces") if isinstance(search, dict) else None
+    tables = _tables(spaces)
+    if not tables:
+        return
+    from kinstream.search.index.engines import Plan, check
+    from kinstream.streams.settings import SearchSpaceSettings
+
+    learners = found.data.get("learners")
+    known = list(learners) if isinstance(learners, dict) else []
+    for name, table in tables:
+        path = ("search", "spaces", name)
+        learner = table.get("learner")
+        if isinstance(learner, str) and learner not in known and (hint := meant([learner], known)):
+            # Without a name that is like it, it may be a learner that other settings run.
+            yield found.fault((*path, "learner"), f"no [learners.{learner}] is in the settings{hint}")
+        try:
+            section = SearchSpaceSettings(**table)
+        except (ValueError, TypeError):
+            continue
+        try:
+            settings = found.settings or Settings.model_construct(kafka=KafkaSettings.model_construct())
+            check(Plan(section.index, section.options), settings, section.learner, "")
+        except PackageMissing:
+            continue
+        except SettingsError as error:
+            yield found.fault(path, str(error).removeprefix(": "), section=True)

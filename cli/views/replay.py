@@ -1,0 +1,163 @@
+"""What came of a replay: as tables, or as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kinstream.cli.views.tables import echo_table
+from kinstream.monitoring.tallies import mistakes, utilised
+from kinstream.replay.log.comparison import Agreement
+from kinstream.replay.log.run import Result
+from kinstream.streams.records.values import Counts
+
+if TYPE_CHECKING:
+    from kinstream.replay.evaluation.measures.held_out import HeldOut
+
+#: Lines of a table on the terminal; --json has them all.
+MAX_LINES: Final = 50
+_COUNTED: Final = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected")
+
+
+def agrees(result: Result) -> bool:
+    """Whether something could be compared and nothing differs."""
+    verdicts = {comparison.verdict for comparison in result.comparisons}
+    return Agreement.EQUAL in verdicts and not verdicts & {Agreement.DIFFERS, Agreement.DAMAGED}
+
+
+def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[str, Any]:
+    """The result as plain JSON. Ratios are null where there is nothing to divide by.
+
+    Parameters
+    ----------
+    graded : the errors on held-out rows, if some rows were held out.
+    """
+    return {
+        "source": source,
+        "messages": result.messages,
+        "ranges": {str(p): list(some) for p, some in result.ranges.items()},
+        "learners": list(_rows(result)),
+        "builders": [
+            {
+                "builder": m.agent.removeprefix("builder-"),
+                "space": m.space,
+                "epoch": m.epoch,
+                "digest": m.digest,
+            }
+            for m in result.models
+            if m.agent.startswith("builder-")
+        ],
+        "input": {agent: dict(sorted(counts.items())) for agent, counts in result.input.items()},
+        "dead_letters": {agent: dict(sorted(counts.items())) for agent, counts in result.dead.items()},
+        "bit_identical": {"builders": list(result.claim.builders), "learners": list(result.claim.learners)},
+        "claim": " ".join(result.claim.sentences),
+        "versions": dict(result.versions),
+        "comparisons": [
+            {
+                "agent": c.agent,
+                "partition": c.partition,
+                "space": c.space,
+                "verdict": c.verdict.value,
+                "checkpoint_offset": c.offset,
+                "detail": c.detail,
+            }
+            for c in result.comparisons
+        ],
+        "held_out": graded
+        and {
+            "train_rows": graded.train_rows,
+            "test_rows": graded.test_rows,
+            "neighbours": graded.neighbours,
+            "errors": [{"metric": row.name, "error": row.error} for row in graded.rows],
+        },
+    }
+
+
+def _rows(result: Result) -> Iterator[dict[str, Any]]:
+    for model in result.models:
+        if not model.agent.startswith("learner-"):
+            continue
+        learner = model.agent.removeprefix("learner-")
+        counts = result.outcomes.get((learner, model.space), Counts())
+        yield {
+            "learner": learner,
+            "space": model.space,
+            "epoch": model.epoch,
+            "step": model.step,
+            "status": model.status,
+            **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
+            "mistake_rate": mistakes(counts).ratio,
+            "utilisation": utilised(counts).ratio,
+            "digest": model.digest,
+        }
+
+
+def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> None:
+    """Print tables and the claim."""
+    rows = list(_rows(result))
+    header = (
+        "LEARNER",
+        "SPACE",
+        *(name.upper() for name in _COUNTED),
+        "MISTAKE RATE",
+        "UTILISATION",
+        "MODEL",
+    )
+    echo_table(header, [_line(row) for row in rows[:MAX_LINES]])
+    if len(rows) > MAX_LINES:
+        click.echo(f"{len(rows) - MAX_LINES} more models: --json shows them all")
+    for row in rows:
+        if row["split_scored"]:
+            click.echo(_split(row))
+    for agent, dead in result.dead.items():
+        if dead:
+            told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
+            click.echo(f"{agent} refused: {told}")
+    if graded is not None:
+        click.echo()
+        echo_table(
+            ("METRIC", f"{graded.neighbours}-NN ERROR"),
+            [(row.name, told_error(row.error)) for row in graded.rows],
+        )
+        click.echo(f"{graded.train_rows:,} rows streamed, errors on {graded.test_rows:,} rows held out")
+    if compare:
+        _show_comparisons(result)
+    click.echo()
+    for sentence in result.claim.sentences:
+        click.echo(sentence)
+
+
+def told_error(error: float | None) -> str:
+    """An error as tables show it."""
+    return "-" if error is None else f"{error:.4f}"
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    ratios = (row["mistake_rate"], row["utilisation"])
+    return [
+        row["learner"],
+        row["space"],
+        *(f"{row[name]:,}" for name in _COUNTED),
+        *("-" if ratio is None else f"{ratio:.4f}" for ratio in ratios),
+        (row["digest"] or "-")[:16],
+    ]
+
+
+def _split(row: dict[str, Any]) -> str:
+    return (
+        f"{row['learner']} on {row['space']}: {row['split_scored']:,} more scored constraints are of events that began "
+        f"in an earlier block, with {row['split_mistakes']:,} mistakes; the mistake rate leaves them out"
+    )
+
+
+def _show_comparisons(result: Result) -> None:
+    found = sorted(result.comparisons, key=lambda c: c.verdict is Agreement.EQUAL)
+    rows = [(c.agent, c.partition, c.space or "-", c.offset, c.verdict.value, c.detail) for c in found]
+    click.echo()
+    echo_table(("AGENT", "PARTITION", "SPACE", "CHECKPOINT AT", "VERDICT", "DETAIL"), rows[:MAX_LINES])
+    verdicts = Counter(c.verdict.value for c in found)
+    told = ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(verdicts.items()))
+    click.echo(f"against the checkpoints: {told or 'nothing could be compared'}")

@@ -1,0 +1,100 @@
+"""Large margin nearest neighbours over the latest constraints (spec 8)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.baselines.batch import fit_lmnn
+from kinstream.learners.baselines.chunklets import chunklets, of_size
+from kinstream.learners.baselines.metric_learn import require
+from kinstream.learners.baselines.refitted import BUFFER, Refitted
+from kinstream.learners.baselines.window import Pairs
+from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.validation import positive, whole
+
+#: Steps of a fit: most of what LMNN gains it gains in these, and a stream waits for them.
+STEPS: Final = 100
+
+
+class LMNN(Refitted):
+    r"""Large margin nearest neighbours, fitted by metric-learn; see `kinstream.learners.baselines.batch.fit_lmnn`.
+
+    LMNN wants classes, and a stream has constraints: a class is a connected component of the similar pairs in the
+    latest constraints; of a triplet, (x, x+) is such a pair. Components of n_neighbors vectors and fewer are left
+    out. **Two components count as two classes, whether or not a dissimilar pair says so**: the buffer has to be so
+    long that the vectors of a class connect. One-pass triplets connect every sample with the one before it in its
+    class. Of random similar pairs, a class of n vectors needs about (n / 2) ln n.
+
+    Parameters
+    ----------
+    n_neighbors : target neighbours of a vector.
+    mu : weight of impostors against target neighbours, in (0, 1).
+    max_iter : steps of a fit, at most. Every fit starts from the Euclidean metric. After it, the margin is 1.
+    buffer : constraints that a fit looks back on. There is no fit while there are fewer than two classes.
+    refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range, or metric-learn is not installed.
+
+    Notes
+    -----
+    O(d^2) for a constraint. A fit takes seconds, and the stream waits: steps of O(d^2) for every pair of vectors that
+    is closer than its margin, with as much memory as their differences. Memory besides is O(buffer d + d^2), of which
+    a checkpoint holds all.
+
+    References
+    ----------
+    Weinberger, Blitzer, Saul: Distance metric learning for large margin nearest neighbor classification. NIPS 2005.
+
+    Examples
+    --------
+    Two classes that differ in the first feature only; the second feature is louder, and noise.
+
+    >>> import numpy as np
+    >>> from kinstream import LMNN
+    >>> draw = np.random.default_rng(7)
+    >>> X = np.column_stack([np.repeat([0.0, 1.0], 200) + 0.2 * draw.normal(size=400), 3.0 * draw.normal(size=400)])
+    >>> x = np.concatenate([X[:199], X[200:399]])
+    >>> similar = np.concatenate([X[1:200], X[201:]])
+    >>> dissimilar = np.concatenate([X[200:399], X[:199]])
+    >>> model = LMNN(refit_every=200, warm_up=20)
+    >>> counts = model.learn_triplets(x, similar, dissimilar).counts()
+    >>> bool(np.linalg.norm(model.map[:, 0]) > 5.0 * np.linalg.norm(model.map[:, 1]))
+    True
+    """
+
+    algorithm: ClassVar[str] = "lmnn/1"
+
+    def __init__(
+        self,
+        n_neighbors: int = 3,
+        *,
+        mu: float = 0.5,
+        max_iter: int = STEPS,
+        buffer: int = BUFFER,
+        refit_every: int = BUFFER,
+        dtype: str = "float64",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+    ) -> None:
+        super().__init__(buffer=buffer, refit_every=refit_every, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        self.n_neighbors = whole("n_neighbors", n_neighbors, 1)
+        self.mu = positive("mu", mu, 1.0)
+        self.max_iter = whole("max_iter", max_iter, 2)
+        require("LMNN")
+
+    def _fit(self, pairs: Pairs) -> NDArray[np.float64] | None:
+        labels = chunklets(len(pairs.X), pairs.index[pairs.signs > 0])
+        used = of_size(labels, self.n_neighbors + 1)
+        return fit_lmnn(
+            pairs.X[used],
+            labels[used],
+            n_neighbors=self.n_neighbors,
+            mu=self.mu,
+            max_iter=self.max_iter,
+        )

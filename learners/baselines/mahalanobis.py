@@ -1,0 +1,67 @@
+"""Mahalanobis distance of the latest vectors (spec 8)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.baselines.refitted import BUFFER, Refitted
+from kinstream.learners.baselines.whitening import fit_mahalanobis
+from kinstream.learners.baselines.window import Pairs
+from kinstream.learners.shared.scaler import WARM_UP
+
+
+class Mahalanobis(Refitted):
+    r"""Distance under the inverse covariance of the vectors, A = (Sigma + eps I)^{-1}, eps = 10^-6 tr(Sigma) / d.
+
+    Sigma is the sample covariance of the distinct vectors in the latest constraints. Which of them are similar plays
+    no part: a baseline that whitens, and learns nothing of similarity.
+
+    Parameters
+    ----------
+    buffer : constraints that a fit looks back on; they should name several times as many distinct vectors as there
+        are features. There is no fit before they name more than d.
+    refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full. Which
+        constraint is utilised: see `kinstream.learners.baselines.refitted.Refitted`.
+    dtype : "float64" or "float32", of the map and the vectors kept; a fit is float64.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    warm_up : distinct vectors before the scaler and the first threshold are frozen.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range.
+
+    Notes
+    -----
+    O(d^2) for a constraint, O(buffer d^2 + d^3) for a fit; memory O(buffer d + d^2), of which a checkpoint holds all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream import Mahalanobis
+    >>> draw = np.random.default_rng(7)
+    >>> X = draw.normal(size=(3, 900, 2)) * (1.0, 10.0)
+    >>> model = Mahalanobis(refit_every=500)
+    >>> counts = model.learn_triplets(*X).counts()
+    >>> counts.utilised, np.abs(model.map).round(1).tolist()
+    (1, [[1.0, 0.0], [0.0, 0.1]])
+    """
+
+    algorithm: ClassVar[str] = "mahalanobis/1"
+
+    def __init__(
+        self,
+        *,
+        buffer: int = BUFFER,
+        refit_every: int = BUFFER,
+        dtype: str = "float64",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+    ) -> None:
+        super().__init__(buffer=buffer, refit_every=refit_every, dtype=dtype, scaler=scaler, warm_up=warm_up)
+
+    def _fit(self, pairs: Pairs) -> NDArray[np.float64] | None:
+        return fit_mahalanobis(pairs.X) if len(pairs.X) > pairs.X.shape[1] else None

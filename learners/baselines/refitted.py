@@ -1,0 +1,169 @@
+"""What learners share that fit a batch algorithm to the latest constraints, now and then."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Outcomes, State
+from kinstream.learners.baselines.euclidean import Euclidean
+from kinstream.learners.baselines.sampling import squared_percentiles
+from kinstream.learners.baselines.window import Pairs, Window
+from kinstream.learners.shared.events import take
+from kinstream.learners.shared.one_modality import Batch
+from kinstream.learners.shared.validation import whole
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.values import ConstraintBlock
+
+#: Constraints that a learner keeps, and constraints between two fits.
+BUFFER = 1000
+_NEVER = 2**62
+
+
+class Refitted(Euclidean):
+    """A map that is fitted anew to the latest constraints, and is Euclidean distance before the first fit.
+
+    Between two fits, constraints are scored under the map as it is. A fit is due every `refit_every` constraints; it
+    takes place at the first constraint from there on that has a loss, which is then the one reported as utilised (if
+    the map is another one afterwards; a fit for which the window holds too little leaves it). So a map without a loss
+    is left alone, as online learners leave theirs.
+
+    After every fit, the threshold of pairs becomes the mean of the 5th and 95th percentile of the squared distances
+    between the window's vectors under the new map, unless the algorithm has targets of its own.
+
+    A subclass gives `algorithm` and `_fit`.
+
+    Parameters
+    ----------
+    buffer : constraints that a fit looks back on, at most.
+    refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full.
+    y_similar, y_dissimilar, dtype, scaler, warm_up : as for `kinstream.learners.baselines.euclidean.Euclidean`.
+
+    Attributes
+    ----------
+    fits : how many fits have changed the map.
+    """
+
+    def __init__(
+        self,
+        *,
+        buffer: int,
+        refit_every: int,
+        dtype: str,
+        scaler: str | None,
+        warm_up: int,
+        y_similar: float | None = None,
+        y_dissimilar: float | None = None,
+    ) -> None:
+        super().__init__(
+            y_similar=y_similar, y_dissimilar=y_dissimilar, dtype=dtype, scaler=scaler, warm_up=warm_up
+        )
+        self.buffer = whole("buffer", buffer, 2)
+        self.refit_every = whole("refit_every", refit_every, 0)
+        self.fits = 0
+        self._since = 0
+        self._threshold = np.nan
+        self._window = Window(self.buffer, 1, self.dtype)
+
+    def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
+        return block.split(self.form)
+
+    @abstractmethod
+    def _fit(self, pairs: Pairs) -> NDArray[np.float64] | None:
+        """The map (d, d) of these constraints; None, or a ValueError, where they are too few or say too little."""
+
+    def _threshold_of(self, mapped: NDArray[np.float64]) -> float:
+        """Threshold of pairs under a new map, from the window's vectors (n, d) under it; NaN for no change."""
+        found = squared_percentiles(mapped)
+        return np.nan if found is None else sum(found) / 2.0
+
+    @property
+    def threshold(self) -> float:
+        """Squared distance above which a pair counts as dissimilar; NaN while it is not known."""
+        return super().threshold if np.isnan(self._threshold) else self._threshold
+
+    def _begin(self, d: int) -> None:
+        super()._begin(d)
+        self.fits, self._since, self._threshold = 0, 0, np.nan
+        self._window = Window(self.buffer, d, self.dtype)
+
+    def _model(self) -> State:
+        learned: State = {"fits": self.fits, "since": self._since}
+        if self.fits:
+            learned |= {"map": self._T.T.copy(), "threshold": self._threshold}
+        return super()._model() | learned | self._window.state()
+
+    def _restore_model(self, state: State) -> int:
+        d = super()._restore_model(state)
+        found: NDArray[Any] = np.asarray(state.get("map", np.empty((0, 0), self.dtype)))
+        if found.dtype != self.dtype:
+            raise SettingsError(f"dtype is {self.dtype}, but the state to restore holds {found.dtype}")
+        window = Window(self.buffer, d, self.dtype)
+        window.restore(state)
+        self._T, self._window = np.array(found.T, order="C"), window
+        self.fits, self._since = int(state["fits"]), int(state["since"])
+        self._threshold = float(state.get("threshold", np.nan))
+        return d
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        row, judged = 0, 0
+        late: list[tuple[int, Outcomes]] = []
+        while row < len(batch):
+            first = row
+            row, self._since, due = self._scored(batch, outcomes, first, self._since, self._every)
+            self._window.add(batch, outcomes, slice(first, row))
+            if due:
+                end = _end(batch, row)
+                if end > max(row, judged):
+                    late.append((row, self._rest(batch, row, end)))
+                    judged = end
+                outcomes.utilised[row - batch.group] = self._refit()
+        for first, found in late:
+            take(outcomes, first, found)
+
+    def _rest(self, batch: Batch, row: int, end: int) -> Outcomes:
+        """Verdicts of the rest of an event, by the map as it was when the event began: no fit has come in between."""
+        rows = slice(row, end)
+        rest = replace(batch, index=batch.index[rows], usable=batch.usable[rows], signs=batch.signs[rows])
+        found = Outcomes.blank(end - row)
+        self._scored(rest, found, 0, 0, _NEVER)
+        return found
+
+    @property
+    def _every(self) -> int:
+        if self.refit_every:
+            return self.refit_every
+        return _NEVER if self.fits else self.buffer
+
+    def _refit(self) -> bool:
+        """Whether the map is another one now."""
+        self._since = 0
+        pairs = self._window.pairs()
+        with one_blas_thread(), np.errstate(all="ignore"):
+            try:
+                found = self._fit(pairs)
+            except ValueError:
+                return False
+            if found is None:
+                return False
+            T = np.array(found.T, self.dtype, order="C")
+            if not np.isfinite(T).all() or np.array_equal(T, self._T):
+                return False
+            self._T = T
+            self._threshold = self._threshold_of(pairs.X @ found.T)
+        self.fits += 1
+        return True
+
+
+def _end(batch: Batch, row: int) -> int:
+    """The row behind the event that goes on at a row; that row itself where an event begins, or the batch has ended."""
+    events = batch.events
+    at = np.searchsorted(events.rows * batch.group, row)
+    if at == len(events.rows) or events.rows[at] * batch.group != row:
+        return row
+    return int(events.ends[events.firsts[at] * batch.group])

@@ -1,0 +1,1 @@
+"""The loops of the learners of one modality, a file for each algorithm and one more for its blocked form."""

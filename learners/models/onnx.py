@@ -1,0 +1,176 @@
+"""A learned metric as an ONNX model that takes raw features, its scaler within: what `transform` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kinstream.learners.base import Learner
+from kinstream.learners.kernels.ensembles.oahu import DEAD
+from kinstream.learners.models.onnx_graph import Graph, Value
+from kinstream.learners.oahu.learner import OAHU
+from kinstream.learners.oahu.network import OAHUNetwork
+from kinstream.learners.portfolio.learner import Portfolio
+from kinstream.learners.portfolio.members import Member
+from kinstream.learners.several_modalities.fusion import Fusion
+from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.shared.several_modalities import MultiModal
+from kinstream.streams.errors import CheckpointError, SettingsError
+
+#: Name of the one output, and how the inputs begin.
+OUTPUT = "y"
+INPUT = "x"
+
+
+def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
+    """The bytes of an ONNX file.
+
+    Its input `x` (n, d) takes raw features; with several modalities there is an input `x_NAME` for each that measures.
+    Squared Euclidean distance between rows of the output `y` (n, k) is the learned one. All are of the learner's type;
+    scaling is done in float64, as the learner does it, for a shift that is large against the width cancels only to
+    rounding.
+
+    Parameters
+    ----------
+    learner : a linear map, OAHU, a portfolio of such members, or one of these for each of several modalities.
+    metadata : texts by name.
+
+    Raises
+    ------
+    SettingsError
+        The learner has no such form, or the package onnx is not installed.
+    CheckpointError
+        Nothing has been learned yet.
+    """
+    graph = Graph()
+    if isinstance(learner, Fusion):
+        output = _fused(graph, learner)
+    elif isinstance(learner, MultiModal):
+        output = _several(graph, learner)
+    elif isinstance(learner, SingleModal):
+        if learner.dimension is None:
+            raise CheckpointError("nothing has been learned yet")
+        output = _single(graph, learner, graph.input(INPUT, learner.dtype, learner.dimension))
+    else:
+        raise SettingsError(f"{learner.algorithm} has no such export")
+    named = graph.op("Identity", [output.name], output.dtype, output.width, named=OUTPUT)
+    inputs = ", ".join(value.name for value in graph.inputs)
+    use = f"{OUTPUT} of raw features {inputs}: squared Euclidean distance of its rows is the learned one"
+    return graph.encode(named, "metric", metadata | {"scaler": "none", "use": use})
+
+
+def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
+    """What a learner of one modality makes of raw features."""
+    z = graph.cast(_scaled(graph, learner.scaler, learner.affine(), graph.cast(x, "float64")), learner.dtype)
+    if isinstance(learner, Portfolio):
+        return _portfolio(graph, learner, z)
+    if isinstance(learner, OAHU):
+        return _oahu(graph, learner, z)
+    # Refuses by itself what is no linear map.
+    return graph.mapped(z, learner.map.T)
+
+
+def _scaled(graph: Graph, scaler: str, affine: tuple[Any, Any] | None, wide: Value) -> Value:
+    """Raw features, float64, after a scaler."""
+    if scaler == "unit":
+        wide = graph.directions(wide)
+    if affine is None:
+        return wide
+    shift, factor = affine
+    moved = graph.with_constant("Sub", wide, shift) if np.any(shift) else wide
+    return graph.with_constant("Mul", moved, factor)
+
+
+# ---- several modalities -----------------------------------------------------------------------------------------
+
+
+def _several(graph: Graph, learner: MultiModal) -> Value:
+    if not learner.linear:
+        raise SettingsError(f"{learner.algorithm} is not a linear map and has no such export")
+    if not learner.modalities:
+        raise CheckpointError("nothing has been learned yet")
+    scaling, maps, parts = learner.affine(), learner.maps, []
+    for name, size in learner.modalities:
+        x = graph.input(f"{INPUT}_{name}", learner.dtype, size)
+        scaled = _scaled(graph, learner.scaler, scaling[name], graph.cast(x, "float64"))
+        parts.append(graph.mapped(graph.cast(scaled, learner.dtype), maps[name].T))
+    return graph.beside(parts)
+
+
+def _fused(graph: Graph, learner: Fusion) -> Value:
+    if not learner.modalities:
+        raise CheckpointError("nothing has been learned yet")
+    sizes, parts = dict(learner.modalities), []
+    for name, metric in learner.learners.items():
+        if not isinstance(metric, SingleModal):
+            raise SettingsError(f"{learner.algorithm} has no such export")
+        # One metric over all modalities has no name.
+        taken = [name] if name else list(sizes)
+        inputs = [graph.input(f"{INPUT}_{one}", metric.dtype, sizes[one]) for one in taken]
+        parts.append(_single(graph, metric, graph.beside(inputs)))
+    return graph.beside(parts)
+
+
+# ---- OAHU -------------------------------------------------------------------------------------------------------
+
+
+def _oahu(graph: Graph, learner: OAHU, z: Value) -> Value:
+    """All metrics that vote, each times the root of its weight."""
+    state = learner.state()
+    mean, kappa = learner.mean_length, float(state["lift"])
+    constant = float(np.sqrt(kappa * mean))
+    lifted = z if kappa == 0.0 else graph.behind(z, constant)
+    found = []
+    for name in learner.anchors:
+        if name == "euclidean":
+            found.append(graph.with_constant("Div", z, [[np.sqrt(mean)]]))
+            continue
+        wide = graph.cast(lifted if name == "lifted" else z, "float64")
+        found.append(graph.cast(graph.over(wide, graph.length(wide), 0.0, 1.0), z.dtype))
+    found += _embedded(graph, learner.network, lifted)
+    factors = np.sqrt(list(learner.weights.values()))
+    return graph.beside(
+        [graph.with_constant("Mul", part, [[factor]]) for part, factor in zip(found, factors, strict=True)]
+    )
+
+
+def _embedded(graph: Graph, network: OAHUNetwork, h: Value) -> list[Value]:
+    """f_0 .. f_L; rows of a dead model are 0."""
+    found = []
+    for k, (theta, W) in enumerate(network.parts()):
+        u = graph.mapped(h, theta)
+        # Not below: the kernels say `length < DEAD`, and this is above the number before it.
+        kind = np.dtype(u.dtype).type
+        least = float(np.nextafter(kind(DEAD), kind(0.0)))
+        found.append(graph.over(u, graph.length(u), least, 0.0))
+        if W is not None:
+            z = graph.mapped(h, W)
+            if len(network.biases):
+                z = graph.with_constant("Add", z, network.biases[k][None, :])
+            h = graph.op("Relu", [z.name], z.dtype, z.width)
+    return found
+
+
+# ---- portfolios -------------------------------------------------------------------------------------------------
+
+
+def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
+    try:
+        metric = learner.metric
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    wide, parts = graph.cast(z, "float64"), []
+    for view, matrix in metric.maps.items():
+        seen = wide if view == "plain" else graph.directions(wide)
+        parts.append(graph.mapped(seen, matrix.T))
+    for member, factor in metric.others:
+        part = graph.cast(_member(graph, member, z), "float64")
+        parts.append(graph.with_constant("Mul", part, [[factor]]))
+    return graph.cast(graph.beside(parts), learner.dtype)
+
+
+def _member(graph: Graph, member: Member, z: Value) -> Value:
+    if not isinstance(member.learner, OAHU):
+        raise SettingsError(f"{member.learner.algorithm} (members.{member.name}) has no export")
+    return _single(graph, member.learner, z)

@@ -1,0 +1,501 @@
+"""OAHU: a network whose every layer is a metric, weighted by how well each of them does (spec 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.oahu import autograd as oahu_torch
+from kinstream.learners.oahu import chunks as oahu_compiled
+from kinstream.learners.oahu import votes
+from kinstream.learners.oahu.anchors import ANCHORS, MEASURED, Lift, anchored, margins
+from kinstream.learners.oahu.autograd import DEVICES
+from kinstream.learners.oahu.events import Look, measuring
+from kinstream.learners.oahu.mini_batches import Batches, Machine, NumpyMachine
+from kinstream.learners.oahu.network import OAHUNetwork
+from kinstream.learners.oahu.step_rule import HEDGES, Rule
+from kinstream.learners.shared.events import write
+from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.validation import a_list, not_negative, one_of, positive, whole
+from kinstream.streams.compute.compiled import limit
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.values import Kind
+
+#: What a variant sets where the settings leave it open.
+VARIANTS: Final[dict[str, dict[str, Any]]] = {
+    "anchored": {
+        "initial": "isometric",
+        "lift": 0.25,
+        "temperature": 0.1,
+        "gradient": "uniform",
+        "anchors": ("euclidean", "cosine", "lifted"),
+        "share": 0.3,
+        "layers": 2,
+        "pull": 1e-4,
+    },
+    "published": {
+        "initial": "uniform",
+        "lift": 0.0,
+        "temperature": float("inf"),
+        "gradient": "hedge",
+        "anchors": (),
+        "share": 1.0,
+        "layers": 5,
+        "pull": 0.0,
+    },
+}
+PATHS: Final = ("compiled", "torch")
+#: Triplets between two pulls towards the first weights. A pull passes over all of them, which costs what a step does.
+PULLED: Final = 256
+
+
+class OAHU(SingleModal):
+    r"""A network with a metric at its input and behind each of its L hidden layers, learned from triplets.
+
+    Layer l takes h_l, with h_0 the input, to h_{l+1} = relu(h_l W_{l+1}) and to a unit vector f_l = u_l / |u_l|,
+    u_l = h_l Theta_l. Its metric is D_l(x, y) = |f_l(x) - f_l(y)|, in [0, 2]. A triplet (x, x+, x-) costs model l
+
+        L_l = (max(0, (D+ - c1) / (2 - c1)) + max(0, 1 - D- / c2)) / 2,
+
+    D+ = D_l(x, x+) and D- = D_l(x, x-), with thresholds c1 <= D+ and c2 >= D- that follow from the distances before the
+    step (Eq. 9 and 10) and are constants of it. So every triplet teaches something. One step of gradient descent on
+    sum_l g_l L_l changes all layers; then the weight alpha_l of each model is lowered by its loss, kept above a floor,
+    and normalised (Hedge, Eq. 20).
+
+    A triplet is a mistake when sum_l alpha_l (D+ - D-), with the un-learned metrics' share of it, is not below zero
+    before the step. The loss that is reported is sum_l alpha_l L_l.
+
+    Parameters
+    ----------
+    variant : "published" is the algorithm of the paper. "anchored", the default, starts from the metric of the input
+        and lets un-learned metrics vote beside the learned ones; see the notes. It sets what is None below.
+    layers, hidden, embedding : L, units S of each hidden layer, and dimension m of the embeddings.
+    eta : step size. It has no unit: without biases nothing depends on the scale of the features.
+    tau : width of the thresholds, in (0, 2/3).
+    beta, smoothing : a model's weight falls by the factor beta for a loss of 1, but not below smoothing / (L + 1).
+    hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They all but agree.
+    biases : whether hidden layers have biases, 0 at first.
+    initial : first weights, "isometric" or "uniform"; see `kinstream.learners.oahu.network.OAHUNetwork.random`.
+    lift : squared constant that is put behind every vector, over the mean squared length of the first 512; 0 for none.
+    temperature : T of the weight by rank 2 sigma((D+ - D-) / T) of a model's gradient; infinity for none.
+    gradient : g_l, "hedge" for alpha_l and "uniform" for 1 / (L + 1).
+    anchors : un-learned metrics that vote, of "euclidean", "cosine" and "lifted" (the cosine of lifted vectors).
+    share : of the learned models in the vote; the anchors share the rest.
+    pull : how fast weights return to the first ones: after every 256 triplets (or a batch, if that is more) the
+        difference is multiplied by exp(-256 pull).
+    batch : triplets of one step, with the mean of their gradients. Above 1 it is another algorithm, for large streams.
+    path : "compiled", or "torch" for plain autograd, which needs the package torch. They agree to rounding.
+    device : "cpu", or "cuda" with path "torch". Bits of a GPU are not those of a processor.
+    seed : of the first weights.
+    dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
+    scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
+    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+
+    Attributes
+    ----------
+    alpha, weights : weights of the learned models, and of all that vote.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range, or torch is wanted and not there.
+
+    Notes
+    -----
+    O(S d + L S^2) time for a triplet, O(S d + L S^2) memory.
+
+    `classify`, `verify` and `retrieve` are the applications of the paper. `transform` concatenates all metrics that
+    vote, each times the root of its weight: one vector index with the squared distance sum w_l D_l^2, which ranks much
+    as the vote does but is not the same rule.
+
+    Triplets are learned in chunks of 32, counted from the first of a block, and the first layer's part of a chunk goes
+    through matrix products. Nothing is approximated, but where blocks end shows in the last digits.
+
+    A vector whose squared length is above 1e-3 of the largest number of the type is refused.
+
+    References
+    ----------
+    Gao, Li, Chandra, Khan, Thuraisingham: Towards self-adaptive metric learning on the fly. WWW 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream import OAHU
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 2, (2, 400))
+    >>> label[1] = 1 - label[0]
+    >>> def rings(label):
+    ...     angle = draw.uniform(0, 2 * np.pi, len(label))
+    ...     return ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T
+    >>> model = OAHU(layers=2, hidden=32, embedding=16)
+    >>> mistake = model.learn_triplets(rings(label[0]), rings(label[0]), rings(label[1])).mistake
+    >>> bool(mistake[-100:].mean() < mistake[:100].mean())
+    True
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
+    algorithm: ClassVar[str] = "oahu/1"
+
+    def __init__(
+        self,
+        variant: str = "anchored",
+        *,
+        layers: int | None = None,
+        hidden: int = 100,
+        embedding: int = 50,
+        eta: float = 0.3,
+        tau: float = 0.1,
+        beta: float = 0.99,
+        smoothing: float = 0.1,
+        hedge: str = "literal",
+        biases: bool = False,
+        initial: str | None = None,
+        lift: float | None = None,
+        temperature: float | None = None,
+        gradient: str | None = None,
+        anchors: list[str] | None = None,
+        share: float | None = None,
+        pull: float | None = None,
+        batch: int = 1,
+        path: str = "compiled",
+        device: str = "cpu",
+        seed: int = 0,
+        dtype: str = "float32",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+    ) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        usual = VARIANTS[one_of("variant", variant, VARIANTS)]
+        self.variant = variant
+        self.layers = whole("layers", usual["layers"] if layers is None else layers, 0)
+        self.hidden = whole("hidden", hidden, 2)
+        self.embedding = whole("embedding", embedding, 1)
+        self.eta, self.tau = positive("eta", eta), positive("tau", tau, 2.0 / 3.0)
+        self.beta, self.smoothing = positive("beta", beta, 1.0), positive("smoothing", smoothing)
+        self.hedge, self.biases = one_of("hedge", hedge, HEDGES), one_of("biases", biases, (False, True))
+        self.initial = one_of("initial", initial or usual["initial"], ("isometric", "uniform"))
+        self.temperature = (
+            usual["temperature"] if temperature is None else positive("temperature", temperature)
+        )
+        self.gradient = one_of("gradient", gradient or usual["gradient"], ("uniform", "hedge"))
+        self.anchors = tuple(
+            one_of("anchors", name, ANCHORS)
+            for name in a_list("anchors", usual["anchors"] if anchors is None else anchors)
+        )
+        if len(set(self.anchors)) < len(self.anchors):
+            raise SettingsError(f"anchors must be different ones, not {', '.join(self.anchors)}")
+        #: Of the learned models in the vote.
+        self.share = 1.0
+        if self.anchors:
+            self.share = positive("share", usual["share"] if share is None else share, 1.0)
+        self.pull = not_negative("pull", usual["pull"] if pull is None else pull)
+        self.seed = whole("seed", seed, 0)
+        self.batch, self.path = whole("batch", batch, 1), one_of("path", path, PATHS)
+        self.device = one_of("device", device, DEVICES)
+        if self.path == "torch":
+            oahu_torch.require(self.device)
+        elif self.device != "cpu":
+            raise SettingsError(f'device {self.device} needs path = "torch"')
+        self._rule = Rule(
+            eta=self.eta,
+            tau=self.tau,
+            temperature=self.temperature,
+            by_alpha=self.gradient == "hedge",
+            beta=self.beta,
+            floor=self.smoothing / (self.layers + 1),
+            hedge=self.hedge,
+            share=self.share,
+        )
+        self._lift = Lift(not_negative("lift", usual["lift"] if lift is None else lift))
+        self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
+        self._network = self._zeros(0)
+        #: Gradients of a batch; empty in the compiled way of one triplet a step, which needs none.
+        self._sums = self._zeros(0)
+        self._batches = Batches(self.batch, self._alpha)
+        #: The first weights, to be pulled to; empty without a pull.
+        self._origin = self._zeros(0)
+        self._bound, self._taken = -1.0, 0
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        """Weights (L + 1,) of the metric models, a copy; their sum is 1."""
+        return self._alpha.copy()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every metric in the vote: un-learned ones by name, the learned ones as E0 .. EL."""
+        found = {name: (1.0 - self.share) / len(self.anchors) for name in self.anchors}
+        return found | {f"E{k}": self.share * float(value) for k, value in enumerate(self._alpha)}
+
+    @property
+    def map(self) -> Rows:
+        raise SettingsError(f"{self.algorithm} is not a linear map")
+
+    @property
+    def network(self) -> OAHUNetwork:
+        """The network itself, for those who only read it."""
+        return self._network
+
+    @property
+    def mean_length(self) -> float:
+        """Mean squared length of the scaled vectors that the lift was measured on; 1 before the first."""
+        return self._lift.mean
+
+    def embed(self, X: Rows) -> list[Rows]:
+        """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean.
+
+        Raises
+        ------
+        ValueError
+            Before the first block, or X is not (n, d).
+        """
+        if self._dimension is None:
+            raise ValueError(
+                f"{self.algorithm} has learned nothing yet, there is no metric: learn from a block first"
+            )
+        with np.errstate(all="ignore"):
+            return self._embedded(self.scale(X))
+
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        left, right = self.transform(X), self.transform(Y)
+        if left.shape != right.shape:
+            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
+        moved = left - right
+        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    def classify(self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5) -> NDArray[Any]:
+        """The label (q,) that the weighted vote gives each query; see `kinstream.learners.oahu.votes.classify`.
+
+        Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all that they are
+        given: who asks one gallery again and again embeds it once, and calls `kinstream.learners.oahu.votes`.
+
+        Parameters
+        ----------
+        gallery, labels, queries : raw features (n, d), a label of each, and raw features (q, d).
+        k : neighbours by metric.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, an empty gallery, k below 1, features that are no finite numbers, or nothing was
+            learned yet.
+        """
+        return votes.classify(self._voices, self.embed(gallery), labels, self.embed(queries), k)
+
+    def class_scores(
+        self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Classes (c,) in ascending order, and the sum of the votes (q, c) for each; see `classify`."""
+        return votes.class_scores(self._voices, self.embed(gallery), labels, self.embed(queries), k)
+
+    def verify(self, X: Rows, Y: Rows, threshold: float) -> NDArray[np.bool_]:
+        """Whether rows (n, d) of X and Y are similar: half of the weight finds D / 2 < threshold, in (0, 1)."""
+        return votes.verify(self._voices, self.embed(X), self.embed(Y), threshold)
+
+    def verification_score(self, X: Rows, Y: Rows) -> NDArray[np.float64]:
+        """Similarity (n,) of rows (n, d), from -1 to 0: minus the weighted median of D / 2.
+
+        It is above -threshold where `verify` says similar. The distance of "euclidean" has no bound and counts as 2
+        from there on, where unrelated vectors are about 1.4 apart.
+        """
+        return votes.verification_score(self._voices, self.embed(X), self.embed(Y))
+
+    def retrieve(
+        self, gallery: Rows, queries: Rows, top: int, k: int | None = None, repeated: str = "best"
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows of the gallery (q, top) with the greatest votes and those votes; see
+        `kinstream.learners.oahu.votes.retrieve`.
+
+        Behind the last row that any metric put forward, items are -1 and votes minus infinity. Refusals are those of
+        `classify`.
+
+        Parameters
+        ----------
+        k : rows that each metric puts forward; `top` where it is left out.
+        repeated : "best" where a row that several metrics put forward keeps its best vote, "sum" where they add up.
+        """
+        return votes.retrieve(self._voices, self.embed(gallery), self.embed(queries), top, k, repeated)
+
+    @property
+    def _voices(self) -> list[float]:
+        return list(self.weights.values())
+
+    def _embedded(self, Z: Rows) -> list[Rows]:
+        mean = self._lift.mean
+        found = [anchored(name, Z, mean, self._lift) for name in self.anchors]
+        return found + self._network.embed(self._lift.apply(Z, mean))
+
+    def _mapped(self, Z: Rows) -> Rows:
+        factors = np.sqrt(list(self.weights.values())).astype(Z.dtype)
+        return np.concatenate([f * e for f, e in zip(factors, self._embedded(Z), strict=True)], axis=1)
+
+    def _zeros(self, d: int) -> OAHUNetwork:
+        return OAHUNetwork.zeros(d, self.layers, self.hidden, self.embedding, self.biases, self.dtype)
+
+    def _random(self, inputs: int) -> OAHUNetwork:
+        isometric = self.initial == "isometric"
+        return OAHUNetwork.random(
+            inputs, self.layers, self.hidden, self.embedding, self.biases, isometric, self.seed, self.dtype
+        )
+
+    @property
+    def _alone(self) -> bool:
+        """Whether the compiled loop takes a step for each triplet."""
+        return self.path == "compiled" and self.batch == 1
+
+    def _begin(self, d: int) -> None:
+        inputs = d + (self._lift.kappa > 0.0)
+        self._network = self._random(inputs)
+        self._beside(inputs)
+        self._bound, self._taken = -1.0, 0
+
+    def _beside(self, inputs: int) -> None:
+        """What lies beside a network of so many inputs."""
+        self._sums = self._zeros(0 if self._alone else inputs)
+        self._origin = self._random(inputs) if self.pull > 0.0 else self._zeros(0)
+
+    def _model(self) -> State:
+        state = {"alpha": self.alpha} | self._network.state() | self._lift.state()
+        state["taken"] = self._taken
+        if self.batch > 1:
+            state |= self._batches.state()
+            state |= {f"sum_{name}": value for name, value in self._sums.state().items()}
+        return state
+
+    def _restore_model(self, state: State) -> int:
+        inputs = len(np.asarray(state["Theta0"]))
+        network, sums = self._zeros(inputs), self._zeros(0 if self._alone else inputs)
+        begun = {name.removeprefix("sum_"): value for name, value in state.items() if name.startswith("sum_")}
+        alpha = np.array(state["alpha"], np.float64)
+        try:
+            if alpha.shape != (self.layers + 1,):
+                raise ValueError(f"alpha should be {(self.layers + 1,)}, the state holds {alpha.shape}")
+            if ("b1" in state) != ("b1" in network.state()):
+                raise ValueError(f"biases are {self.biases} here")
+            if state["lift"] != self._lift.kappa:
+                raise ValueError(f"lift is {self._lift.kappa} here")
+            if bool(begun) != (self.batch > 1):
+                raise ValueError(f"batch is {self.batch} here")
+            network.restore(state)
+            if begun:
+                sums.restore(begun)
+        except ValueError as error:
+            raise SettingsError(f"the state to restore is of another network: {error}") from None
+        self._beside(inputs)
+        self._network, self._sums, self._alpha, self._bound = network, sums, alpha, -1.0
+        self._taken = int(state["taken"])
+        self._batches = Batches(self.batch, alpha)
+        if begun:
+            self._batches.restore(state)
+        self._lift.restore(state)
+        return inputs - (self._lift.kappa > 0.0)
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        with np.errstate(all="ignore"):
+            # Products of two inputs, and the sum of squares behind the lift, have to be numbers too.
+            short = np.einsum("ij,ij->i", batch.X, batch.X) < limit(np.dtype(self.dtype)) / (2.0 * MEASURED)
+        batch = replace(batch, usable=batch.usable & short[batch.index].all(axis=1))
+        start = self._measured(batch, outcomes) if self._lift.missing else 0
+        if start < len(batch):
+            rows = slice(start, None)
+            means = np.full(len(batch) - start, self._lift.mean)
+            given = self._given(batch.X, batch.index[rows], means)
+            X = self._lift.apply(batch.X, self._lift.mean)
+            index, usable = batch.index[rows], batch.usable[rows]
+            ends, found, levels = batch.events.judged
+            judged = np.maximum(ends[rows] - start, 0), found[rows], levels[rows]
+            look = Look(judged, X, index, usable, given)
+            self._steps(X, index, usable, given, outcomes[rows], look)
+
+    def _measured(self, batch: Batch, outcomes: Outcomes) -> int:
+        """Learn the triplets during which the mean squared length still changes; returns how many those are."""
+        good = np.flatnonzero(batch.usable)
+        with np.errstate(all="ignore"):
+            wide = batch.X.astype(np.float64)
+            squares = np.einsum("ij,ij->i", wide, wide)
+        missing = -(-self._lift.missing // 3)
+        used = good[:missing]
+        count = len(batch) if len(used) < missing else int(used[-1]) + 1
+        means = np.ones(count)
+        look = measuring(batch, squares, used, count, self._lift, self._given)
+        if len(used):
+            means[used] = self._lift.observe(squares[batch.index[used]])
+        index = batch.index[:count]
+        given = self._given(batch.X, index, means)
+        X = self._lift.apply(batch.X[index.ravel()], np.repeat(means, 3))
+        own = np.arange(3 * count, dtype=np.int32).reshape(count, 3)
+        self._steps(X, own, batch.usable[:count], given, outcomes[:count], look)
+        return count
+
+    def _given(self, X: Rows, index: Index, means: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(all="ignore"):
+            return (1.0 - self.share) * margins(self.anchors, X, index, means, self._lift)
+
+    def _steps(
+        self,
+        X: Rows,
+        index: Index,
+        usable: NDArray[np.bool_],
+        given: NDArray[np.float64],
+        outcomes: Outcomes,
+        look: Look,
+    ) -> None:
+        """Learn some triplets, with the pull after every so many usable ones of the stream."""
+        counts = self._taken + np.cumsum(usable)
+        every = max(PULLED, self.batch) if self.pull > 0.0 else np.iinfo(np.int64).max
+        stops = np.flatnonzero(usable & (counts % every == 0)) + 1
+        start = 0
+        for stop in stops.tolist():
+            self._stepped(X, index, usable, given, outcomes, look, slice(start, stop))
+            self._network.approach(self._origin, float(-np.expm1(-self.pull * every)))
+            self._bound, start = -1.0, stop
+        self._stepped(X, index, usable, given, outcomes, look, slice(start, len(index)))
+        self._taken += int(usable.sum())
+
+    def _stepped(
+        self,
+        X: Rows,
+        index: Index,
+        usable: NDArray[np.bool_],
+        given: NDArray[np.float64],
+        outcomes: Outcomes,
+        look: Look,
+        rows: slice,
+    ) -> None:
+        if self._alone:
+            self._bound = oahu_compiled.learn(
+                self._network,
+                self._alpha,
+                self._rule,
+                X,
+                index,
+                usable,
+                given,
+                self._bound,
+                outcomes,
+                look,
+                rows,
+            )
+            return
+        if self.path == "compiled":
+            machine: Machine = NumpyMachine(self._network, self._sums)
+        else:
+            machine = oahu_torch.TorchMachine(self._network, self._sums, self.device)
+        self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes, look, rows)
+        machine.close()
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        events, rows = batch.events, batch.events.rows
+        margins = events.found[rows]
+        write(outcomes, rows, margins <= 0.0, events.levels[rows], margins)
+
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
+        """By the un-learned Euclidean distance, for the scaler's warm-up comes before the network."""
+        near, far = (float(np.linalg.norm(points[0] - other)) for other in points[1:])
+        return int(near >= far), 0.0, far - near

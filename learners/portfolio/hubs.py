@@ -1,0 +1,155 @@
+"""Which metrics have the better neighbours, as far as vectors without labels tell: those with fewer hubs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import State
+from kinstream.learners.portfolio.members import BROKEN, Member
+from kinstream.learners.portfolio.metric import squared_distances
+from kinstream.streams.compute.blas_threads import one_blas_thread
+
+Rows = NDArray[np.floating[Any]]
+Vector = NDArray[np.float64]
+
+NEIGHBOURS: Final = 10
+#: How much a member's prior weight falls with the skewness.
+STRENGTH: Final = 3.0
+#: Squared distances that differ by less than this share of their mean are equal.
+SAME: Final = 1e-6
+#: Vectors that are looked at, once there are so many.
+SAMPLED: Final = 384
+#: Scored constraints before the first look at what learners have made of them; the next is at twice as many.
+FIRST: Final = 32
+
+
+class Hubs:
+    """Looks at the hubs of all members now and then, which gives their prior weights.
+
+    A look is at the first 384 vectors of scored constraints, or at those there are. It is taken when the members begin,
+    and when 32, 64, 128, ... constraints have been scored since, or at the end of the event in which they are: a number
+    of constraints, wherever blocks end.
+
+    Parameters
+    ----------
+    members : their number.
+    """
+
+    def __init__(self, members: int) -> None:
+        #: Proportional to exp(-3 s_i), s_i the skewness of a member's hubs; even until the first look.
+        self.prior: Vector = np.ones(members)
+        self._sample: Rows | None = None
+        self._scored = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was a look."""
+        return self._sample is not None
+
+    def begin(self, sample: Rows, members: Sequence[Member | None]) -> None:
+        """Look at members that have learned nothing yet, with the first vectors (n, d)."""
+        self._sample = np.array(sample)
+        self._look(self._sample, members)
+
+    def until(self, X: Rows, index: NDArray[Any]) -> int:
+        """How many of some constraints may be learned before the next look is due, at least 1.
+
+        Those whose vectors are not finite are known to be rejected.
+
+        Parameters
+        ----------
+        X : (n, d) scaled vectors.
+        index : (m, k) rows of X.
+        """
+        missing = self._due - self._scored
+        if missing > len(index):
+            return len(index)
+        finite = np.asarray(np.isfinite(X).all(axis=1))
+        usable = finite[index].all(axis=1)
+        reached = np.flatnonzero(np.cumsum(usable) >= missing)
+        return int(reached[0]) + 1 if len(reached) else len(index)
+
+    def count(
+        self, X: Rows, index: NDArray[Any], scored: NDArray[np.bool_], members: Sequence[Member | None]
+    ) -> None:
+        """Constraints that members have learned from, no more than `until` told or their event has; look if one is due.
+
+        Parameters
+        ----------
+        X : (n, d) scaled vectors.
+        index : (m, k) rows of X.
+        scored : (m,) which of them count.
+        members : None where one was dropped.
+        """
+        assert self._sample is not None
+        missing = SAMPLED - len(self._sample)
+        if missing > 0:
+            rows = index[scored].reshape(-1)[:missing]
+            self._sample = np.concatenate([self._sample, X[rows]])
+        due = self._due
+        self._scored += int(np.count_nonzero(scored))
+        if self._scored >= due:
+            self._look(self._sample, members)
+
+    def state(self) -> State:
+        state: State = {"prior": self.prior.copy(), "scored": self._scored}
+        return state if self._sample is None else state | {"sample": self._sample.copy()}
+
+    def restore(self, state: State) -> None:
+        self.prior = np.array(state["prior"], np.float64)
+        self._scored = int(state["scored"])
+        self._sample = np.array(state["sample"]) if "sample" in state else None
+
+    @property
+    def _due(self) -> int:
+        """How many constraints will have been scored at the next look: 32, 64, 128, ..."""
+        return FIRST << (self._scored // FIRST).bit_length()
+
+    def _look(self, sample: Rows, members: Sequence[Member | None]) -> None:
+        different = np.unique(sample, axis=0)
+        # What is looked at decides what is learned: no sum of it may depend on the number of threads.
+        with np.errstate(all="ignore"), one_blas_thread():
+            self.prior = prior([_skewness(member, different) for member in members])
+
+
+def _skewness(member: Member | None, rows: Rows) -> float | None:
+    try:
+        return None if member is None else skewness(member.learner.transform(rows))
+    except BROKEN:
+        # It will be dropped at its next constraint.
+        return None
+
+
+def prior(skewnesses: Sequence[float | None]) -> Vector:
+    """exp(-3 s) of the skewnesses s (N,), as shares; of a member that has none as of the one with the least hubs."""
+    known = [s for s in skewnesses if s is not None]
+    least = min(known, default=0.0)
+    found = np.exp(-STRENGTH * (np.array([least if s is None else s for s in skewnesses]) - least))
+    return np.asarray(found / found.sum(), np.float64)
+
+
+def skewness(rows: Rows) -> float | None:
+    """Skewness of how often one of the rows (n, d) is among the 10 nearest neighbours of others.
+
+    Where few vectors are neighbours of most others, which is worse the more their lengths differ, votes of neighbours
+    are poor (Radovanović, Nanopoulos, Ivanović: Hubs in space. Journal of Machine Learning Research 11, 2010, Eq. 1).
+    None where there are too few rows to tell, all are equally often, or some are no numbers.
+    """
+    n = len(rows)
+    if n < NEIGHBOURS + 2 or not np.isfinite(rows).all():
+        return None
+    apart = squared_distances(np.asarray(rows, np.float64))
+    same = SAME * float(apart.mean())
+    np.fill_diagonal(apart, np.inf)
+    last = np.partition(apart, NEIGHBOURS - 1, axis=1)[:, NEIGHBOURS - 1, None]
+    nearer, tied = apart < last - same, np.abs(apart - last) <= same
+    # Those that are as far as the tenth share the places that are left.
+    left = (NEIGHBOURS - nearer.sum(axis=1)) / tied.sum(axis=1)
+    times = nearer.sum(axis=0) + left @ tied
+    moved = times - times.mean()
+    spread = float(times.std())
+    return float(np.mean(moved**3)) / spread**3 if spread > SAME else None

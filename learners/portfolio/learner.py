@@ -1,0 +1,453 @@
+"""Several learners and the un-learned metrics on the same constraints, and one metric that follows the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.kernels.ensembles import portfolio
+from kinstream.learners.portfolio import metric as portfolio_metric
+from kinstream.learners.portfolio.hubs import Hubs
+from kinstream.learners.portfolio.members import BROKEN, Members, Settings, made, settings_of
+from kinstream.learners.portfolio.metric import Metric
+from kinstream.learners.portfolio.unit import Unit
+from kinstream.learners.portfolio.views import Views
+from kinstream.learners.shared import scaler
+from kinstream.learners.shared.events import Events, Numbers, shared, take
+from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.validation import not_negative, positive, whole
+from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
+
+#: Constraints in a row that a member may reject where others do not, before it is dropped.
+PATIENCE: Final = 100
+
+
+class Portfolio(SingleModal):
+    r"""Several learners and two un-learned metrics side by side, with weights by progressive validation.
+
+    Every constraint reaches every member. Before one learns from its event, its mistake is counted; decayed sums L_i of
+    mistakes over the latest constraints give the weights
+
+        w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
+
+    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-3 s_i - eta L_i), b_i = 1 but less for
+    learners where the same vectors come again and again (`kinstream.learners.portfolio.views`); over the un-learned
+    ones u_i ~ exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by
+    ratios of mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384
+    vectors is a neighbour of the others, looked at whenever twice as many constraints have come
+    (`kinstream.learners.portfolio.hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
+    much, has poor neighbours, which mistakes on random triplets do not tell.
+
+    The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
+    z / |z|, which ranks as cosine does.
+
+    A triplet is a mistake of the portfolio when sum_i w_i m_i / s_i is at most 0, of the members' margins m_i, each
+    over its mean magnitude s_i so far, and of the weights before its event. A pair is one when members that are
+    wrong have half of the weight. The metric that `transform`, `distance` and an export offer is
+
+        D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
+
+    with t_i the standard deviation of D_i^2, from one vector to the others, over the first 96 vectors. It is one vector
+    index, and changes with the weights.
+
+    Parameters
+    ----------
+    members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
+        hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
+        ones. Any learner of one modality can be a member; of scalers only "unit".
+    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
+    repeats : mean number of times that a vector may come before learners begin with less weight, above 0; see
+        `kinstream.learners.portfolio.views`. inf where the vectors that constraints are of are all that will be
+        searched, so that being right on those is what counts.
+    window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
+    seed : of members that draw at random and are not given their own.
+    dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
+    scaler : None or "none", "zscore", "unit", "minmax"; one for all members, see `kinstream.learners.shared.scaler`.
+    warm_up : distinct vectors before "zscore" and "minmax" are frozen, and of members that are not given their own.
+
+    Attributes
+    ----------
+    accepts : kinds of constraints that one of the learners takes.
+    form : pairs if one of the learners is made for those. Each takes a triplet as it is made to.
+    weights : of all members by name.
+    dropped : names of those that were dropped.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range; of a member's, the error names the member.
+
+    Notes
+    -----
+    Members work in a unit: behind the scaler and 32 more triplets (48 pairs), vectors are divided by their root mean
+    squared length, so that a step size does not belong to a scale of the features. OPML's gamma is here what it
+    is alone times that mean square. Until then constraints are scored by Euclidean distance and teach nothing.
+
+    Usual members: OAHU without anchors, OPML and OASIS on directions, LEGO. Together they take about 50 microseconds a
+    triplet at 64 features.
+
+    A constraint is utilised when it changed a member, clipped when a member's step was; it is rejected when all
+    members reject it. The loss is the mean of the learners' losses, which are not of one unit. A member that rejects
+    what others score is wrong, and 100 such constraints in a row, or numbers that its own arithmetic refuses, drop it
+    for good: its weight is 0, it is named by `dropped`, and the others go on. A member without a verdict, as one of
+    triplets on pairs, loses what the others lose on average.
+
+    Exponential weights with this eta make, in expectation, at most sqrt(T ln N / 2) more mistakes than the best of N in
+    T constraints, for a T that is known. The vote here is deterministic and guided by margins, and has a window and a
+    floor; docs/portfolio.md says what it does, and why these are the defaults.
+
+    The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
+    has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
+    So learners have to be the more ahead for their weight, the more often a vector has come on average, from
+    `repeats` times on.
+
+    Time and memory are the sum of the members'. Margins are those of `kinstream.learners.base.Outcomes`: OASIS's are
+    of its similarity, while it joins the metric by the distance that belongs to it.
+
+    References
+    ----------
+    Cesa-Bianchi, Lugosi: Prediction, learning, and games. Cambridge 2006, theorem 2.2 (eta), section 2.11 (discounts).
+    Freund, Schapire, Singer, Warmuth: Using and combining predictors that specialize. STOC 1997 (no verdict).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream import Portfolio
+    >>> draw = np.random.default_rng(0)
+    >>> noise = np.array([0.3, 0.3, 3.0, 3.0, 3.0])
+    >>> x, near, far = noise * draw.normal(size=(3, 2000, 5))
+    >>> far += [1.0, 1.0, 0.0, 0.0, 0.0]
+    >>> model = Portfolio()
+    >>> mistake = model.learn_triplets(x, near, far).mistake
+    >>> bool(mistake[-500:].mean() < 0.8 * mistake[:500].mean())
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Members | None = None,
+        floor: float = 0.5,
+        repeats: float = 10.0,
+        window: int = 1000,
+        seed: int = 0,
+        dtype: str = "float32",
+        scaler: str | None = None,
+        warm_up: int = WARM_UP,
+    ) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        self.floor = not_negative("floor", floor)
+        if self.floor >= 1.0:
+            raise SettingsError(f"floor must be at least 0 and below 1, not {floor!r}")
+        self.repeats = repeats if repeats == np.inf else positive("repeats", repeats)
+        self.window = whole("window", window, 2)
+        self.seed = whole("seed", seed, 0)
+        #: Kind and hyper-parameters of each learner, by name.
+        self.members: Settings = settings_of(members)
+        self._metric: Metric | None = None
+        self._renew()
+        learners = [member.learner for member in self._members if member.learns]
+        self._learned = len(learners)
+        self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
+        self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
+        names = "-".join(one.algorithm.replace("/", "-") for one in learners)
+        self._algorithm = f"portfolio-{names}/5"
+
+    @property
+    def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
+        """Kinds of constraints that one of the learners takes."""
+        return self._accepts
+
+    @property
+    def form(self) -> Kind:  # type: ignore[override]
+        """Pairs if one of the learners is made for those."""
+        return self._form
+
+    @property
+    def algorithm(self) -> str:  # type: ignore[override]
+        """Such as "portfolio-opml-1-lego-1/5"."""
+        return self._algorithm
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every member in the vote and in the metric; their sum is 1."""
+        found = self._weights()
+        return {member.name: float(w) for member, w in zip(self._members, found, strict=True)}
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Members that were dropped."""
+        return tuple(m.name for m, gone in zip(self._members, self._gone, strict=True) if gone)
+
+    @property
+    def map(self) -> Rows:
+        raise SettingsError(f"{self.algorithm} is not a linear map")
+
+    @property
+    def metric(self) -> Metric:
+        """What `transform` does with scaled vectors.
+
+        Raises
+        ------
+        ValueError
+            Before the members have begun.
+        """
+        if not self._scaler.ready:
+            raise ValueError(f"{self.algorithm} still scales: there is no metric yet")
+        if self._metric is None:
+            self._metric = portfolio_metric.together(self._members, list(self._weights()), self._unit.sample)
+        return self._metric
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        if block.kind not in self.accepts:
+            raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
+        vectors, events = self._table(block), shared(block.events, len(block))
+        index = self._checked(vectors, block.index, block.kind)
+        outcomes = Outcomes.blank(len(index))
+        if len(index) == 0:
+            return outcomes
+        self._dimension, self._metric = vectors.shape[1], None
+        outcomes.split[:] = block.split(self.form)
+        start, late = self._watched(vectors, index, block.signs, events, outcomes)
+        if self._unit.ready and not self._hubs.begun:
+            self._hubs.begin(self._unit.sample.astype(self.dtype), self._members)
+        if start < len(index):
+            with np.errstate(all="ignore"):
+                scaled = self._scaler.apply(vectors)
+                X = np.require(scaled, self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+            self._learn_on(block, index, X, start, outcomes)
+        if late is not None:
+            take(outcomes, start, late)
+        self.accepted += len(index) - int(outcomes.rejected.sum())
+        return outcomes
+
+    def state(self) -> State:
+        state: State = {"accepted": self.accepted}
+        if self._dimension is not None:
+            state |= self._model()
+        state |= {f"scaler.{name}": value for name, value in self._scaler.state().items()}
+        for member, gone in zip(self._members, self._gone, strict=True):
+            if not gone:
+                own = member.learner.state().items()
+                state |= {f"member.{member.name}.{name}": value for name, value in own}
+        return state
+
+    def restore(self, state: State) -> None:
+        self._renew()
+        self.accepted = int(state["accepted"])
+        self._scaler.restore(_under("scaler.", state))
+        self._dimension = self._restore_model(state) if "dimension" in state else None
+        for member, gone in zip(self._members, self._gone, strict=True):
+            if not gone:
+                member.learner.restore(_under(f"member.{member.name}.", state))
+
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        left, right = self.transform(X), self.transform(Y)
+        if left.shape != right.shape:
+            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
+        moved = left - right
+        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    def exported(self) -> tuple[dict[str, Rows], list[dict[str, str]]]:
+        """The metric as arrays by name, and its parts; see docs/portfolio.md.
+
+        Raises
+        ------
+        CheckpointError
+            The members have not begun.
+        SettingsError
+            A member is neither a linear map nor a network of OAHU without anchors.
+        """
+        if not self._unit.ready:
+            raise CheckpointError(f"{self.algorithm} still scales: its members have learned nothing yet")
+        arrays, parts = portfolio_metric.arrays(self.metric)
+        d = self._unit.sample.shape[1]
+        shift, factor = self.affine() or (np.zeros(d), np.full(d, self._unit.factor))
+        return {"shift": shift, "factor": factor} | arrays, parts
+
+    def _mapped(self, Z: Rows) -> Rows:
+        # The members have begun together: before that, it is the first un-learned metric.
+        return self.metric.apply(Z).astype(self.dtype) if self._scaler.ready else Z
+
+    def _renew(self) -> None:
+        """Members that have seen nothing, of equal weights."""
+        self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
+        self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
+        self._metric = None
+        self._views = Views(self.repeats)
+        N = len(self._members)
+        self._hubs = Hubs(N)
+        self._losses, self._gone = np.zeros(N), np.zeros(N, np.bool_)
+        self._refused, self._sizes, self._seen = np.zeros(N, np.int64), np.zeros((N, 2)), np.zeros(1)
+
+    def _weights(self) -> NDArray[np.float64]:
+        found = np.empty(len(self._members))
+        seen, start = float(self._seen[0]), self._views.start
+        portfolio.weigh(
+            self._losses, self._gone, self._learned, self._hubs.prior, seen, start, self.floor, found
+        )
+        return found
+
+    def _begin(self, d: int) -> None:
+        """Members begin by themselves."""
+
+    def _model(self) -> State:
+        state: State = {f"views.{name}": value for name, value in self._views.state().items()}
+        state |= {f"hubs.{name}": value for name, value in self._hubs.state().items()}
+        return state | {
+            "dimension": int(self._dimension or 0),
+            "losses": self._losses.copy(),
+            "gone": self._gone.astype(np.int8),
+            "refused": self._refused.copy(),
+            "sizes": self._sizes.copy(),
+            "seen": self._seen.copy(),
+        }
+
+    def _restore_model(self, state: State) -> int:
+        for name in ("losses", "gone", "refused", "sizes", "seen"):
+            found, own = np.asarray(state[name]), getattr(self, f"_{name}")
+            if found.shape != own.shape:
+                raise SettingsError(f"the state to restore is of {len(found)} members, not of {len(own)}")
+            setattr(self, f"_{name}", found.astype(own.dtype))
+        self._views.restore(_under("views.", state))
+        self._hubs.restore(_under("hubs.", state))
+        return int(state["dimension"])
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        raise NotImplementedError("members learn from blocks, not from batches")
+
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
+        """By Euclidean distance, for this comes before the members. What a pair should be is not known yet."""
+        if len(points) == 2:
+            return -1, 0.0, np.nan
+        near, far = (float(gap @ gap) for gap in points[0] - points[1:])
+        return int(near >= far), 0.0, far - near
+
+    def _learn(
+        self,
+        vectors: Rows,
+        index: Index,
+        kind: Kind,
+        signs: NDArray[np.int8] | None = None,
+        targets: NDArray[np.float32] | None = None,
+        ignored: NDArray[np.bool_] | None = None,
+        events: Numbers | None = None,
+    ) -> Outcomes:
+        """Constraints from arrays as a block: members learn from those."""
+        m = len(index)
+        return self.learn(
+            ConstraintBlock(
+                space="",
+                kind=kind,
+                tables=(Table(DEFAULT_MODALITY, vectors),),
+                index=index,
+                signs=np.zeros(m, np.int8) if signs is None else np.asarray(signs),
+                # Pairs from arrays have no rule; a member that goes by rules takes them as it would alone.
+                rules=(PREFIX_RULE,),
+                rule=np.zeros(m, np.uint8),
+                derived=np.zeros(m, np.bool_),
+                weights=np.ones(m, np.float32),
+                time_ms=0,
+                events=events,
+            )
+        )
+
+    def _table(self, block: ConstraintBlock) -> Rows:
+        """The vectors of a block that fits."""
+        m = len(block)
+        if len(block.tables) != 1:
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"{self.algorithm} takes one modality, the block has {len(block.tables)}"
+            )
+        for name in ("signs", "rule"):
+            found = getattr(block, name)
+            if found.shape != (m,):
+                raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and {name} of shape {found.shape}")
+        if block.kind is Kind.PAIR and not np.isin(block.signs, (-1, 1)).all():
+            raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
+        return block.tables[0].vectors
+
+    def _learn_on(
+        self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes
+    ) -> None:
+        """Learn from the constraints of a block from `start` on, in as many parts as looks at hubs need.
+
+        No part ends within an event: what comes behind the look would be judged after what comes before it.
+        """
+        while start < len(index):
+            stop = start + self._hubs.until(X, index[start:])
+            if block.events is not None:
+                stop = int(np.searchsorted(block.events, block.events[stop - 1], side="right"))
+            rows = slice(start, stop)
+            scored = self._follow(replace(block.take(rows), index=index[rows]), X, outcomes[rows])
+            left = [None if gone else member for member, gone in zip(self._members, self._gone, strict=True)]
+            self._hubs.count(X, index[rows], scored, left)
+            start = rows.stop
+
+    def _follow(self, block: ConstraintBlock, X: Rows, outcomes: Outcomes) -> NDArray[np.bool_]:
+        """Let all members learn from the scaled vectors X of a block, and report for them; which rows were scored."""
+        found = [self._reported(i, block, X) for i in range(len(self._members))]
+        rejected, ignored, mistakes, margins = (
+            np.array([getattr(one, name) for one in found])
+            for name in ("rejected", "ignored", "mistake", "margin")
+        )
+        fates = np.where(mistakes >= 0, portfolio.SCORED, portfolio.ABSENT).astype(np.int8)
+        fates[rejected] = portfolio.REJECTED
+        scored = np.asarray((fates == portfolio.SCORED).any(axis=0))
+        portfolio.follow(
+            fates,
+            mistakes,
+            margins,
+            outcomes.split,
+            Events.of(shared(block.events, len(block))).ends,
+            self._learned,
+            self._hubs.prior,
+            self._views.starts(X, block.index, scored),
+            self.floor,
+            1.0 - 1.0 / self.window,
+            PATIENCE,
+            self._losses,
+            self._gone,
+            self._refused,
+            self._sizes,
+            self._seen,
+            outcomes.mistake,
+            outcomes.margin,
+        )
+        took = ~(rejected | ignored)
+        outcomes.utilised[:] = np.any([one.utilised for one in found], axis=0)
+        outcomes.clipped[:] = np.any([one.clipped for one in found], axis=0)
+        outcomes.rejected[:] = ~took.any(axis=0) & rejected.any(axis=0)
+        flat = np.array([one.degenerate for one in found])
+        outcomes.degenerate[:] = (flat | ~took).all(axis=0) & took.any(axis=0) & ~outcomes.utilised
+        learned = took[: self._learned]
+        losses = np.array([one.loss for one in found[: self._learned]])
+        number = np.maximum(learned.sum(axis=0), 1)
+        # Divided first: a sum of the largest numbers is none.
+        outcomes.loss[:] = np.where(learned, losses / number, 0.0).sum(axis=0)
+        return scored
+
+    def _reported(self, i: int, block: ConstraintBlock, X: Rows) -> Outcomes:
+        """What a member does with a block; nothing, if it has no use for it or is gone."""
+        member = self._members[i]
+        nothing = Outcomes.blank(len(block), ignored=True)
+        if self._gone[i] or block.kind not in member.learner.accepts:
+            return nothing
+        table = Table(DEFAULT_MODALITY, X)
+        try:
+            return member.learner.learn(replace(block, tables=(table,)))
+        except BadRecord:
+            return nothing
+        except BROKEN:
+            self._gone[i] = True
+            return nothing
+
+
+def _under(prefix: str, state: State) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

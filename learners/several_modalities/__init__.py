@@ -1,0 +1,4 @@
+"""Learners of several tables of features, matched by name, and the fusion of learners of one.
+
+A file for each algorithm.
+"""

@@ -1,0 +1,230 @@
+"""All constraints of an event are judged before any of them is learned: which rows share one, and their verdicts.
+
+The constraints of one click list share their query and the clicked item. A model that has learned the first of them
+has seen what the others ask for, and would be right on those by heart. So what a learner reports of a row from before
+its step (mistake, margin, loss) is from before the event's first row; what it learns, row by row, does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import UNDEFINED, Outcomes
+from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
+from kinstream.learners.shared.scaler import Scaler
+from kinstream.streams.errors import BadRecord, Reason
+
+Numbers = NDArray[np.int32]
+Vector = NDArray[np.float64]
+Rows = NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The events of several rows among the rows of a batch.
+
+    Parameters
+    ----------
+    ends, found, levels : see `kinstream.learners.kernels.events.Judged`. In a batch of pairs that stand for triplets,
+        an event's first row is the first pair of its first triplet.
+    group : 2 in such a batch, else 1.
+    several : whether there is such an event.
+    """
+
+    ends: Numbers
+    found: Vector
+    levels: Vector
+    group: int
+    several: bool
+
+    @classmethod
+    def of(cls, numbers: Numbers | None, group: int = 1) -> Self:
+        """From the number of each row's event; `group` is 2 where each row is two pairs of a batch."""
+        if numbers is None:
+            return cls(_NO_ENDS, _NO_NUMBERS, _NO_NUMBERS, group, several=False)
+        ends = np.zeros(group * len(numbers), np.int32)
+        several = mark(_plain(numbers), group, ends)
+        found = np.full((2, len(ends)), np.nan)
+        return cls(ends, found[0], found[1], group, several)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """(k,) rows of those events, in constraints, without the first row of each."""
+        return self.firsts + 1 + self._places
+
+    @cached_property
+    def firsts(self) -> Rows:
+        """(k,) the first row of the event of each one of `rows`."""
+        return np.repeat(self._starts, self._others)
+
+    @cached_property
+    def _starts(self) -> Rows:
+        return np.flatnonzero(self.ends) // self.group
+
+    @cached_property
+    def _others(self) -> Rows:
+        return self.ends[self._starts * self.group] // self.group - self._starts - 1
+
+    @cached_property
+    def _places(self) -> Rows:
+        """Of each one of `rows` its place among those of its event."""
+        return np.arange(self._others.sum()) - np.repeat(np.cumsum(self._others) - self._others, self._others)
+
+    def begun(self, m: int) -> Rows:
+        """(m,) the first row of each row's event, of all rows, in constraints."""
+        found = np.arange(m)
+        found[self.rows] = self.firsts
+        return found
+
+    @property
+    def judged(self) -> Judged:
+        """What kernels take."""
+        return self.ends, self.found, self.levels
+
+
+def ends_of(numbers: Numbers) -> Numbers:
+    """For the first row of each event of several rows the row behind its last, 0 for all other rows."""
+    ends = np.zeros(len(numbers), np.int32)
+    mark(_plain(numbers), 1, ends)
+    return ends
+
+
+def _plain(numbers: Numbers) -> Numbers:
+    """As all other numbers are laid out, for kernels are compiled for one layout."""
+    return np.require(numbers, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+
+def shared(events: Numbers | None, m: int) -> Numbers | None:
+    """The events of a block's rows; None where no two rows share one.
+
+    Raises
+    ------
+    BadRecord
+        They are not one a row, or decrease.
+    """
+    if events is None:
+        return None
+    if events.shape != (m,):
+        raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and events of shape {events.shape}")
+    found = order(_plain(events))
+    if found < 0:
+        raise BadRecord(Reason.BAD_SHAPE, "the events of constraints must not decrease")
+    return events if found > 0 else None
+
+
+def write(outcomes: Outcomes, rows: Rows, mistake: NDArray[Any], loss: Vector, margin: Vector | None) -> None:
+    """Replace the verdicts of some rows of a block.
+
+    Parameters
+    ----------
+    mistake, loss : (k,) of these rows; where the loss is no number, nothing was measured.
+    margin : (k,), or None for pairs.
+    """
+    known = np.isfinite(loss) & ~outcomes.rejected[rows]
+    if margin is not None:
+        outcomes.margin[rows] = margin
+        known &= np.isfinite(margin)
+    outcomes.mistake[rows] = np.where(known, mistake, UNDEFINED)
+    outcomes.loss[rows] = np.where(known, loss, 0.0)
+
+
+def write_hinges(outcomes: Outcomes, events: Events, target: float) -> None:
+    """Replace the verdicts of triplets by those of the margins found before their events.
+
+    What is degenerate is so whatever the model.
+
+    Parameters
+    ----------
+    target : margin from which on nothing is lost.
+    """
+    hinge_verdicts(events.ends, events.found, target, outcomes.report())
+
+
+def compile_events() -> None:
+    """Compile what no constraint by itself needs."""
+    numbers, outcomes = np.ones(2, np.int32), Outcomes.blank(2)
+    shared(numbers, 2)
+    write_hinges(outcomes, Events.of(numbers), 1.0)
+
+
+def take(outcomes: Outcomes, start: int, before: Outcomes) -> None:
+    """Replace the verdicts of the rows from `start` on by those of as many rows that were judged before."""
+    rows = start + np.arange(len(before))
+    known = ~(before.rejected | outcomes.rejected[rows])
+    outcomes.margin[rows] = before.margin
+    outcomes.mistake[rows] = np.where(known, before.mistake, UNDEFINED)
+    outcomes.loss[rows] = np.where(known, before.loss, 0.0)
+
+
+class Watcher(Protocol):
+    """A learner with a warm-up."""
+
+    @property
+    def _warm(self) -> bool:
+        """Whether the warm-up is over."""
+
+    def _twin(self) -> Self:
+        """A learner like this one, whose warm-up goes on by itself."""
+
+
+W = TypeVar("W", bound=Watcher)
+
+
+def watched(
+    learner: W, watch: Callable[[W, slice, Outcomes], int], events: Numbers | None, outcomes: Outcomes
+) -> tuple[int, Outcomes | None]:
+    """Score what belongs to the warm-up, all rows of an event by what the warm-up knew before it.
+
+    Parameters
+    ----------
+    watch : lets a learner score some rows, and returns how many of those belong to its warm-up.
+    events : of `shared`.
+    outcomes : of the block.
+
+    Returns
+    -------
+    int, Outcomes or None
+        The first row to learn from; and, if the warm-up ends within an event, the verdicts of its rows from there on.
+    """
+    m = len(outcomes)
+    if events is None or learner._warm:
+        return watch(learner, slice(0, m), outcomes), None
+    ends, t = ends_of(events), 0
+    while t < m and not learner._warm:
+        end = max(int(ends[t]), t + 1)
+        rows, found = slice(t, end), Outcomes.blank(end - t)
+        if end == t + 1:
+            watch(learner, rows, outcomes[rows])
+            t = end
+            continue
+        for r in range(end - t):
+            watch(learner._twin(), slice(t + r, t + r + 1), found[slice(r, r + 1)])
+        stop = watch(learner, rows, outcomes[rows])
+        take(outcomes, t, found[slice(0, stop)])
+        if stop < end - t:
+            return t + stop, found[slice(stop, None)]
+        t = end
+    return t, None
+
+
+def apart(statistics: T) -> T:
+    """A copy of what watches a warm-up (a scaler, targets, a buffer), that goes on by itself."""
+    twin = copy(statistics)
+    for name, value in vars(twin).items():
+        if isinstance(value, dict):
+            setattr(twin, name, dict(value))
+        elif isinstance(value, Scaler):
+            setattr(twin, name, apart(value))
+    return twin
+
+
+_NO_ENDS: Final = np.empty(0, np.int32)
+_NO_NUMBERS: Final = np.empty(0)

@@ -1,0 +1,51 @@
+"""What learners of a square linear map share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Rows, State
+from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.streams.errors import SettingsError
+
+
+class LinearMap(SingleModal):
+    """A model that is a map (d, d), kept transposed as the kernels want it.
+
+    Attributes
+    ----------
+    letter : name of the map in the state, as the algorithm's source calls it.
+    """
+
+    letter = "L"
+
+    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        # An upper bound of the map's entries, -1 for unknown, only saves work and is no state.
+        self._T: NDArray[Any] = np.empty((0, 0), self.dtype)
+        self._bound = -1.0
+
+    @property
+    def map(self) -> Rows:
+        if self._dimension is None:
+            raise ValueError("the map has no dimension yet: learn from a block first")
+        return self._T.T.copy()
+
+    def _mapped(self, Z: Rows) -> Rows:
+        return np.asarray(Z @ self._T)
+
+    def _begin(self, d: int) -> None:
+        self._T, self._bound = np.eye(d, dtype=self.dtype), -1.0
+
+    def _model(self) -> State:
+        return {self.letter: self._T.T.copy()}
+
+    def _restore_model(self, state: State) -> int:
+        found = np.asarray(state[self.letter])
+        if found.dtype != self.dtype:
+            raise SettingsError(f"dtype is {self.dtype}, but the state to restore holds {found.dtype}")
+        self._T, self._bound = np.array(found.T, order="C"), -1.0
+        return len(self._T)

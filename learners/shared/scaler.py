@@ -1,0 +1,197 @@
+"""Feature scaling that belongs to the model: its statistics live in the learner's state.
+
+`zscore` and `minmax` need statistics before anything can be learned, because a map that was learned under
+one scale is wrong under the next. So they watch a **warm-up** and are then frozen for good:
+
+- It lasts until `warm_up` distinct vectors were seen, and at most `4 * warm_up` constraints, so that a
+  catalogue with few items gets through it too.
+- Its constraints are scored, by Euclidean distance under the statistics so far, and counted as seen; the map
+  is not changed by them. Learning begins with the first constraint after it, from the identity.
+- Vectors count once each, in the order in which constraints name them, never in the order of a block's
+  table: where a block ends changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import State
+from kinstream.learners.shared.validation import one_of, whole
+from kinstream.streams.records.values import SCALERS
+
+Rows = NDArray[np.floating[Any]]
+Features = NDArray[np.float64]
+
+#: Distinct vectors before statistics are frozen: a standard deviation is then known to about 4 %.
+WARM_UP: Final = 256
+_CONSTRAINTS_PER_ROW: Final = 4
+_DIGEST: Final = 16
+
+
+class Scaler:
+    """No scaling; and the interface of all scalers."""
+
+    #: True once statistics are final, so that the model may learn.
+    ready = True
+
+    def observe(self, rows: Features) -> None:
+        """Take the vectors (k, d) of one constraint into the statistics; only called while not `ready`."""
+
+    def apply(self, X: Rows) -> Rows:
+        """Scale (n, d) raw features; the input is never changed."""
+        return X
+
+    def affine(self) -> tuple[Features, Features] | None:
+        """Shift and factor (d,) with scaled = (x - shift) * factor; None where there is no such form."""
+        return None
+
+    def state(self) -> State:
+        """Statistics, by name."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Continue from `state()`."""
+
+
+class UnitLength(Scaler):
+    """Every vector divided by its Euclidean length; zeros stay zeros."""
+
+    def apply(self, X: Rows) -> Rows:
+        wide = np.asarray(X, np.float64)
+        top = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+        # Dividing by the largest entry first keeps tiny and huge vectors from under- and overflow.
+        shrunk = wide / np.where(top > 0.0, top, 1.0)
+        length = np.linalg.norm(shrunk, axis=1, keepdims=True)
+        return np.asarray(shrunk / np.where(length > 0.0, length, 1.0), np.float64)
+
+
+class _Frozen(Scaler, ABC):
+    """Statistics of the warm-up's distinct vectors."""
+
+    def __init__(self, warm_up: int = WARM_UP) -> None:
+        self.warm_up = whole("warm_up", warm_up, 2)
+        self.ready = False
+        self._rows = 0
+        self._constraints = 0
+        self._seen: dict[bytes, None] = {}
+        self._statistics: tuple[Features, Features] | None = None
+
+    def observe(self, rows: Features) -> None:
+        for row in rows:
+            # Adding zero makes -0 and 0 one value.
+            digest = blake2b((row + 0.0).tobytes(), digest_size=_DIGEST).digest()
+            if digest in self._seen:
+                continue
+            self._seen[digest] = None
+            self._rows += 1
+            self._statistics = self._include(row, self._statistics)
+            if self._rows == self.warm_up:
+                break
+        self._constraints += 1
+        self.ready = self._rows >= self.warm_up or self._constraints >= _CONSTRAINTS_PER_ROW * self.warm_up
+        if self.ready:
+            self._seen = {}
+
+    def apply(self, X: Rows) -> Rows:
+        if self._statistics is None:
+            return X
+        shift, width = self._shift(self._statistics)
+        return np.asarray((X - shift) / width, np.float64)
+
+    def affine(self) -> tuple[Features, Features] | None:
+        if self._statistics is None:
+            return None
+        shift, width = self._shift(self._statistics)
+        return shift, np.asarray(1.0 / width, np.float64)
+
+    def _shift(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        """Shift and width (d,), the width never vanishing: a constant feature is only moved."""
+        shift, width = self._shift_and_width(statistics)
+        return shift, np.where(width > 1e-12 * np.abs(shift), width, 1.0)
+
+    def state(self) -> State:
+        state: State = {"rows": self._rows, "constraints": self._constraints, "ready": self.ready}
+        if self._seen:
+            state["digests"] = np.frombuffer(b"".join(self._seen), np.uint8).reshape(-1, _DIGEST).copy()
+        if self._statistics is not None:
+            state["first"], state["second"] = (array.copy() for array in self._statistics)
+        return state
+
+    def restore(self, state: State) -> None:
+        self._rows, self._constraints = int(state["rows"]), int(state["constraints"])
+        self.ready = bool(state["ready"])
+        self._seen = {
+            row.tobytes(): None for row in np.asarray(state.get("digests", np.empty((0, _DIGEST), np.uint8)))
+        }
+        self._statistics = None
+        if "first" in state:
+            self._statistics = np.array(state["first"], np.float64), np.array(state["second"], np.float64)
+
+    @abstractmethod
+    def _include(
+        self, row: Features, statistics: tuple[Features, Features] | None
+    ) -> tuple[Features, Features]:
+        """Statistics with one more vector."""
+
+    @abstractmethod
+    def _shift_and_width(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        """What to subtract and what to divide by."""
+
+
+class ZScore(_Frozen):
+    """Mean 0 and sample deviation 1 over the warm-up's vectors; a constant feature is only centred."""
+
+    def _include(
+        self, row: Features, statistics: tuple[Features, Features] | None
+    ) -> tuple[Features, Features]:
+        mean, squares = statistics or (np.zeros_like(row), np.zeros_like(row))
+        step = row - mean
+        mean = mean + step / self._rows
+        return mean, squares + step * (row - mean)
+
+    def _shift_and_width(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        mean, squares = statistics
+        return mean, np.sqrt(squares / max(self._rows - 1, 1))
+
+
+class MinMax(_Frozen):
+    """The warm-up's smallest value becomes 0 and its largest 1; later vectors may lie outside."""
+
+    def _include(
+        self, row: Features, statistics: tuple[Features, Features] | None
+    ) -> tuple[Features, Features]:
+        least, most = statistics or (row, row)
+        return np.minimum(least, row), np.maximum(most, row)
+
+    def _shift_and_width(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
+        least, most = statistics
+        return least, most - least
+
+
+#: Names that a space's declaration and a learner's `scaler` may hold.
+NAMES: Final = SCALERS
+
+
+def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:
+    """The scaler of that name; None means "none".
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        Unknown name, or a warm-up of fewer than 2 vectors.
+    """
+    whole("warm_up", warm_up, 2)
+    match one_of("scaler", name or "none", NAMES):
+        case "zscore":
+            return ZScore(warm_up)
+        case "minmax":
+            return MinMax(warm_up)
+        case "unit":
+            return UnitLength()
+        case _:
+            return Scaler()

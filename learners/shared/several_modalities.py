@@ -1,0 +1,404 @@
+"""What learners of several modalities share: a scaler for each, matching of tables by name, warm-up, state."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.kernels.several_modalities.modalities import weigh
+from kinstream.learners.shared import scaler as scalers
+from kinstream.learners.shared.events import Events, Numbers, apart, shared, take, watched, write_hinges
+from kinstream.learners.shared.first_vectors import Buffer
+from kinstream.learners.shared.modalities import (
+    Modalities,
+    checked_columns,
+    checked_index,
+    checked_tables,
+    named,
+    stacked,
+)
+from kinstream.learners.shared.one_modality import DTYPES, Batch, Index
+from kinstream.learners.shared.scaler import Scaler
+from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.values import ConstraintBlock, Kind
+
+Parts = list[Rows]
+#: Features of one modality, or of several by name.
+Features = Rows | Mapping[str, Rows]
+#: A modality's weight is at least that much of the best one's, so that it can come back within a stream's life.
+LEAST_WEIGHT = 1e-12
+
+
+class MultiModal(ABC):
+    """A learner of several modalities whose squared distance is sum_i theta_i |S_i (x_i - y_i)|^2.
+
+    The weights theta are positive and sum to 1. Modality i is multiplied by `beta` for every triplet that it ranks
+    wrong while the fused distance is not right by the margin (Hedge). The modalities, their order and their
+    dimensions are those of the first block; later blocks are matched by name. A space with one modality works, too.
+    Before the first block, `transform` and `distance` take any, and measure by the model that the learner begins with.
+
+    A subclass gives `algorithm` and the abstract methods.
+
+    Parameters
+    ----------
+    beta : factor of a weight for a mistake, in (0, 1).
+    margin : of the fused score; a triplet is learned from while it is not right by so much. At least 0.
+    dtype : type of the model and of all work with it.
+    scaler, warm_up : for each modality, see `kinstream.learners.shared.scaler`.
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
+    algorithm: ClassVar[str]
+    #: Whether the metric is a linear map of the features.
+    linear: ClassVar[bool] = True
+
+    def __init__(self, *, beta: float, margin: float, dtype: str, scaler: str | None, warm_up: int) -> None:
+        self.beta = positive("beta", beta, 1.0)
+        self.margin = not_negative("margin", margin)
+        self.dtype = one_of("dtype", dtype, DTYPES)
+        self.scaler = one_of("scaler", scaler or "none", scalers.NAMES)
+        self.warm_up = whole("warm_up", warm_up, 2)
+        #: Constraints seen by the model so far: all but the rejected.
+        self.accepted = 0
+        self._modalities: Modalities | None = None
+        self._scalers: list[Scaler] = []
+        #: Mistakes of each modality beyond those of the best one, and the weights that follow from them.
+        self._behind: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._theta: NDArray[np.float64] = np.zeros(0)
+        self._most = int(np.ceil(np.log(LEAST_WEIGHT) / np.log(self.beta)))
+        #: Set by a learner whose model begins with the vectors of a warm-up. They are kept until a constraint has
+        #: changed the model: what it begins with is no update.
+        self._waits = False
+        self._buffer: Buffer | None = None
+
+    @property
+    def modalities(self) -> tuple[tuple[str, int], ...]:
+        """Name and dimension of each, none before the first block."""
+        return () if self._modalities is None else self._modalities.pairs
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """What has a weight: the modalities, unless a learner says otherwise."""
+        return tuple(name for name, _ in self.modalities)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """theta by expert; empty before the first block."""
+        return {name: float(weight) for name, weight in zip(self.experts, self._theta, strict=True)}
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        """Learn from the rows of a block in order.
+
+        Parameters
+        ----------
+        block : of triplets, with the modalities of the first one. Weights of constraints play no part.
+
+        Returns
+        -------
+        Outcomes
+            One entry per row. A row is rejected, without effect on the model, when one of its vectors in any
+            modality, or the updated model, is not finite. Its mistake is that of the fused distance. Mistake, margin
+            and loss are by the model before the first row of the same event was learned.
+
+        Raises
+        ------
+        kinstream.streams.errors.BadRecord
+            Wrong kind, modalities, dimension or shape; the state is untouched.
+        """
+        checked_columns(block)
+        tables = [(t.name, t.vectors) for t in block.tables]
+        outcomes = self._learn(tables, block.index, block.kind, shared(block.events, len(block)))
+        outcomes.split[:] = block.split(self.form)
+        return outcomes
+
+    def learn_triplets(self, anchors: Features, positives: Features, negatives: Features) -> Outcomes:
+        """Learn from m triplets given as three times m raw vectors of each modality; see `learn`.
+
+        Parameters
+        ----------
+        anchors, positives, negatives : modality -> (m, d); or (m, d) where there is only one.
+        """
+        tables, m = stacked([named(role, self._modalities) for role in (anchors, positives, negatives)])
+        return self._learn(tables, np.arange(3 * m, dtype=np.int32).reshape(3, m).T, Kind.TRIPLET)
+
+    def state(self) -> State:
+        """What was learned, the count of constraints and the scalers' statistics; all copies."""
+        state: State = {"accepted": self.accepted}
+        if self._modalities is None:
+            return state
+        state |= {"modalities": json.dumps(self._modalities.pairs), "behind": self._behind.copy()}
+        if self._buffer is None:
+            state |= self._model()
+        else:
+            state |= {f"buffer.{name}": value for name, value in self._buffer.state().items()}
+        for (modality, _), one in zip(self.modalities, self._scalers, strict=True):
+            state |= {f"scaler.{name}.{modality}": value for name, value in one.state().items()}
+        return state
+
+    def restore(self, state: State) -> None:
+        """Continue from `state()` of a learner with the same hyper-parameters.
+
+        Raises
+        ------
+        SettingsError
+            The state is of another type than this learner.
+        """
+        self.accepted = int(state["accepted"])
+        self._modalities, self._buffer = None, None
+        if "modalities" not in state:
+            return
+        self._modalities = Modalities(
+            tuple((str(name), int(size)) for name, size in json.loads(str(state["modalities"])))
+        )
+        self._behind = np.array(state["behind"], np.int64)
+        self._theta = np.empty(len(self._behind))
+        weigh(self._behind, self.beta, self._theta)
+        self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in self.modalities]
+        for (modality, _), one in zip(self.modalities, self._scalers, strict=True):
+            mine = {
+                name.split(".")[1]: value
+                for name, value in state.items()
+                if name.startswith("scaler.") and name.split(".", 2)[2] == modality
+            }
+            if mine:
+                one.restore(mine)
+        kept = {
+            name.removeprefix("buffer."): value for name, value in state.items() if name.startswith("buffer.")
+        }
+        if kept:
+            self._buffer = Buffer(self.warm_up)
+            self._buffer.restore(kept)
+            self._begin([size for _, size in self.modalities])
+            if self._warm:
+                self._prepare_with(self._buffer)
+        else:
+            self._restore_model(state)
+
+    @property
+    def maps(self) -> dict[str, Rows]:
+        """sqrt(theta_i) S_i by modality, for scaled features.
+
+        Raises
+        ------
+        ValueError
+            Before the first block, when the dimensions are unknown.
+        """
+        if not self.linear:
+            raise ValueError(f"{self.algorithm} is not a linear map of its features")
+        if self._modalities is None:
+            raise ValueError("the maps have no dimension yet: learn from a block first")
+        return {
+            name: np.asarray(self._weighed(i, np.eye(size, dtype=self.dtype)).T)
+            for i, (name, size) in enumerate(self.modalities)
+        }
+
+    def transform(self, X: Features) -> Rows:
+        """Scale and map raw features, so that squared Euclidean distance is the learned one.
+
+        Parameters
+        ----------
+        X : modality -> (n, d); or (n, d) where there is only one.
+
+        Returns
+        -------
+        (n, k) : sqrt(theta_i) S_i x_i of all modalities, one after the other.
+
+        Raises
+        ------
+        ValueError
+            X has other modalities or shapes.
+        """
+        begun = self._begun(X)
+        return np.concatenate([begun._weighed(i, part) for i, part in enumerate(begun._scaled(X))], axis=1)
+
+    def scale(self, X: Features) -> Rows:
+        """Raw features after the scalers, (n, D): all modalities, one after the other."""
+        return np.concatenate(self._begun(X)._scaled(X), axis=1)
+
+    def affine(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
+        """For each modality shift and factor (d,) with scaled = (x - shift) * factor, or None where there is none."""
+        return {name: one.affine() for (name, _), one in zip(self.modalities, self._scalers, strict=True)}
+
+    def distance(self, X: Features, Y: Features) -> Rows:
+        """Learned squared distances (n,) between the rows of X and those of Y, as `transform` takes them."""
+        begun = self._begun(X)
+        left, right = begun._scaled(X), begun._scaled(Y)
+        if [part.shape for part in left] != [part.shape for part in right]:
+            raise ValueError("expected two sets of tables of the same shapes")
+        found = np.zeros(len(left[0]), self.dtype)
+        for i, (one, other) in enumerate(zip(left, right, strict=True)):
+            # The difference is taken before the map: it is exact where vectors are close.
+            moved = begun._weighed(i, one - other)
+            found += np.einsum("ij,ij->i", moved, moved)
+        return found
+
+    @abstractmethod
+    def _begin(self, sizes: Sequence[int]) -> None:
+        """Make the model of modalities of these dimensions, before the first constraint, of new arrays: a copy of the
+        learner may call it."""
+
+    @abstractmethod
+    def _model(self) -> State:
+        """A copy of what was learned beside the weights."""
+
+    @abstractmethod
+    def _restore_model(self, state: State) -> None:
+        """Continue from a state that holds `_model()`. It raises SettingsError where that is of another type."""
+
+    @abstractmethod
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Learn the rows of the batch in order, and fill the outcomes in. Vectors hold all modalities."""
+
+    @abstractmethod
+    def _mapped(self, i: int, Z: Rows) -> Rows:
+        """Scaled vectors of modality i, or differences of such, (n, d) under S_i."""
+
+    def _prepare(self, parts: Sequence[NDArray[np.float64]]) -> None:
+        """Begin with the scaled vectors (k, d) of the warm-up, one table for each modality."""
+        raise NotImplementedError
+
+    def _score(self, points: Sequence[NDArray[np.float64]]) -> tuple[int, float, float]:
+        """Mistake, loss and margin of a triplet, scaled vectors (3, d) of each modality, by the first model."""
+        fused = 0.0
+        for i, part in enumerate(points):
+            z = (part[0] - part[1:]).astype(self.dtype)
+            near, far = (self._mapped(i, z) if self.linear else z).astype(np.float64)
+            fused += float(self._theta[i]) * float(near @ near - far @ far)
+        return int(fused >= 0.0), max(0.0, fused + self.margin), 0.0 - fused
+
+    def _weighed(self, i: int, Z: Rows) -> Rows:
+        """Scaled vectors of modality i, or differences of such, under sqrt(theta_i) S_i."""
+        return np.asarray(self._mapped(i, Z) * Z.dtype.type(np.sqrt(self._theta[i])))
+
+    def _scaled(self, X: Features) -> Parts:
+        assert self._modalities is not None
+        parts = self._modalities.ordered(named(X, self._modalities))
+        return [
+            np.asarray(one.apply(part).astype(self.dtype))
+            for one, part in zip(self._scalers, parts, strict=True)
+        ]
+
+    def _begun(self, X: Features) -> Self:
+        """This learner; before its first block a copy that has begun with X's modalities, to measure by its first
+        model."""
+        if self._modalities is not None:
+            return self
+        begun = copy(self)
+        begun._open(Modalities.of(list(named(X, None).items())))
+        return begun
+
+    def _open(self, modalities: Modalities) -> None:
+        """Begin with the modalities of the first block."""
+        self._modalities = modalities
+        self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in modalities.pairs]
+        self._behind = np.zeros(len(self.experts), np.int64)
+        self._theta = np.empty(len(self._behind))
+        weigh(self._behind, self.beta, self._theta)
+        self._buffer = Buffer(self.warm_up) if self._waits else None
+        self._begin([size for _, size in modalities.pairs])
+
+    def _learn(
+        self,
+        tables: Sequence[tuple[str, Rows]],
+        index: Index,
+        kind: Kind,
+        events: Numbers | None = None,
+    ) -> Outcomes:
+        if kind not in self.accepts:
+            raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} learns from triplets, not {kind}s")
+        modalities, parts = checked_tables(tables, self._modalities)
+        index = checked_index(index, 3, len(parts[0]))
+        outcomes = Outcomes.blank(len(index))
+        if len(index) == 0:
+            return outcomes
+        if self._modalities is None:
+            self._open(modalities)
+        start, late = self._watched(parts, index, events, outcomes)
+        if start < len(index):
+            X = np.empty((len(parts[0]), modalities.starts[-1]), self.dtype)
+            with np.errstate(all="ignore"):
+                for at, one, part in zip(modalities.starts, self._scalers, parts, strict=False):
+                    X[:, at : at + part.shape[1]] = one.apply(part)
+            rows = index[start:]
+            finite = np.asarray(np.isfinite(X).all(axis=1), np.bool_)
+            usable = np.asarray(finite[rows].all(axis=1), np.bool_)
+            grouped = Events.of(None if events is None else events[start:])
+            batch = Batch(X, rows, usable, np.zeros(len(rows), np.int8), events=grouped)
+            rest = outcomes[slice(start, None)]
+            self._update(batch, rest)
+            if grouped.several:
+                self._judge(batch, rest)
+            if late is not None:
+                take(rest, 0, late)
+            if outcomes.utilised.any():
+                self._buffer = None
+        self.accepted += len(index) - int(outcomes.rejected.sum())
+        return outcomes
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Write the verdicts of `batch.events.rows`, from what the kernel has measured before their events.
+
+        What is degenerate is so whatever the model.
+        """
+        write_hinges(outcomes, batch.events, self.margin)
+
+    def _watched(
+        self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes
+    ) -> tuple[int, Outcomes | None]:
+        """`_watch` by events, see `kinstream.learners.shared.events.watched`."""
+
+        def watch(learner: MultiModal, rows: slice, found: Outcomes) -> int:
+            return learner._watch(parts, index[rows], found)
+
+        return watched(self, watch, events, outcomes)
+
+    def _twin(self) -> Self:
+        """A learner like this one, whose warm-up goes on by itself; `_prepare` makes a model of its own."""
+        twin = copy(self)
+        twin._scalers = [apart(one) for one in self._scalers]
+        twin._buffer = None if self._buffer is None else apart(self._buffer)
+        return twin
+
+    @property
+    def _warm(self) -> bool:
+        """Whether the warm-up is over."""
+        full = self._buffer is None or self._buffer.full
+        return full and all(one.ready for one in self._scalers)
+
+    def _watch(self, parts: Parts, index: Index, outcomes: Outcomes) -> int:
+        """Score what belongs to the warm-up; returns the first row to learn from."""
+        for t, rows in enumerate(index):
+            if self._warm:
+                return t
+            points = [part[rows].astype(np.float64) for part in parts]
+            if not all(np.isfinite(point).all() for point in points):
+                outcomes.rejected[t] = True
+                continue
+            for one, point in zip(self._scalers, points, strict=True):
+                if not one.ready:
+                    one.observe(point)
+            if self._buffer is not None:
+                self._buffer.observe(np.concatenate(points, axis=1))
+            scaled = [
+                np.asarray(one.apply(p), np.float64) for one, p in zip(self._scalers, points, strict=True)
+            ]
+            outcomes.mistake[t], outcomes.loss[t], outcomes.margin[t] = self._score(scaled)
+            if self._buffer is not None and self._warm:
+                self._prepare_with(self._buffer)
+        return len(index)
+
+    def _prepare_with(self, buffer: Buffer) -> None:
+        assert self._modalities is not None
+        raw = np.split(buffer.rows, self._modalities.starts[1:-1], axis=1)
+        self._prepare(
+            [np.asarray(one.apply(p), np.float64) for one, p in zip(self._scalers, raw, strict=True)]
+        )

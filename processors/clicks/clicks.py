@@ -1,0 +1,443 @@
+"""Click preferences: result lists and what was clicked in them become triplets and pairs (spec 10.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.processors.clicks import co_clicks
+from kinstream.processors.clicks import kernels as kernels
+from kinstream.processors.clicks.co_clicks import CoClicks, Pairs
+from kinstream.processors.clicks.counts import NAMES, FateCounts
+from kinstream.processors.clicks.filters import BIASES, TAKEN, Gate, Votes
+from kinstream.processors.clicks.keys import Keys, keys_of
+from kinstream.processors.clicks.lists import (
+    Fault,
+    Flags,
+    Lists,
+    Numbers,
+    named,
+    partly,
+    read_lists,
+    refusals,
+    split_rows,
+)
+from kinstream.processors.clicks.rules import PREFERENCE_RULES, Reading, preferences, read_clicks
+from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
+from kinstream.processors.shared.catalogue import Catalogue
+from kinstream.processors.shared.draws import fractions, raw_draws
+from kinstream.processors.shared.packing import Packing, References
+from kinstream.processors.shared.validation import number, whole
+from kinstream.processors.shared.watermark import Watermark
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.state import with_prefix, without_prefix
+from kinstream.streams.records.values import Click, ClickBlock, ConstraintBlock, Event, ItemBlock, Kind, Table
+
+RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
+
+_DRAWN_AS: Final = "clicks/1"
+#: Before the names of what a state holds of the catalogue.
+_CATALOGUE: Final = "catalogue."
+_DAY_MS: Final = 86_400_000
+
+#: Entries that full memories have dropped.
+EVICTED: Final = "memory-evicted"
+
+
+class _Found(NamedTuple):
+    """Triplets (p, 3) with rule and weight, and pairs (r, 2), as references, and the list of each."""
+
+    triplets: References
+    rule: NDArray[np.int8]
+    weights: NDArray[np.float32]
+    triplet_lists: Numbers
+    pairs: References
+    pair_lists: Numbers
+
+
+class Clicks:
+    """Triplets (query, clicked, skipped) and co-clicked pairs, joined with the catalogue of the space.
+
+    The join is a function of the log: it takes the items as they stand at the list's place in it. A shown item that is
+    not in the catalogue is refused by its row (`unknown-item`); a redrive of the row makes the preferences that were
+    held back for it, and no other.
+
+    A list is an event: what it gives shares a block where it fits, and is numbered as such. What a redrive brings of a
+    list of which some came before belongs to an event that has begun.
+
+    Parameters
+    ----------
+    rules : names in `RULES`. A preference that several rules state is made once, under the first of them.
+
+        - "click-skip-above": a clicked item over each unclicked one above it.
+        - "last-click-skip-above": the same of the item clicked last (in time) only.
+        - "click-skip-previous": a clicked item over the one next above it, if that is unclicked.
+        - "click-no-click-next": a clicked item over the one next below it, if that is unclicked: the rule takes it as
+          looked at. No other rule says anything of items below the last click.
+        - "click-earlier-click": a clicked item over those clicked before it.
+        - "co-click": items clicked for the same query in one session are similar.
+    min_dwell_ms : a click that is known to be shorter is neither click nor skip; 0 takes all.
+    vote_window_ms : one vote for each user (session, where no user is known; without both each list votes for itself)
+        and preference in it, and one list of an id where the producer has no load, in whatever order they come. 0 turns
+        both off.
+    support : a preference is emitted from its support-th vote on.
+    co_click_support : a pair is emitted when it reaches so many votes.
+    support_window_ms : support that gets no vote for so long is forgotten.
+    max_per_session : preferences of one session; 0 is no limit.
+    max_clicks_per_hour : a user with more is left out for that hour of event time and the next; 0 is no limit.
+    max_list, max_per_list : items in a list, and preferences from it.
+    max_ahead_ms : a list further ahead of its place in the log is refused.
+    max_late_ms : a list further behind the newest one is left out. A week: long enough for logs that are loaded file
+        by file, and for a source that was cut off over some days.
+    bias : what is done about users looking at the top first.
+
+        - "none".
+        - "weights": each preference weighs the inverse of the probability with which its clicked item is examined,
+          rank^bias_exponent, at most max_weight, divided by the mean of all weights before it and its own. No learner
+          of this version uses weights.
+        - "thinning": instead of weighing, clicks are kept with a probability in proportion to that weight, for
+          learners that use none.
+        - "fair-pairs": only a clicked item over the unclicked one directly above it, in pairs of ranks (0, 1), (2, 3),
+          ... or, with first_rank 1, (1, 2), (3, 4), ...: sound where the presentation swaps each of these pairs with
+          probability 1/2.
+    bias_exponent, max_weight, first_rank : as above.
+    max_remembered : entries of each memory (votes, lists, sessions, hours, support); above it the oldest are dropped.
+    seed : of the thinning.
+    max_bytes : no encoded block is larger.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A setting is out of range.
+
+    Notes
+    -----
+    `counts()` adds up: each arriving list, impression, click, preference and co-click has exactly one fate
+    (`click_counts.FATES`).
+    What a redrive brings back arrives again. A filter stands before the join: no row of a list that it leaves out is
+    refused.
+
+    References
+    ----------
+    Joachims, Granka, Pan, Hembrooke, Gay: Accurately interpreting clickthrough data as implicit feedback. SIGIR 2005.
+    Joachims, Swaminathan, Schnabel: Unbiased learning-to-rank with biased feedback. WSDM 2017. (propensities)
+    Radlinski, Joachims: Minimally invasive randomization for collecting unbiased preferences from clickthrough logs.
+    AAAI 2006. (FairPairs)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream.processors.shared.base import Origin
+    >>> from kinstream.processors.clicks.clicks import Clicks
+    >>> from kinstream.streams.records.values import Click, ItemBlock, ItemClick, Table
+    >>> builder = Clicks()
+    >>> items = ItemBlock("shop", ("tea", "cup", "hat"), (Table("x", np.eye(3, dtype=np.float32)),), time_ms=0)
+    >>> builder.process(items, Origin(offset=0)).blocks
+    []
+    >>> shown = Click("shop", "list 1", ("hat", "cup"), (0, 1), (ItemClick("cup", 2000),), 1000, query_item="tea")
+    >>> (block,) = builder.process(shown, Origin(offset=1, append_ms=2500)).blocks
+    >>> [block.tables[0].vectors[i].argmax().item() for i in block.index[0]]
+    [0, 1, 2]
+    """
+
+    #: Version 2 says which constraints come from one list, and counts votes once in their window in whatever order they
+    #: come. It draws as version 1 does.
+    algorithm: ClassVar[str] = "clicks/2"
+
+    def __init__(
+        self,
+        rules: Sequence[str] = ("click-skip-above",),
+        min_dwell_ms: int = 0,
+        vote_window_ms: int = _DAY_MS,
+        support: int = 1,
+        co_click_support: int = 2,
+        support_window_ms: int = 30 * _DAY_MS,
+        max_per_session: int = 1_000,
+        max_clicks_per_hour: int = 1_000,
+        max_list: int = 1_000,
+        max_per_list: int = 1_000,
+        max_ahead_ms: int = 300_000,
+        max_late_ms: int = 7 * _DAY_MS,
+        bias: str = "none",
+        bias_exponent: float = 1.0,
+        max_weight: float = 10.0,
+        first_rank: int = 0,
+        max_remembered: int = 250_000,
+        seed: int = 0,
+        max_bytes: int = MAX_BLOCK_BYTES,
+    ) -> None:
+        self.rules = _rules(rules)
+        self.min_dwell_ms = whole("min_dwell_ms", min_dwell_ms, 0, 10 * _DAY_MS)
+        self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
+        self.support = whole("support", support, 1, 1_000_000)
+        self.co_click_support = whole("co_click_support", co_click_support, 1, 1_000_000)
+        self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
+        self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
+        self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_list = whole("max_list", max_list, 1, 9_999)
+        self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
+        self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
+        self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
+        if bias not in BIASES:
+            raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
+        self.bias = bias
+        self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
+        self.max_weight = number("max_weight", max_weight, 1.0, 1e6)
+        self.first_rank = whole("first_rank", first_rank, 0, 1)
+        self.max_remembered = whole("max_remembered", max_remembered, 1, 50_000_000)
+        self.seed = whole("seed", seed, 0, 2**63 - 1)
+        self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
+        self._preference_rules = tuple(rule for rule in self.rules if rule != co_clicks.RULE)
+        self._catalogue = Catalogue()
+        watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
+        self._gate = Gate(watermark, self.vote_window_ms, self.max_clicks_per_hour, self.max_remembered)
+        self._votes = Votes(
+            vote_window_ms=self.vote_window_ms,
+            max_per_session=self.max_per_session,
+            support=self.support,
+            support_window_ms=self.support_window_ms,
+            bias=self.bias,
+            exponent=self.bias_exponent,
+            max_weight=self.max_weight,
+            first_rank=self.first_rank,
+            most=self.max_remembered,
+        )
+        self._co_clicks = (
+            CoClicks(self.co_click_support, self.support_window_ms, self.vote_window_ms, self.max_remembered)
+            if co_clicks.RULE in self.rules
+            else None
+        )
+        self._counts = FateCounts()
+
+    @property
+    def follows(self) -> tuple[type, ...]:
+        return ItemBlock, Click, ClickBlock
+
+    @property
+    def emits(self) -> frozenset[Kind]:
+        triplets = {Kind.TRIPLET} if self._preference_rules else set()
+        return frozenset(triplets | ({Kind.PAIR} if self._co_clicks is not None else set()))
+
+    def counts(self) -> dict[str, int]:
+        evicted = self._gate.evicted + self._votes.evicted
+        evicted += self._co_clicks.evicted if self._co_clicks is not None else 0
+        return {**self._counts.as_dict(), EVICTED: evicted}
+
+    def process(self, event: Event, origin: Origin) -> Made:
+        if isinstance(event, ItemBlock):
+            self._items(event)
+            return Made()
+        if not isinstance(event, Click | ClickBlock):
+            raise TypeError(f"clicks does not follow {type(event).__name__}")
+        return self._lists(event, origin)
+
+    def _items(self, block: ItemBlock) -> None:
+        sizes = tuple((t.name, t.vectors.shape[1]) for t in block.tables)
+        if block.ids and not Packing(block.space, sizes, self.max_bytes).fits(
+            Kind.TRIPLET, *self.rules, weighted=self._votes.weighted, grouped=True
+        ):
+            raise BadRecord(
+                Reason.TOO_LARGE, f"three of these vectors do not fit into {self.max_bytes} bytes"
+            )
+        self._catalogue.put(block)
+
+    def _lists(self, event: Click | ClickBlock, origin: Origin) -> Made:
+        lists = read_lists(event, self.max_list)
+        arriving, waiting = _rows(origin, len(lists.of))
+        self._check_queries(lists)
+        keys = keys_of(lists)
+        fate = self._gate.admit(lists, keys, None if origin.rows is None else arriving, origin.append_ms)
+        references = self._catalogue.find(lists.keys)
+        anchors, has_anchor = _anchors(lists, references, fate)
+        taken = (fate == TAKEN) & (lists.faults == Fault.NONE)
+        reading = read_clicks(lists, self.min_dwell_ms)
+
+        looked_at = taken if self._co_clicks is not None else taken & has_anchor
+        unknown = looked_at[lists.of] & (references[lists.block.item] < 0)
+        presence = np.where(unknown, kernels.ITEM_GONE, kernels.EMITTED).astype(np.int8)
+        presence[(unknown & arriving) | waiting] = kernels.HELD_BACK
+        refused = refusals(lists, arriving) + _unknown_items(lists, unknown & arriving)
+
+        stated = preferences(
+            lists, reading, self._preference_rules, taken & has_anchor, arriving, self.max_per_list
+        )
+        draws = (
+            fractions(raw_draws(_DRAWN_AS, self.seed, event, origin.offset, len(lists.of)))
+            if self._votes.wants_draws
+            else np.empty(0, np.float64)
+        )
+        verdict, weights = self._votes.judge(
+            lists, keys, stated, reading.mark, presence, draws, self._gate.gone_ms
+        )
+        pairs = self._pair(lists, keys, reading, taken, presence, arriving)
+        pair_references = self._catalogue.find(pairs.keys.reshape(-1, 2)).reshape(-1, 2)
+        held = (pair_references >= 0).all(axis=1)
+
+        self._counts.count(
+            lists,
+            reading,
+            stated,
+            verdict,
+            fate,
+            has_anchor,
+            unknown,
+            arriving,
+            with_preferences=bool(self._preference_rules),
+        )
+        self._counts.count_pairs(pairs, int(held.sum()))
+        chosen = verdict == kernels.EMITTED
+        triplets = np.column_stack(
+            [
+                anchors[lists.of[stated.clicked[chosen]]],
+                references[lists.block.item[stated.clicked[chosen]]],
+                references[lists.block.item[stated.other[chosen]]],
+            ]
+        )
+        found = _Found(
+            triplets,
+            stated.rule[chosen],
+            weights[chosen],
+            lists.of[stated.clicked[chosen]],
+            pair_references[held],
+            pairs.lists[held],
+        )
+        time_ms = int(lists.time_ms[taken].max(initial=0))
+        return Made(self._pack(lists, found, partly(lists, arriving), time_ms), refused)
+
+    def _check_queries(self, lists: Lists) -> None:
+        """Give lists whose query has a vector of another dimension their fault."""
+        sizes = {t.name: t.vectors.shape[1] for t in lists.block.query_vectors}
+        if sizes and self._catalogue.modalities and sizes != dict(self._catalogue.modalities):
+            bad = (lists.block.query_row >= 0) & (lists.faults == Fault.NONE)
+            lists.faults[bad] = Fault.QUERY_DIMENSION
+
+    def _pair(
+        self,
+        lists: Lists,
+        keys: Keys,
+        reading: Reading,
+        taken: Flags,
+        presence: NDArray[np.int8],
+        arriving: Flags,
+    ) -> Pairs:
+        if self._co_clicks is None:
+            return Pairs(np.empty((0, 2, 2), np.uint64), np.empty(0, np.int32), 0, 0, 0)
+        usable = presence == kernels.EMITTED
+        return self._co_clicks.pairs(lists, keys, reading, taken, usable, arriving, self._gate.gone_ms)
+
+    def _pack(self, lists: Lists, found: _Found, begun: Flags, time_ms: int) -> list[ConstraintBlock]:
+        if not len(found.triplets) and not len(found.pairs):
+            return []
+        packing = Packing(lists.block.space, self._catalogue.modalities, self.max_bytes)
+        vectors = self._vectors_of(lists)
+        made = packing.blocks(
+            Kind.TRIPLET,
+            self._preference_rules,
+            found.triplets,
+            vectors,
+            time_ms,
+            rule_of=found.rule,
+            weights=found.weights if self._votes.weighted else None,
+            events=found.triplet_lists,
+            begun=bool(begun[found.triplet_lists].any()),
+        )
+        return made + packing.blocks(
+            Kind.PAIR,
+            co_clicks.RULE,
+            found.pairs,
+            vectors,
+            time_ms,
+            events=found.pair_lists,
+            begun=bool(begun[found.pair_lists].any()),
+            earlier=Kind.TRIPLET if np.isin(found.pair_lists, found.triplet_lists).any() else None,
+        )
+
+    def _vectors_of(self, lists: Lists) -> Callable[[References], tuple[Table, ...]]:
+        """A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q."""
+        own = {table.name: table.vectors for table in lists.block.query_vectors}
+
+        def vectors(references: References) -> tuple[Table, ...]:
+            queries = ~references[references < 0]
+            found = self._catalogue.vectors(references[references >= 0])
+            if not len(queries):
+                return found
+            return tuple(Table(t.name, np.concatenate([own[t.name][queries], t.vectors])) for t in found)
+
+        return vectors
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        state: State = {f"count.{name}": number for name, number in self._counts.as_dict().items()}
+        state |= with_prefix(_CATALOGUE, self._catalogue.state())
+        state |= self._gate.state() | self._votes.state()
+        return state | (self._co_clicks.state() if self._co_clicks is not None else {})
+
+    def restore(self, state: State) -> None:
+        self._counts.restore({name: int(state[f"count.{name}"]) for name in NAMES})
+        self._catalogue.restore(without_prefix(_CATALOGUE, state))
+        self._gate.restore(state)
+        self._votes.restore(state)
+        if self._co_clicks is not None:
+            self._co_clicks.restore(state)
+
+    def segments(self) -> tuple[str, ...]:
+        return self._catalogue.segments()
+
+    def segment(self, name: str) -> State:
+        return self._catalogue.segment(name)
+
+    def restore_segments(self, load: Callable[[str], State]) -> None:
+        self._catalogue.restore_segments(load)
+
+    def inherit(self, state: State, load: Callable[[str], State]) -> None:
+        """Take the catalogue over from a builder of other settings; votes and filters begin anew."""
+        self._catalogue.restore(without_prefix(_CATALOGUE, state))
+        self._catalogue.restore_segments(load)
+
+
+def _rows(origin: Origin, shown: int) -> tuple[Flags, Flags]:
+    """Impressions that arrive, and those that stay refused, (m,) both."""
+    arriving, waiting = np.ones(shown, np.bool_), np.zeros(shown, np.bool_)
+    if origin.rows is None:
+        return arriving, waiting
+    if not origin.rows or min(origin.rows) < 0 or max((*origin.rows, *origin.refused)) >= shown:
+        raise BadRecord(Reason.BAD_SHAPE, f"the redrive names rows beyond the {shown} impressions")
+    arriving[:] = False
+    arriving[list(origin.rows)] = True
+    waiting[list(origin.refused)] = True
+    return arriving, waiting & ~arriving
+
+
+def _anchors(lists: Lists, references: References, fate: NDArray[np.int8]) -> tuple[References, Flags]:
+    """Reference of each list's query, and whether it has one; taken lists with an unknown query get their fault."""
+    block = lists.block
+    anchors = np.full(len(lists), -1, np.int64)
+    item = block.query >= 0
+    anchors[item] = references[block.query[item]]
+    vector = block.query_row >= 0
+    unknown = item & ~vector & (anchors < 0) & (fate == TAKEN)
+    lists.faults[unknown] = Fault.UNKNOWN_QUERY
+    anchors[vector] = ~block.query_row[vector].astype(np.int64)
+    return anchors, item | vector
+
+
+def _unknown_items(lists: Lists, refused: Flags) -> list[BadRecord]:
+    rows = np.flatnonzero(refused)
+    if not len(rows):
+        return []
+    names = [lists.block.ids[i] for i in dict.fromkeys(lists.block.item[rows].tolist())]
+    detail = f"not in the catalogue: {named(names, 'item')}"
+    return [BadRecord(Reason.UNKNOWN_ITEM, detail, part) for part in split_rows(rows)]
+
+
+def _rules(rules: Sequence[str]) -> tuple[str, ...]:
+    known = f"rules must be names among {', '.join(RULES)}, each once"
+    if isinstance(rules, str) or not isinstance(rules, Sequence) or not rules:
+        raise SettingsError(f"{known}, not {rules!r}")
+    if any(rule not in RULES for rule in rules) or len(set(rules)) != len(rules):
+        raise SettingsError(f"{known}, not {list(rules)!r}")
+    return tuple(rules)

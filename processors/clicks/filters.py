@@ -1,0 +1,258 @@
+"""What is left out of a click log: lists that come again, bots, repeated votes, sessions that say too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.processors.clicks import kernels as kernels
+from kinstream.processors.clicks.keys import Keys, list_keys
+from kinstream.processors.clicks.lists import Fault, Flags, Lists
+from kinstream.processors.clicks.rules import Preferences
+from kinstream.processors.shared.base import State
+from kinstream.processors.shared.recent_keys import Memory
+from kinstream.processors.shared.watermark import Watermark
+
+#: Corrections of the position bias, in the order of their numbers.
+BIASES: Final = ("none", "weights", "thinning", "fair-pairs")
+
+#: What becomes of a list at the gate.
+TAKEN: Final = kernels.LIST_TAKEN
+AGAIN: Final = kernels.LIST_AGAIN
+BOT: Final = kernels.LIST_BOT
+LATE: Final = 3
+BAD: Final = 4
+#: Of a redrive: none of its impressions is brought back.
+ABSENT: Final = 5
+
+
+class Gate:
+    """Which lists are let in, on event time.
+
+    Parameters
+    ----------
+    watermark : of the space.
+    window_ms : a list that was seen less than this before or after is left out; 0 lets all in.
+    max_clicks_per_hour : a voter with more clicks in an hour of event time is left out for that hour and the next;
+        0 lets all in. What was let in before the cap was reached stays.
+    most : entries of each memory.
+    """
+
+    def __init__(self, watermark: Watermark, window_ms: int, max_clicks_per_hour: int, most: int) -> None:
+        self.watermark = watermark
+        self.window_ms = window_ms
+        self.max_clicks_per_hour = max_clicks_per_hour
+        self._seen = Memory(most)
+        self._hours = Memory(most)
+        #: The watermark before the last event.
+        self._floor_ms = -1
+
+    def admit(self, lists: Lists, keys: Keys, arriving: Flags | None, append_ms: int) -> NDArray[np.int8]:
+        """Let lists in, one after the other; those too far ahead of the log get their fault.
+
+        Parameters
+        ----------
+        arriving : (m,) impressions that a redrive brings back. Such lists are neither late nor seen before, and
+            their clicks are not counted again.
+
+        Returns
+        -------
+        (n,) TAKEN, AGAIN, BOT, LATE, BAD or ABSENT.
+        """
+        count = len(lists)
+        fate = np.full(count, TAKEN, np.int8)
+        if arriving is not None:
+            fate[:] = ABSENT
+            fate[lists.of[arriving]] = TAKEN
+        fate[(lists.faults != Fault.NONE) & (fate == TAKEN)] = BAD
+        self._floor_ms = self.watermark.time_ms
+        asked = np.flatnonzero(fate == TAKEN)
+        ahead, late = self.watermark.judge(lists.time_ms[asked], append_ms)
+        lists.faults[asked[ahead]] = Fault.AHEAD
+        fate[asked[ahead]] = BAD
+        if arriving is None:
+            fate[asked[late]] = LATE
+        candidates = fate == TAKEN
+        # Records of a load are counted once by their sequence; free lists are told apart by their ids.
+        named = lists.block.load is None and self.window_ms > 0
+        has_id = np.array([named and bool(name) for name in lists.block.list_ids], np.bool_)
+        ids = list_keys(lists, keys) if named else np.zeros((count, 2), np.uint64)
+        gone = self.gone_ms(self.window_ms)
+        hours_gone = self.gone_ms(2 * kernels.HOUR_MS)
+        clicks = np.bincount(lists.of[lists.block.clicked], minlength=count).astype(np.int64)
+        kernels.admit(
+            candidates,
+            arriving is None,
+            lists.time_ms,
+            ids,
+            has_id,
+            clicks,
+            keys.voters,
+            keys.has_voter,
+            self.window_ms,
+            self.max_clicks_per_hour,
+            self._seen.room_for(count, gone),
+            self._hours.room_for(count, hours_gone),
+            fate,
+        )
+        self._seen.settle(gone)
+        self._hours.settle(hours_gone)
+        return fate
+
+    def gone_ms(self, window_ms: int) -> int:
+        """What lies at this time or before changes no answer to the event admitted last, or to a later one."""
+        return self._floor_ms - self.watermark.max_late_ms - window_ms
+
+    @property
+    def evicted(self) -> int:
+        """Entries that were dropped because a memory was full."""
+        return self._seen.evicted + self._hours.evicted
+
+    def state(self) -> State:
+        return {
+            "watermark": self.watermark.time_ms,
+            **self._seen.state("seen"),
+            **self._hours.state("hours"),
+        }
+
+    def restore(self, state: State) -> None:
+        self.watermark.time_ms = int(state["watermark"])
+        self._seen.restore(state, "seen")
+        self._hours.restore(state, "hours")
+
+
+class Votes:
+    """Which preferences count, and with which weight.
+
+    Parameters
+    ----------
+    vote_window_ms : a voter has one vote for a query and a pair of items in it; 0: every click is a vote.
+    max_per_session : preferences that one session may state; a session ends when it is silent for a vote window, or
+        for a day without one. 0 is no limit.
+    support, support_window_ms : a preference is emitted from its support-th vote on; the count starts anew if there
+        was no vote for a window.
+    bias : one of `BIASES`.
+    exponent, max_weight : the result at rank r = 1, 2, ... is examined with a probability in proportion to
+        r^-exponent; a weight is its inverse, at most max_weight.
+    first_rank : of the first pair that the presentation may have swapped, 0 or 1.
+    most : entries of each memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        vote_window_ms: int,
+        max_per_session: int,
+        support: int,
+        support_window_ms: int,
+        bias: str,
+        exponent: float,
+        max_weight: float,
+        first_rank: int,
+        most: int,
+    ) -> None:
+        self._session_window = vote_window_ms or 24 * kernels.HOUR_MS
+        limits = [
+            vote_window_ms,
+            max_per_session,
+            self._session_window,
+            support,
+            support_window_ms,
+            first_rank,
+        ]
+        self._limits = np.array(limits, np.int64)
+        self._bias = BIASES.index(bias)
+        self._propensity = np.array([exponent, max_weight], np.float64)
+        self._mean = np.zeros(2, np.float64)
+        self._votes = Memory(most)
+        self._sessions = Memory(most)
+        self._supported = Memory(most)
+
+    @property
+    def wants_draws(self) -> bool:
+        """Whether `judge` needs random numbers."""
+        return self._bias == kernels.THINNING
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weights may differ from 1."""
+        return self._bias == kernels.WEIGHTS
+
+    def judge(
+        self,
+        lists: Lists,
+        keys: Keys,
+        preferences: Preferences,
+        mark: NDArray[np.int8],
+        presence: NDArray[np.int8],
+        draws: NDArray[np.float64],
+        gone_ms: Callable[[int], int],
+    ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        """Fate (`click_kernels.EMITTED` and those after it) and weight of each preference, (p,) both.
+
+        Parameters
+        ----------
+        mark : (m,) as in `click_rules.Reading`.
+        presence : (m,) EMITTED for an item that can be used, else HELD_BACK or ITEM_GONE.
+        draws : (m,) in [0, 1) where `wants_draws`; one for all preferences of a click.
+        gone_ms : how old is what no answer depends on, by window.
+        """
+        count = len(preferences)
+        fate, weight = np.empty(count, np.int8), np.empty(count, np.float32)
+        if not count:
+            return fate, weight
+        votes_gone, sessions_gone = gone_ms(int(self._limits[0])), gone_ms(self._session_window)
+        support_gone = gone_ms(int(self._limits[4]))
+        block = lists.block
+        kernels.judge(
+            preferences.clicked,
+            preferences.other,
+            lists.of,
+            block.item,
+            block.position,
+            lists.keys,
+            mark,
+            presence,
+            lists.time_ms,
+            keys.queries,
+            keys.voters,
+            keys.has_voter,
+            keys.sessions,
+            keys.has_session,
+            self._limits,
+            self._bias,
+            self._propensity,
+            draws,
+            self._mean,
+            self._votes.room_for(count, votes_gone),
+            self._sessions.room_for(count, sessions_gone),
+            self._supported.room_for(count, support_gone),
+            fate,
+            weight,
+        )
+        self._votes.settle(votes_gone)
+        self._sessions.settle(sessions_gone)
+        self._supported.settle(support_gone)
+        return fate, weight
+
+    @property
+    def evicted(self) -> int:
+        """Entries that were dropped because a memory was full."""
+        return self._votes.evicted + self._sessions.evicted + self._supported.evicted
+
+    def state(self) -> State:
+        return {
+            "mean": self._mean.copy(),
+            **self._votes.state("votes"),
+            **self._sessions.state("sessions"),
+            **self._supported.state("supported"),
+        }
+
+    def restore(self, state: State) -> None:
+        self._mean = np.array(state["mean"], np.float64)
+        self._votes.restore(state, "votes")
+        self._sessions.restore(state, "sessions")
+        self._supported.restore(state, "supported")

@@ -1,0 +1,88 @@
+"""Who saw a list, in which session, for what query: as 128-bit keys that memories can hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.processors.clicks.kernels import join
+from kinstream.processors.clicks.lists import Flags, Lists, Numbers
+from kinstream.processors.shared.id_table import Hashes, hashes
+
+#: Tell a user from a session of the same name, and a vector from an item.
+_SESSION: Final = np.uint64(0x5353_5353_5353_5353)
+_VECTOR: Final = np.uint64(0x5656_5656_5656_5656)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Of n lists, each (n, 2) with (n,) flags of those that have it.
+
+    Parameters
+    ----------
+    voters : the user; the session where no user is known.
+    sessions : of those that name one.
+    queries : the item's hash, or one of the query's own vector where no item is named.
+    scopes : session and query together.
+    """
+
+    voters: Hashes
+    has_voter: Flags
+    sessions: Hashes
+    has_session: Flags
+    queries: Hashes
+    has_query: Flags
+    scopes: Hashes
+    has_scope: Flags
+
+
+def keys_of(lists: Lists) -> Keys:
+    """The keys of all lists."""
+    block = lists.block
+    actors = hashes(block.actors)
+    has_user, has_session = block.user >= 0, block.session >= 0
+    sessions = _chosen(actors, block.session, has_session)
+    sessions[has_session, 1] ^= _SESSION
+    voters = np.where(has_user[:, None], _chosen(actors, block.user, has_user), sessions)
+    has_item = block.query >= 0
+    queries = _chosen(lists.keys, block.query, has_item)
+    by_vector = ~has_item & (block.query_row >= 0)
+    if by_vector.any():
+        rows, at = np.unique(block.query_row[by_vector], return_inverse=True)
+        queries[by_vector] = _hashed_rows(lists, rows)[at]
+    has_query = has_item | by_vector
+    return Keys(
+        voters=voters,
+        has_voter=has_user | has_session,
+        sessions=sessions,
+        has_session=has_session,
+        queries=queries,
+        has_query=has_query,
+        scopes=join(sessions, queries),
+        has_scope=has_session & has_query,
+    )
+
+
+def list_keys(lists: Lists, keys: Keys) -> Hashes:
+    """Keys of the lists themselves: their id, which need be unique for one voter and session only."""
+    return join(join(hashes(lists.block.list_ids), keys.voters), keys.sessions)
+
+
+def _chosen(names: Hashes, numbers: Numbers, there: Flags) -> Hashes:
+    """The hashes of those that are there, and zeros."""
+    chosen = np.zeros((len(numbers), 2), np.uint64)
+    chosen[there] = names[numbers[there]]
+    return chosen
+
+
+def _hashed_rows(lists: Lists, rows: NDArray[np.int32]) -> Hashes:
+    tables = sorted(lists.block.query_vectors, key=lambda table: table.name)
+    vectors = np.concatenate([table.vectors[rows] for table in tables], axis=1, dtype="<f4")
+    joined = b"".join([blake2b(row.tobytes(), digest_size=16).digest() for row in vectors])
+    made = np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    made[:, 1] ^= _VECTOR
+    return made

@@ -1,0 +1,3 @@
+"""Result lists and what was clicked in them, in JSON lines and in the two layouts of tables, and the checks that they
+share.
+"""

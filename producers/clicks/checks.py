@@ -1,0 +1,100 @@
+"""What a result list has to be, and what all lists of a file have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kinstream.producers.clicks.rows import UNKNOWN_TIME
+from kinstream.producers.files.times import END_OF_TIME
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records.values import Click
+
+#: Makes the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
+Fault = Callable[[str, int | None, str], SourceError]
+
+
+def check_list(click: Click, fault: Fault) -> Click:
+    """A list that builders can use.
+
+    Raises
+    ------
+    SourceError : it is empty; an item or a position stands there twice; a click is on no shown item; a position
+        or a time is out of range.
+    """
+    if not click.items:
+        raise fault("items", None, "the list is empty")
+    for field, values in (("items", click.items), ("positions", click.positions)):
+        if (twice := _repeated(values)) is not None:
+            what = "item" if field == "items" else "position"
+            raise fault(field, twice, f"{what} {values[twice]!r} stands twice in the list")
+    for number, position in enumerate(click.positions):
+        if not 0 <= position < 2**31:
+            raise fault("positions", number, f"a position counts from the top: {position} cannot be one")
+    if not _is_time(click.shown_at_ms):
+        raise fault("shown_at_ms", None, f"the time {click.shown_at_ms} is negative or beyond any calendar")
+    places = {item: number for number, item in enumerate(click.items)}
+    for one in click.clicks:
+        place = places.get(one.item)
+        if place is None:
+            raise fault("clicks", None, f"a click on {one.item!r}, which is not shown")
+        if not _is_time(one.time_ms):
+            raise fault("clicks", place, f"the time {one.time_ms} is negative or beyond any calendar")
+        if one.dwell_ms is not None and not 0 <= one.dwell_ms < END_OF_TIME:
+            raise fault("dwell_ms", place, f"a stay of {one.dwell_ms} ms")
+    return click
+
+
+def _is_time(time_ms: int) -> bool:
+    return time_ms == UNKNOWN_TIME or 0 <= time_ms < END_OF_TIME
+
+
+def _repeated(values: Sequence[Any]) -> int | None:
+    """The number of the first value that has stood before."""
+    if len(set(values)) == len(values):
+        return None
+    seen: set[Any] = set()
+    for number, value in enumerate(values):
+        if value in seen:
+            return number
+        seen.add(value)
+    return None
+
+
+class ClickTally:
+    """Counts lists, and holds their query vectors to one shape."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self.modalities: tuple[tuple[str, int], ...] = ()
+        self.facts: dict[str, Any] = {
+            "impressions": 0,
+            "clicks": 0,
+            "lists_without_click": 0,
+            "lists_without_query": 0,
+        }
+
+    def add(self, record: Click, row: int) -> None:
+        """Take in a list.
+
+        Raises
+        ------
+        SourceError : its query vector is not finite, or of other modalities or dimensions than those before.
+        """
+        self.facts["impressions"] += len(record.items)
+        self.facts["clicks"] += len(record.clicks)
+        self.facts["lists_without_click"] += not record.clicks
+        self.facts["lists_without_query"] += record.query_item is None and not record.query_vector
+        if not record.query_vector:
+            return
+        sizes = tuple((t.name, t.vectors.shape[1]) for t in record.query_vector)
+        self.modalities = self.modalities or sizes
+        if sizes != self.modalities:
+            raise SourceError(
+                f"{self._place}: row {row + 1}: a query vector of {dict(sizes)} numbers where others have "
+                f"{dict(self.modalities)}"
+            )
+        if not all(np.isfinite(t.vectors).all() for t in record.query_vector):
+            raise SourceError(f"{self._place}: row {row + 1}: the query vector is not finite")

@@ -1,0 +1,72 @@
+"""Result lists of JSON lines, each with the fields of the JSON event (docs/json-events.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kinstream.producers.clicks.checks import check_list
+from kinstream.producers.clicks.rows import UNKNOWN_TIME
+from kinstream.producers.files.json_lines import JsonLines
+from kinstream.producers.files.numbers import Where
+from kinstream.streams.errors import BadRecord, SourceError
+from kinstream.streams.records.codec.json_events import read_json
+from kinstream.streams.records.values import Click
+
+
+class JsonLists:
+    """Lines as lists. `kind`, `space` and `list_id` may be left out, and the time of a click.
+
+    Parameters
+    ----------
+    space : of the load; another one in a line is refused.
+    name : what the lists are called that have no id: this and their line.
+    now : lists have no time but that of sending.
+    """
+
+    def __init__(self, file: JsonLines, space: str, name: str, *, now: bool) -> None:
+        self._file = file
+        self._place = str(file.path)
+        self._space = space
+        self._name = name
+        self._now = now
+
+    def read(self, first: int) -> Iterator[tuple[Click, int]]:
+        for row, body in self._file.objects(first):
+
+            def fault(field: str, number: int | None, what: str, row: int = row) -> SourceError:
+                return Where(self._place, field).error(row, what)
+
+            yield check_list(self._list(body, row), fault), row + 1
+
+    def _list(self, body: dict[str, Any], row: int) -> Click:
+        whole = {"kind": "click", "space": self._space, "list_id": f"{self._name}-{row + 1}", **body}
+        place = f"{self._place}: row {row + 1}"
+        if "load" in body:
+            raise SourceError(f"{place}: a load position; the load gives the lists theirs")
+        if whole["space"] != self._space:
+            raise SourceError(f"{place}: space {whole['space']!r}, and the load is for {self._space!r}")
+        self._timed(whole, place)
+        try:
+            found = read_json(json.dumps(whole).encode())
+        except BadRecord as error:
+            raise SourceError(f"{place}: {error.detail}") from error
+        if not isinstance(found, Click):
+            raise SourceError(f"{place}: kind {body['kind']!r}, not a click")
+        return found
+
+    def _timed(self, body: dict[str, Any], place: str) -> None:
+        clicks = body.get("clicks")
+        dated = [c for c in clicks if isinstance(c, dict)] if isinstance(clicks, list) else []
+        if self._now:
+            if "shown_at_ms" in body or any("time_ms" in click for click in dated):
+                raise SourceError(f"{place}: the list has times; leave --shown-at now out")
+            body["shown_at_ms"] = UNKNOWN_TIME
+        elif "shown_at_ms" not in body:
+            raise SourceError(f"{place}: shown_at_ms is missing; --shown-at now takes the time of sending")
+        elif body["shown_at_ms"] == UNKNOWN_TIME or any(c.get("time_ms") == UNKNOWN_TIME for c in dated):
+            raise SourceError(f"{place}: a time is negative")
+        if isinstance(clicks, list):
+            at = {"time_ms": body["shown_at_ms"]}
+            body["clicks"] = [at | click if isinstance(click, dict) else click for click in clicks]

@@ -1,0 +1,100 @@
+"""Result lists as rows of a load, and as a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from kinstream.producers.loads.blocks import STRING_BYTES
+from kinstream.producers.loads.record_rows import RecordRows
+from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, Table
+
+#: session, user, query, query_row, starts: int32; shown_at: int64.
+_LIST_BYTES: Final = 5 * 4 + 8
+#: item, position: int32.
+_SHOWN_BYTES: Final = 4 + 4
+#: clicked: int32; click and dwell time: int64.
+_CLICK_BYTES: Final = 4 + 8 + 8
+#: Stands for the time of sending where a file has no times.
+UNKNOWN_TIME: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ClickRows(RecordRows[Click]):
+    """Consecutive result lists."""
+
+    def record(self, space: str, load: LoadPosition, time_ms: int) -> ClickBlock:
+        """Their block."""
+        return click_block(self.entries, space, time_ms, load)
+
+
+def click_bytes(click: Click) -> int:
+    """Upper bound of the bytes that a list takes in a block."""
+    names = [*click.items, click.list_id, click.session or "", click.user or "", click.query_item or ""]
+    fixed = _LIST_BYTES + _SHOWN_BYTES * len(click.items) + _CLICK_BYTES * len(click.clicks)
+    vector = sum(4 * int(t.vectors.shape[1]) for t in click.query_vector)
+    return fixed + vector + sum(len(name.encode()) + STRING_BYTES for name in names)
+
+
+def click_block(
+    lists: Sequence[Click], space: str, time_ms: int, load: LoadPosition | None = None
+) -> ClickBlock:
+    """Result lists in columns.
+
+    Parameters
+    ----------
+    lists : at least one; those with a query vector have the same modalities and dimensions.
+    time_ms : of those whose time is `UNKNOWN_TIME`.
+    """
+    ids: dict[str, int] = {}
+    actors: dict[str, int] = {}
+    item = [ids.setdefault(name, len(ids)) for c in lists for name in c.items]
+    lengths = [len(c.items) for c in lists]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    query = _indices([c.query_item for c in lists], ids)
+    session = _indices([c.session for c in lists], actors)
+    user = _indices([c.user for c in lists], actors)
+    clicked = [
+        start + c.items.index(click.item)
+        for start, c in zip(starts.tolist(), lists, strict=False)
+        for click in c.clicks
+    ]
+    carried = [c.query_vector for c in lists if c.query_vector]
+    vectors = tuple(
+        Table(table.name, np.concatenate([query[number].vectors for query in carried]))
+        for number, table in enumerate(carried[0] if carried else ())
+    )
+    has_vector = np.array([bool(c.query_vector) for c in lists])
+    clicks = list(chain.from_iterable(c.clicks for c in lists))
+    shown = np.array([c.shown_at_ms for c in lists], np.int64)
+    at = np.array([click.time_ms for click in clicks], np.int64)
+    return ClickBlock(
+        space=space,
+        ids=tuple(ids),
+        list_ids=tuple(c.list_id for c in lists),
+        actors=tuple(actors),
+        session=session,
+        user=user,
+        query=query,
+        query_row=np.where(has_vector, np.cumsum(has_vector) - 1, -1).astype(np.int32),
+        query_vectors=vectors,
+        shown_at_ms=np.where(shown == UNKNOWN_TIME, time_ms, shown),
+        starts=starts.astype(np.int32),
+        item=np.array(item, np.int32),
+        position=np.array(list(chain.from_iterable(c.positions for c in lists)), np.int32),
+        clicked=np.array(clicked, np.int32),
+        click_ms=np.where(at == UNKNOWN_TIME, time_ms, at),
+        dwell_ms=np.array([-1 if c.dwell_ms is None else c.dwell_ms for c in clicks], np.int64),
+        load=load,
+    )
+
+
+def _indices(
+    names: Sequence[str | None], known: dict[str, int]
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """(n,) places of names in `known`, which grows; -1 for none."""
+    return np.array([-1 if n is None else known.setdefault(n, len(known)) for n in names], np.int32)

@@ -1,0 +1,115 @@
+"""Files of columns, opened by name: CSV, Parquet and NPZ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from kinstream.producers.files.selection import CsvFormat
+from kinstream.streams.errors import SourceError
+
+CSV_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+ENDINGS: Final = (*CSV_ENDINGS, ".parquet", ".npz")
+
+
+class TableFile(Protocol):
+    """Columns of one length that are read in batches, from any row on."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All columns."""
+
+    @property
+    def usable(self) -> Sequence[str]:
+        """Those that are features unless something else is said."""
+
+    @property
+    def last(self) -> str | None:
+        """The label where nothing says which: of a file without a header."""
+
+    @property
+    def text_is_typed(self) -> bool:
+        """Whether text is meant as text, or is all that such a file can hold."""
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """All that decides which rows the bytes of the file give, for an identity."""
+
+    def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
+        """Those columns from row `first` on, raising SourceError."""
+
+
+def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
+    """Open a .csv, .tsv (each also with .gz), .parquet or .npz file.
+
+    Parameters
+    ----------
+    others : what else would be possible here, for the message.
+
+    Raises
+    ------
+    SourceError : it is not there, of an unknown kind, or cannot be read.
+    """
+    path = Path(name)
+    kind = ending(path, ENDINGS)
+    if kind is None:
+        more = f" nor one of {', '.join(others)}" if others else ""
+        neither = "neither " if others else "not "
+        raise SourceError(f"{name}: {neither}a file that ends in {either(ENDINGS)}{more}")
+    existing(path)
+    if kind == ".npz":
+        from kinstream.producers.files.npz import NpzFile
+
+        return NpzFile(path)
+    if kind == ".parquet":
+        from kinstream.producers.files.parquet import ParquetFile
+
+        return ParquetFile(path)
+    from kinstream.producers.files.csv import CsvFile
+
+    return CsvFile(path, csv)
+
+
+def ending(path: Path, endings: Sequence[str]) -> str | None:
+    """Which of these endings the file's name has."""
+    name = path.name.lower()
+    return next((known for known in sorted(endings, key=len, reverse=True) if name.endswith(known)), None)
+
+
+def existing(path: Path) -> Path:
+    """A path at which there is a file.
+
+    Raises
+    ------
+    SourceError : there is none.
+    """
+    if not path.is_file():
+        raise SourceError(f"{path}: there is no such file")
+    return path
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file.
+
+    Raises
+    ------
+    SourceError : it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+
+
+def either(words: Sequence[str]) -> str:
+    """Words as a person lists them."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"

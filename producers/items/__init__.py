@@ -1,0 +1,1 @@
+"""The catalogue: features and categories of items, tombstones, and the source that reads them."""

@@ -1,0 +1,121 @@
+"""Labels of a whole file: their type is decided once, over all of them, and never for a block."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinstream.producers.files.numbers import Where, is_text, refuse_missing
+from kinstream.producers.files.text import strings
+from kinstream.producers.labelled.batch import Labels, LabelType
+from kinstream.streams.errors import SourceError
+from kinstream.streams.records.checks import MAX_STRING_LENGTH
+
+#: As whole numbers are written: text with leading zeros or a plus is a name, and 007 is not 7.
+_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,18})$"
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class LabelScan:
+    """Looks at every label once.
+
+    Parameters
+    ----------
+    wanted : "auto", "integer" or "string".
+    text_is_typed : whether text is meant as text (Parquet, NPZ) or is all that a file can hold (CSV).
+    """
+
+    def __init__(self, wanted: str, *, text_is_typed: bool) -> None:
+        self._wanted = wanted
+        self._text_is_typed = text_is_typed
+        self._seen: set[Any] = set()
+        self._integer = True
+        self.rows = 0
+
+    def add(self, column: pa.Array, where: Where) -> None:
+        """Take in the next labels.
+
+        Raises
+        ------
+        SourceError : one is missing, too long, or cannot be of the wanted type.
+        """
+        column = _plain(column, where)
+        fit = _fits_integer(column)
+        if pc.all(fit).as_py() is False:
+            row = pc.index(fit, False).as_py()
+            if self._wanted == "integer" or not is_text(column.type):
+                raise where.error(row, f"the label {column[row].as_py()!r} is not a whole number of 64 bits")
+            self._integer = False
+        if is_text(column.type):
+            long = pc.greater(pc.utf8_length(column), MAX_STRING_LENGTH)
+            if pc.any(long).as_py():
+                row = pc.index(long, True).as_py()
+                raise where.error(row, f"the label is longer than {MAX_STRING_LENGTH} characters")
+            if self._text_is_typed and self._wanted == "auto":
+                self._integer = False
+        self._seen.update(pc.unique(column).to_pylist())
+        self.rows += len(column)
+
+    @property
+    def kind(self) -> LabelType:
+        """The type of all labels."""
+        if self._wanted == "auto":
+            return "integer" if self._integer else "string"
+        return "integer" if self._wanted == "integer" else "string"
+
+    @property
+    def classes(self) -> int:
+        """How many different labels there are."""
+        return len(self._seen)
+
+
+def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
+    """Labels that a scan has passed, as records hold them."""
+    column = _plain(column, where)
+    if kind == "integer":
+        numbers: Labels = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return numbers
+    if not is_text(column.type):
+        column = column.cast(pa.int64())
+    return strings(column.to_pylist())
+
+
+def _plain(column: pa.Array, where: Where) -> pa.Array:
+    """Trimmed text, whole numbers or floats, with none missing."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if is_text(column.type):
+        column = pc.utf8_trim_whitespace(column)
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise where.wrong(f"holds {column.type}; labels are whole numbers or text")
+    refuse_missing(column, where)
+    return column
+
+
+def _fits_integer(column: pa.Array) -> pa.Array:
+    """Which labels are whole numbers of 64 bits."""
+    if is_text(column.type):
+        fit = pc.match_substring_regex(column, _WHOLE)
+        if pc.any(pc.and_(fit, pc.greater_equal(pc.utf8_length(column), 19))).as_py():
+            fit = pa.array(
+                [
+                    f and int(text) in _INT64
+                    for f, text in zip(fit.to_pylist(), column.to_pylist(), strict=True)
+                ]
+            )
+        return fit
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "f":
+        return pa.array((np.abs(values) <= 2.0**53) & (values == np.floor(values)))
+    return pa.array(values <= np.iinfo(np.int64).max)
+
+
+def check_rows(scan: LabelScan, place: str) -> None:
+    """Refuse a source without rows."""
+    if not scan.rows:
+        raise SourceError(f"{place}: there are no rows")

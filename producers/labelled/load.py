@@ -1,0 +1,137 @@
+"""A load of labelled rows: those of a source as a fixed sequence of blocks, the same one whenever it is begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kinstream.producers.labelled.batch import Batch, Layout, Source
+from kinstream.producers.labelled.hold_out import Part
+from kinstream.producers.labelled.shuffled import Shuffled
+from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter, Position
+from kinstream.producers.loads.load_name import check_load_id, check_modalities, checked_space, digest_id
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.values import LoadPosition, SampleBlock
+
+#: Changes whenever the same rows and settings give other blocks.
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSettings:
+    """All that decides which blocks a source becomes.
+
+    Parameters
+    ----------
+    block_rows : rows of a block; fewer where they would not fit into 512 KiB, and at the end of each pass.
+    shuffle_seed : None keeps the order of the source; else all rows are held in memory.
+    repeat : passes over the rows; a shuffle gives each its own order.
+    hold_out, hold_out_seed : probability with which a row is never sent, and the seed that says which.
+
+    Raises
+    ------
+    SettingsError : a value is out of range.
+    """
+
+    block_rows: int = 256
+    shuffle_seed: int | None = None
+    repeat: int = 1
+    hold_out: float = 0.0
+    hold_out_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("block_rows", self.block_rows, 1), ("repeat", self.repeat, 1)):
+            if value < least:
+                raise SettingsError(f"{name} must be at least {least}, not {value}")
+        if not 0 <= self.hold_out < 1:
+            raise SettingsError(f"hold_out must be at least 0 and below 1, not {self.hold_out!r}")
+
+
+class LabelledLoad:
+    """Blocks of a source for a space.
+
+    Parameters
+    ----------
+    source : read through this object from now on.
+    load_id : None for a digest of the rows, the space, and the settings.
+
+    Raises
+    ------
+    SettingsError : the space or the load id cannot be one.
+    SourceError : the rows cannot be used.
+    """
+
+    def __init__(
+        self, source: Source, space: str, settings: BlockSettings, load_id: str | None = None
+    ) -> None:
+        self.space = checked_space(space)
+        check_load_id(load_id)
+        self.settings = settings
+        #: Whether a person has given the load its id.
+        self.named = load_id is not None
+        self._source_identity = source.identity
+        self._held_out = 0
+        if settings.hold_out:
+            whole = source.layout.rows
+            source = Part(source, settings.hold_out, settings.hold_out_seed, held_out=False)
+            self._held_out = whole - source.layout.rows
+        self.layout: Layout = source.layout
+        check_modalities(self.layout.modalities)
+        self.load_id = load_id or digest_id(self.shaping())
+        self._shuffled: Shuffled | None = None
+        if settings.shuffle_seed is not None:
+            source = self._shuffled = Shuffled(source, settings.shuffle_seed)
+        self._cutter = Cutter(source, settings.block_rows, (space, self.load_id))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole load, all passes together."""
+        return self.layout.rows * self.settings.repeat
+
+    @property
+    def held_out(self) -> int:
+        """Rows of the source that are never sent."""
+        return self._held_out
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """Different labels in the source, those of held-out rows with them, and rows that are never sent."""
+        return {"classes": self.layout.classes, "held_out": self.held_out}
+
+    def shaping(self) -> dict[str, Any]:
+        """All that decides what stands in a block of a given sequence."""
+        return {
+            "version": VERSION,
+            "rows": self._source_identity,
+            "space": self.space,
+            **asdict(self.settings),
+        }
+
+    def cuts(self, start: Position = BEGINNING) -> Iterator[Cut[Batch]]:
+        """The rows of each block, from a position on.
+
+        Raises
+        ------
+        SourceError : the rows cannot be used.
+        """
+        while start.turn < self.settings.repeat:
+            if self._shuffled is not None:
+                self._shuffled.turn(start.turn)
+            yield from self._cutter.turn(start)
+            start = Position(start.turn + 1, 0, 0)
+
+    def block(self, cut: Cut[Batch], sequence: int, time_ms: int) -> SampleBlock:
+        """The record of a cut."""
+        place = LoadPosition(self.load_id, sequence)
+        return SampleBlock(self.space, cut.rows.tables, cut.rows.labels, time_ms, cut.rows.ids, place)
+
+    def blocks(self, time_ms: int = 0) -> Iterator[SampleBlock]:
+        """The records of the whole load, as a replay reads them.
+
+        Raises
+        ------
+        SourceError : the rows cannot be used.
+        """
+        for sequence, cut in enumerate(self.cuts()):
+            yield self.block(cut, sequence, time_ms)

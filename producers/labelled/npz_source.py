@@ -1,0 +1,48 @@
+"""Labelled rows of NPZ files: X and y, or one array for each modality."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from kinstream.producers.files.columns import Columns, choose
+from kinstream.producers.files.npz import default_features, opened, read
+from kinstream.producers.files.selection import Selection
+from kinstream.producers.files.tables import file_digest
+from kinstream.producers.labelled.array_source import ArraySource, from_arrays
+from kinstream.streams.errors import SourceError
+
+
+def open_npz(path: Path, selection: Selection) -> ArraySource:
+    """Open an NPZ file of labelled rows. Without a selection of features, the array is the one called X (or
+    x, or data).
+
+    Raises
+    ------
+    SourceError : the file, or one of its arrays, cannot be used.
+    """
+    with opened(path) as file:
+        columns = _choose(str(path), list(file.files), selection)
+        arrays = {name: read(file, name, path) for name in columns.all()}
+    features = {modality: arrays[names[0]] for modality, names in columns.features}
+    ids = None if columns.ids is None else tuple(str(i) for i in arrays[columns.ids].tolist())
+    told = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
+    identity = hashlib.sha256(f"{file_digest(path)} {told}".encode()).hexdigest()
+    return from_arrays(
+        features,
+        arrays[columns.label],
+        identity=identity,
+        ids=ids,
+        label_type=selection.label_type,
+        place=str(path),
+        label=columns.label,
+    )
+
+
+def _choose(place: str, names: list[str], selection: Selection) -> Columns:
+    columns = choose(place, names, selection, default_features(names))
+    for modality, found in columns.features:
+        if len(found) != 1:
+            raise SourceError(f"{place}: modality {modality!r} is one array, not {', '.join(found)}")
+    return columns

@@ -1,0 +1,158 @@
+"""How far a load is confirmed, kept in a small file so that a restart goes on there.
+
+Nothing hangs on the file: without it a load sends everything again, and builders leave out the sequences that
+they have. It saves that, and it notices changed settings, under which equal sequences would be other rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kinstream.producers.loads.blocks import BEGINNING, Position
+from kinstream.streams.errors import SettingsError
+
+FOLDER: Final = Path(".kinstream/loads")
+_FORMAT: Final = 1
+#: Of a progress file; ours have a few kilobytes.
+_MAX_BYTES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is confirmed.
+
+    Parameters
+    ----------
+    shaping : of the load, see `kinstream.producers.labelled.load.LabelledLoad.shaping`.
+    log : which topic of which cluster holds it.
+    sequence, position : of the first block that is not confirmed.
+    rows : confirmed so far.
+    complete : nothing is left to send.
+    """
+
+    load_id: str
+    shaping: Mapping[str, Any]
+    log: Mapping[str, str | None]
+    sequence: int = 0
+    position: Position = BEGINNING
+    rows: int = 0
+    complete: bool = False
+
+    def at(self, sequence: int, position: Position, rows: int, *, complete: bool = False) -> Progress:
+        """The same load, further on."""
+        return replace(self, sequence=sequence, position=position, rows=rows, complete=complete)
+
+
+class ProgressFolder:
+    """One file for each load.
+
+    Parameters
+    ----------
+    log : topic, its id, and the cluster's id, as far as they are known. Progress in another log is none.
+    """
+
+    def __init__(self, folder: Path, log: Mapping[str, str | None]) -> None:
+        self._folder = folder
+        self._log = dict(log)
+
+    def begin(
+        self, load_id: str, shaping: Mapping[str, Any], *, from_start: bool = False, named: bool = False
+    ) -> Progress:
+        """Where the load goes on.
+
+        Parameters
+        ----------
+        from_start : send all of it again, whatever is confirmed.
+        named : a person has given this load its id, and may have begun another of the same rows.
+
+        Raises
+        ------
+        SettingsError : the load was begun with other settings, or another of the same rows is not finished.
+        """
+        mine = self._read(self._path(load_id))
+        if mine is not None and self._same_log(mine):
+            self._compare(mine, shaping)
+            return (
+                replace(mine, sequence=0, position=BEGINNING, rows=0, complete=False) if from_start else mine
+            )
+        if not named:
+            self._refuse_unfinished(load_id, shaping)
+        return Progress(load_id, shaping, self._log)
+
+    def write(self, progress: Progress) -> None:
+        """Replace the file, durably.
+
+        Raises
+        ------
+        SettingsError : the folder cannot be written to.
+        """
+        path = self._path(progress.load_id)
+        content = {name: getattr(progress, name) for name in Progress.__dataclass_fields__} | {
+            "format": _FORMAT
+        }
+        text = json.dumps(content, indent=1, default=dict)
+        fresh = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with fresh.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            fresh.replace(path)
+        except OSError as error:
+            raise SettingsError(
+                f"{path}: progress cannot be written: {error.strerror}; see --progress-folder"
+            ) from error
+
+    def _path(self, load_id: str) -> Path:
+        return self._folder / f"{load_id}.json"
+
+    def _read(self, path: Path) -> Progress | None:
+        try:
+            with path.open("rb") as stream:
+                text = stream.read(_MAX_BYTES + 1)
+            if len(text) > _MAX_BYTES:
+                raise ValueError(f"larger than {_MAX_BYTES} bytes")
+            content = json.loads(text)
+            if content.pop("format") != _FORMAT:
+                raise ValueError("another format")
+            return Progress(**{**content, "position": Position(*content["position"])})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise SettingsError(
+                f"{path}: this progress file cannot be read ({error}); delete it to send the load again from "
+                "its start, of which builders leave out what they have"
+            ) from error
+
+    def _same_log(self, progress: Progress) -> bool:
+        """Whether what is known of both logs agrees."""
+        return all(
+            value is None or progress.log.get(name) in (None, value) for name, value in self._log.items()
+        )
+
+    def _compare(self, progress: Progress, shaping: Mapping[str, Any]) -> None:
+        names = sorted(progress.shaping.keys() | shaping.keys())
+        changed = [name for name in names if progress.shaping.get(name) != shaping.get(name)]
+        if changed:
+            told = "; ".join(
+                f"{n} was {progress.shaping.get(n)!r} and is {shaping.get(n)!r}" for n in changed
+            )
+            raise SettingsError(
+                f"load {progress.load_id} was begun otherwise: {told}. Continue it as it was, or begin "
+                "another one with --load-id"
+            )
+
+    def _refuse_unfinished(self, load_id: str, shaping: Mapping[str, Any]) -> None:
+        """Changed settings give another digest: the first load would stay half done, its rows count twice."""
+        for path in sorted(self._folder.glob("*.json")):
+            other = self._read(path)
+            if other is None or other.complete or not self._same_log(other) or other.load_id == load_id:
+                continue
+            if all(other.shaping.get(name) == shaping.get(name) for name in ("rows", "space")):
+                self._compare(other, shaping)

@@ -1,0 +1,253 @@
+"""Sends a load to `kinstream.events`: each block once, in order, every delivery confirmed.
+
+A load is a fixed sequence of blocks that carry (load id, sequence). A load that was killed goes on at its
+first unconfirmed block; what it sends twice on the way, builders leave out by the sequence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kinstream.producers.loads.blocks import Cut, Position, Rows
+from kinstream.producers.loads.pacing import Pacing, Rate, Unpaced
+from kinstream.producers.loads.progress import Progress, ProgressFolder
+from kinstream.streams import failpoints
+from kinstream.streams.errors import DeliveryError
+from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Event
+
+#: Confirmations are waited for after so many bytes, or so many seconds, or before a longer pause.
+CONFIRM_BYTES: Final = 16 * 1024 * 1024
+CONFIRM_SECONDS: Final = 1.0
+LONG_PAUSE_SECONDS: Final = 0.2
+
+
+R = TypeVar("R", bound=Rows)
+
+
+class Load(Protocol[R]):
+    """A fixed sequence of blocks, the same one whenever it is begun again."""
+
+    @property
+    def load_id(self) -> str:
+        """What its blocks carry."""
+
+    @property
+    def named(self) -> bool:
+        """Whether a person has given the load its id."""
+
+    @property
+    def space(self) -> str:
+        """Which model the blocks are for."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all blocks together."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What else its summary tells, by name."""
+
+    def shaping(self) -> dict[str, Any]:
+        """All that decides what stands in a block of a given sequence."""
+
+    def cuts(self, start: Position, /) -> Iterator[Cut[R]]:
+        """The rows of each block, from a position on, raising SourceError."""
+
+    def block(self, cut: Cut[R], sequence: int, time_ms: int) -> Event:
+        """The record of a cut. `time_ms` is the time of sending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one run of a load did.
+
+    Parameters
+    ----------
+    rows, blocks, bytes, seconds : sent and confirmed by this run.
+    total_rows, total_blocks : of the load, up to the end of this run.
+    resumed_from : sequence of the first block of this run; 0 for a load from its start.
+    was_complete : everything was confirmed before, and nothing was sent.
+    facts : what the load tells of its source, see `Load.facts`.
+    """
+
+    load_id: str
+    space: str
+    rows: int
+    blocks: int
+    bytes: int
+    seconds: float
+    total_rows: int
+    total_blocks: int
+    resumed_from: int
+    was_complete: bool
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How far a run has come: rows of the load sent so far, of how many, and what this run has sent."""
+
+    rows: int
+    of: int
+    blocks: int
+    bytes: int
+
+
+def _ignore(sent: Sent) -> None:
+    """For a load that nobody watches."""
+
+
+def produce(
+    load: Load[R],
+    sink: Sink,
+    topic: str,
+    *,
+    folder: ProgressFolder | None = None,
+    from_start: bool = False,
+    rate: Rate | None = None,
+    pacing: Pacing | None = None,
+    watch: Callable[[Sent], None] = _ignore,
+    deadline_seconds: float = 120.0,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> Summary:
+    """Send a load, or what is left of it.
+
+    Parameters
+    ----------
+    sink : an `Emitter` with the configuration of `kinstream.streams.kafka.clients.confluent_producer`.
+    folder : where progress is kept; None keeps none and begins at sequence 0.
+    from_start : send all of it again although it is confirmed, for a space that was reset.
+    rate, pacing : what to wait for; None for nothing.
+    watch : called after each block.
+    deadline_seconds : for confirmations.
+
+    Raises
+    ------
+    DeliveryError : a block was rejected or not confirmed in time.
+    SettingsError : the load was begun with other settings.
+    SourceError : a row cannot be used. The blocks before it are sent.
+    Stalled : consumers do not read.
+    """
+    if folder is None:
+        progress = Progress(load.load_id, load.shaping(), {})
+    else:
+        progress = folder.begin(load.load_id, load.shaping(), from_start=from_start, named=load.named)
+    run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock)
+    if not progress.complete:
+        try:
+            _send_all(run, rate or Rate(None), pacing or Unpaced(), watch, pause, now_ms)
+        except DeliveryError as error:
+            raise DeliveryError(
+                f"{error}. {run.progress.rows} of {load.rows} rows of load {load.load_id} are confirmed; "
+                "the same command goes on there"
+            ) from error
+    return run.summary(progress)
+
+
+def _send_all(
+    run: _Run[R],
+    rate: Rate,
+    pacing: Pacing,
+    watch: Callable[[Sent], None],
+    pause: Callable[[float], None],
+    now_ms: Callable[[], int],
+) -> None:
+    for cut in run.load.cuts(run.progress.position):
+        delay = rate.delay(len(cut.rows))
+        if delay > LONG_PAUSE_SECONDS:
+            run.confirm()
+        if delay > 0:
+            pause(delay)
+        value = run.encoded(cut, now_ms())
+        if not pacing.admit(len(value)):
+            run.confirm()
+            pacing.wait(len(value))
+            # The wait was no part of the way from event to metric.
+            value = run.encoded(cut, now_ms())
+        run.send(cut, value)
+        watch(run.sent())
+    run.finish()
+
+
+class _Run(Generic[R]):
+    """One run of a load: what is sent, and what of it is confirmed."""
+
+    def __init__(
+        self,
+        load: Load[R],
+        sink: Sink,
+        topic: str,
+        progress: Progress,
+        folder: ProgressFolder | None,
+        deadline_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.load = load
+        self.progress = progress
+        self._sink = sink
+        self._topic = topic
+        self._folder = folder
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._begun = self._confirmed_at = clock()
+        self._ahead = progress
+        self._blocks = self._bytes = self._unconfirmed_bytes = 0
+
+    def encoded(self, cut: Cut[R], time_ms: int) -> bytes:
+        return encode(self.load.block(cut, self._ahead.sequence, time_ms))
+
+    def send(self, cut: Cut[R], value: bytes) -> None:
+        self._sink.send(self._topic, self.load.space.encode(), value)
+        failpoints.hit("producer.after-send-before-ack")
+        ahead = self._ahead
+        self._ahead = ahead.at(ahead.sequence + 1, cut.after, ahead.rows + len(cut.rows))
+        self._blocks += 1
+        self._bytes += len(value)
+        self._unconfirmed_bytes += len(value)
+        late = self._clock() - self._confirmed_at > CONFIRM_SECONDS
+        if late or self._unconfirmed_bytes > CONFIRM_BYTES:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Wait for the brokers, then note how far the load has come."""
+        if self._ahead is not self.progress:
+            self._sink.confirm(self._deadline_seconds)
+            self._note(self._ahead)
+        self._unconfirmed_bytes = 0
+        self._confirmed_at = self._clock()
+
+    def finish(self) -> None:
+        """Confirm the last blocks, and the load as a whole."""
+        self.confirm()
+        done = self._ahead
+        self._note(done.at(done.sequence, done.position, done.rows, complete=True))
+
+    def _note(self, progress: Progress) -> None:
+        self.progress = self._ahead = progress
+        if self._folder is not None:
+            self._folder.write(progress)
+
+    def sent(self) -> Sent:
+        return Sent(self._ahead.rows, self.load.rows, self._blocks, self._bytes)
+
+    def summary(self, begun: Progress) -> Summary:
+        return Summary(
+            load_id=self.load.load_id,
+            space=self.load.space,
+            rows=self.progress.rows - begun.rows,
+            blocks=self._blocks,
+            bytes=self._bytes,
+            seconds=self._clock() - self._begun,
+            total_rows=self.progress.rows,
+            total_blocks=self.progress.sequence,
+            resumed_from=begun.sequence,
+            was_complete=begun.complete,
+            facts=self.load.facts,
+        )

@@ -1,0 +1,200 @@
+"""The contenders of an experiment from settings and names: learners, and the metrics that learn nothing beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kinstream.learners import registry as learners
+from kinstream.processors import registry as builders
+from kinstream.replay.evaluation.experiment.feeds import Built, Feed, Follows
+from kinstream.replay.evaluation.experiment.plan import SIDE_BY_SIDE, Contender, grid
+from kinstream.replay.evaluation.experiment.recorded import stream_name
+from kinstream.replay.evaluation.experiment.views import several
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import BuilderSettings, LearnerSettings, Settings
+from kinstream.streams.spelling import meant
+
+#: What is compared where nobody names a learner and the settings have none.
+USUAL: Final = ("opml", "copml", "lego", "rdml", "oasis", "soml-tg")
+#: Builder of a learner that is named by its kind alone.
+BUILDER: Final = "one-pass"
+EUCLIDEAN: Final = "euclidean"
+#: Metrics that learn nothing, by name: what the kind "euclidean" is given.
+UNLEARNED: Final[Mapping[str, Mapping[str, Any]]] = {"euclidean": {}, "cosine": {"scaler": "unit"}}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wants to compare.
+
+    Parameters
+    ----------
+    learners : names of `[learners.NAME]`, or kinds; none for all of the settings, and `USUAL` without any.
+    builders : names of `[builders.NAME]`, or kinds, that feed every learner; none for what each follows.
+    grids : values by setting by learner.
+    limit, passes, block_rows : of what is built of rows; see `feeds.Built`.
+    unlearned : whether metrics that learn nothing stand beside.
+    """
+
+    learners: tuple[str, ...] = ()
+    builders: tuple[str, ...] = ()
+    grids: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    limit: int | None = None
+    passes: int = 1
+    block_rows: int = 256
+    unlearned: bool = True
+
+
+def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
+    """The sections of the learners, by name; a kind is a section with its defaults.
+
+    Raises
+    ------
+    SettingsError : there is neither a section nor a kind of a name, or a grid is of a learner that is not compared.
+    """
+    found = {}
+    for name in asked.learners or tuple(settings.learners) or USUAL:
+        if name in settings.learners:
+            found[name] = settings.learners[name]
+        elif name in learners.names():
+            found[name] = LearnerSettings.model_validate({"kind": name, "from": [BUILDER]})
+        else:
+            known = (*settings.learners, *learners.names())
+            raise SettingsError(
+                f"there is no learner {name!r}; there are: {', '.join(known)}{meant([name], known)}"
+            )
+    if strange := sorted(set(asked.grids) - set(found)):
+        raise SettingsError(
+            f"--grid names {strange[0]}, which is not compared; compared are {', '.join(found)}"
+        )
+    return found
+
+
+def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Contender, ...]:
+    """Contenders that learn from labelled rows, each by the builders that it follows.
+
+    Parameters
+    ----------
+    modalities : of the rows. A learner of one modality sees several side by side.
+
+    Raises
+    ------
+    SettingsError : a name or a setting is unknown, or a builder makes nothing that a learner can use.
+    """
+    sections = wanted(settings, asked)
+    feeds: dict[str, Feed] = {}
+    found = []
+    for name, section in sections.items():
+        for builder in asked.builders or section.follows:
+            feeds.setdefault(builder, _feed(settings, builder, asked))
+            several_feeds = len(asked.builders or section.follows) > 1
+            called = f"{name}, {builder}" if several_feeds else name
+            found.append(_contender(called, name, section, feeds[builder], asked, modalities))
+    return (*_beside(list(feeds.values()), sections, asked, modalities), *found)
+
+
+def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Contender, ...]:
+    """Contenders that learn from constraints that are in a log already, of the builders that each follows.
+
+    Raises
+    ------
+    SettingsError : a name or a setting is unknown.
+    """
+    sections = wanted(settings, asked)
+    found, names = [], []
+    for name, section in sections.items():
+        followed = asked.builders or section.follows
+        names.append(stream_name(followed))
+        found.append(_contender(name, name, section, Follows(names[-1]), asked, modalities))
+    feeds: list[Feed] = [Follows(name) for name in dict.fromkeys(names)]
+    return (*_beside(feeds, sections, asked, modalities), *found)
+
+
+def streams(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
+    """The builders whose constraints are read, as each learner follows them."""
+    return tuple(
+        dict.fromkeys(asked.builders or section.follows for section in wanted(settings, asked).values())
+    )
+
+
+def parse_grids(texts: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
+    """Grids as the command line has them, such as "opml.gamma=1e-3,1e-2".
+
+    Raises
+    ------
+    SettingsError : a text is not LEARNER.SETTING=VALUE,VALUE.
+
+    Examples
+    --------
+    >>> parse_grids(["opml.gamma=1e-3,1e-2", "opml.scaler=none,unit"])
+    {'opml': {'gamma': [0.001, 0.01], 'scaler': ['none', 'unit']}}
+    """
+    found: dict[str, dict[str, list[Any]]] = {}
+    for text in texts:
+        place, equals, values = text.partition("=")
+        learner, dot, setting = place.partition(".")
+        if not (equals and dot and learner and setting and values):
+            raise SettingsError(f"--grid {text!r}: write LEARNER.SETTING=VALUE,VALUE")
+        found.setdefault(learner, {})[setting] = [_value(value) for value in values.split(",")]
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _feed(settings: Settings, builder: str, asked: Asked) -> Feed:
+    section = settings.builders.get(builder)
+    if section is None:
+        if builder not in builders.names():
+            known = (*settings.builders, *builders.names())
+            raise SettingsError(
+                f"there is no builder {builder!r}; there are: {', '.join(known)}{meant([builder], known)}"
+            )
+        section = BuilderSettings(kind=builder)
+    return Built(section.kind, section.arguments(), asked.limit, asked.passes, asked.block_rows, builder)
+
+
+def _contender(
+    called: str, name: str, section: LearnerSettings, feed: Feed, asked: Asked, modalities: int
+) -> Contender:
+    values = asked.grids.get(name)
+    points = ({},) if values is None else grid(values)
+    found = Contender(called, section.kind, feed, section.arguments(), points)
+    return replace(found, view=SIDE_BY_SIDE) if modalities > 1 and not several(found) else found
+
+
+def _beside(
+    feeds: Sequence[Feed], sections: Mapping[str, LearnerSettings], asked: Asked, modalities: int
+) -> list[Contender]:
+    """Un-learned metrics on every stream, for their online mistakes; the first stream's have the plain names.
+
+    Beside Euclidean and cosine distance there is Euclidean distance after each scaler of a learner: what the scaler
+    alone is worth.
+    """
+    if not asked.unlearned:
+        return []
+    scalers = [section.arguments().get("scaler") for section in sections.values()]
+    metrics = dict(UNLEARNED)
+    for scaler in dict.fromkeys(scalers):
+        if scaler not in (None, "none", "unit"):
+            metrics[f"{EUCLIDEAN}, {scaler}"] = {"scaler": scaler}
+    view = SIDE_BY_SIDE if modalities > 1 else "tables"
+    return [
+        Contender(
+            name if at == 0 else f"{name}, {feed.name}",
+            EUCLIDEAN,
+            feed,
+            given,
+            unlearned=True,
+            view=view,
+        )
+        for at, feed in enumerate(feeds)
+        for name, given in metrics.items()
+    ]

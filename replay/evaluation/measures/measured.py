@@ -1,0 +1,130 @@
+"""What a learned metric is worth on rows or constraints that it has not learned from (spec 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kinstream.learners.base import Learner
+from kinstream.replay.evaluation.experiment import views
+from kinstream.replay.evaluation.experiment.data import Labels, Tables
+from kinstream.replay.evaluation.experiment.plan import Measuring
+from kinstream.replay.evaluation.measures.held_out import begun
+from kinstream.replay.evaluation.measures.quality import (
+    Verification,
+    evaluation_pairs,
+    graded,
+    knn,
+    retrieval,
+    verification,
+)
+from kinstream.streams.records.values import ConstraintBlock, Kind
+
+
+@dataclass
+class Measured:
+    """Measures by name, and the curves behind some of them.
+
+    Parameters
+    ----------
+    roc : {"fpr": [...], "tpr": [...]}; recall : {"k": [...], "value": [...]}.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    roc: dict[str, list[float]] | None = None
+    recall: dict[str, list[float]] | None = None
+
+
+def of_rows(
+    learner: Learner,
+    many: bool,
+    train: Tables,
+    y: Labels,
+    test: Tables,
+    v: Labels,
+    measuring: Measuring,
+    seed: int,
+    *,
+    what: Sequence[str] | None = None,
+) -> Measured:
+    """Measures on labelled rows.
+
+    Parameters
+    ----------
+    many : whether the learner takes a table for each modality.
+    train, test : (n, d_i) by modality, y, v : their labels.
+    seed : of the pairs that are verified.
+    what : instead of what `measuring` names.
+    """
+    wanted = measuring.what if what is None else what
+    x, u = views.features(train, many), views.features(test, many)
+    model: Any = learner
+    found = Measured()
+    # Before its first constraint a learner of one modality has its first metric, the others have none yet.
+    if not begun(learner) and (many or hasattr(model, "classify")):
+        return found
+    near: Any = None
+    asked: Any = None
+    if "retrieval" in wanted or ("classification" in wanted and not hasattr(model, "classify")):
+        near, asked = model.transform(x), model.transform(u)
+    if "classification" in wanted:
+        if hasattr(model, "classify"):
+            vote = graded(model.classify(x, y, u, min(measuring.neighbours, len(y))), v)
+        else:
+            vote = knn(near, y, asked, v, min(measuring.neighbours, len(y)))
+        if vote.error is not None and vote.macro_f1 is not None:
+            found.values |= {"error": vote.error, "macro_f1": vote.macro_f1}
+    if "verification" in wanted:
+        left, right, same = evaluation_pairs(v, measuring.pairs, seed)
+        rows = [{name: table[side] for name, table in test.items()} for side in (left, right)]
+        a, b = (views.features(part, many) for part in rows)
+        judged = verification(np.asarray(model.distance(a, b), np.float64), same)
+        _add(found, judged)
+    if "retrieval" in wanted:
+        itself = measuring.gallery == "test"
+        gallery, labels = (asked, v) if itself else (near, y)
+        ranks = [k for k in measuring.ranks if k <= len(labels) - itself]
+        ranked = retrieval(asked, gallery, v, labels, ranks, itself)
+        if ranked.mean_average_precision is not None:
+            found.values["map"] = ranked.mean_average_precision
+        if ranked.recall is not None and ranked.precision is not None:
+            for k, recall, precision in zip(ranks, ranked.recall, ranked.precision, strict=True):
+                found.values |= {f"recall_at_{k}": recall, f"precision_at_{k}": precision}
+            found.recall = {"k": [float(k) for k in ranks], "value": list(ranked.recall)}
+    return found
+
+
+def of_constraints(learner: Learner, many: bool, blocks: Sequence[ConstraintBlock]) -> Measured:
+    """Share of held-out triplets that are ranked wrong (ties too), and ROC and AUC over held-out pairs."""
+    model: Any = learner
+    wrong = total = 0
+    distances: list[np.ndarray[Any, Any]] = []
+    signs: list[np.ndarray[Any, Any]] = []
+    for block in blocks:
+        sides = [
+            views.features({table.name: table.vectors[column] for table in block.tables}, many)
+            for column in block.index.T
+        ]
+        if block.kind is Kind.PAIR:
+            distances.append(np.asarray(model.distance(sides[0], sides[1]), np.float64))
+            signs.append(block.signs > 0)
+        else:
+            near, far = (np.asarray(model.distance(sides[0], other)) for other in sides[1:])
+            wrong += int(np.count_nonzero(near >= far))
+            total += len(block)
+    found = Measured()
+    if total:
+        found.values["held_out_mistakes"] = wrong / total
+    if distances:
+        judged = verification(np.concatenate(distances), np.concatenate(signs))
+        _add(found, judged)
+    return found
+
+
+def _add(found: Measured, judged: Verification) -> None:
+    if judged.auc is not None:
+        found.values["auc"] = judged.auc
+        found.roc = {"fpr": list(judged.fpr), "tpr": list(judged.tpr)}

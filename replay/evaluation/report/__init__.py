@@ -1,0 +1,33 @@
+"""What came of an evaluation, for people: a page with charts, tables as CSV, a summary on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kinstream.streams.extras import importing
+
+
+def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write `report.html`, its charts as PNG files and its numbers as CSV files.
+
+    Parameters
+    ----------
+    result : what `kinstream evaluate` has left in `result.json`; see docs/evaluating.md.
+    folder : is made where it is missing. Charts go to its folder `figures`, which belongs to the report: those of an
+        earlier report are removed from it.
+
+    Returns
+    -------
+    The files, the page first. The same result gives the same bytes, with the same versions of the libraries.
+
+    Raises
+    ------
+    SettingsError : the folder cannot be written to.
+    """
+    # Charts take a second to import, and the measures of this package are used without them.
+    with importing("a report"):
+        from kinstream.replay.evaluation.report.write import write
+
+    return write(result, folder)

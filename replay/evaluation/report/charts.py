@@ -1,0 +1,400 @@
+"""The charts of a report. Many learners take several charts of the same axes, so that each stays legible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from kinstream.replay.evaluation.report import curves
+from kinstream.replay.evaluation.report.curves import Line, MeanCurve
+from kinstream.replay.evaluation.report.results import Entry, Results
+from kinstream.replay.evaluation.report.style import GRID, INK, LOOKS, MUTED
+from kinstream.replay.evaluation.report.words import capital, number, shortened
+
+_WIDTH: Final = 4.4
+#: Height of the axes of curves, and of a line of text.
+_HEIGHT: Final = 2.4
+_LINE: Final = 0.21
+#: Lines of a chart, at most.
+_TOGETHER: Final = len(LOOKS)
+#: Letters of a name beside which a legend has room for another one.
+_SHORT: Final = 18
+#: Streams so much longer than others that a common axis takes logarithms.
+_UNEQUAL: Final = 8.0
+#: Share of a stream at its beginning whose shares of few constraints may leave the chart.
+_BEGINNING: Final = 0.02
+
+MEANS: Final = "means"
+MISTAKES: Final = "mistakes"
+UTILISATION: Final = "utilisation"
+ROC: Final = "roc"
+RECALL: Final = "recall"
+WEIGHTS: Final = "weights"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chart:
+    """One chart.
+
+    Parameters
+    ----------
+    data : the data set that it is about.
+    kind : what it shows.
+    part : which of several of the same data set and kind, from 0.
+    alt : what it shows, in words.
+    draw : makes it; within `style.styled`.
+    """
+
+    data: str
+    kind: str
+    part: int
+    alt: str
+    draw: Callable[[], Figure]
+
+
+def charts(results: Results, data: str) -> Iterator[Chart]:
+    """All charts of a data set, in the order of display."""
+    yield from _means(results, data)
+    cells = {name: results.of(data, name) for name in results.names}
+    yield from _shares(results, data, cells, MISTAKES, "online mistake rate", "mistakes", "scored")
+    yield from _shares(results, data, cells, UTILISATION, "utilisation", "utilised", "constraints")
+    yield from _roc(results, data, cells)
+    yield from _recall(results, data, cells)
+    part = 0
+    for name in results.names:
+        found = curves.weights(cells[name])
+        if found:
+            yield _weights(data, name, found, part)
+            part += 1
+
+
+# ---- means -----------------------------------------------------------------------------------------------------------
+
+
+def _means(results: Results, data: str) -> Iterator[Chart]:
+    what = results.headline
+    if what is None or not results.entries(data, what):
+        return
+    # The sort is stable: equal ones stay in the order of display.
+    entries = sorted(
+        results.entries(data, what).values(),
+        key=lambda entry: entry.mean if what.smaller_is_better else -entry.mean,
+    )
+    reference = results.reference(data, what)
+    said = ", ".join(f"{entry.metric} {number(entry.mean)}" for entry in entries)
+    alt = f"{capital(what.title)} on {data}, best first: {said}."
+
+    def draw() -> Figure:
+        figure, axes = _axes(0.22 * len(entries) + 0.15, below=0, left=2.05)
+        axes.grid(visible=False, axis="y")
+        for place, entry in enumerate(entries):
+            _dot(axes, place, entry, entry.metric in results.unlearned)
+        if reference is not None:
+            axes.axvline(reference.mean, color=MUTED, linewidth=1.0, dashes=(4, 2), zorder=1)
+        axes.set_ylim(len(entries) - 0.4, -0.6)
+        labels = [f"{shortened(e.metric, 22)} {e.mark.sign if e.mark else ' '}" for e in entries]
+        axes.set_yticks(range(len(entries)), labels)
+        axes.tick_params(axis="y", length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel(f"{what.title} ({what.better})")
+        _title(figure, capital(what.title) + (", mean ± std" if results.splits > 1 else ""), data)
+        return figure
+
+    yield Chart(data, MEANS, 0, alt, draw)
+
+
+def _dot(axes: Axes, place: int, entry: Entry, unlearned: bool) -> None:
+    colour = MUTED if unlearned else LOOKS[0].colour
+    axes.errorbar(
+        entry.mean,
+        place,
+        xerr=entry.std,
+        fmt="s" if unlearned else "o",
+        color=colour,
+        markerfacecolor="none" if unlearned else colour,
+        markersize=4.5,
+        linewidth=1.2,
+    )
+
+
+# ---- curves over constraints -----------------------------------------------------------------------------------------
+
+
+def _shares(
+    results: Results,
+    data: str,
+    cells: Mapping[str, Sequence[Line]],
+    kind: str,
+    title: str,
+    part: str,
+    whole: str,
+) -> Iterator[Chart]:
+    # A metric that learns nothing makes mistakes and uses no constraint.
+    names = results.names if kind == MISTAKES else results.learners
+    found = {name: curve for name in names if (curve := curves.share(cells[name], part, whole)) is not None}
+    if not found:
+        return
+    ends = [float(curve.x[-1]) for curve in found.values()]
+    log = max(ends) > _UNEQUAL * min(ends)
+    top = _top(found.values())
+
+    def dress(axes: Axes) -> None:
+        axes.set_ylim(0.0, top)
+        axes.set_xlabel("constraints" + (" (logarithmic)" if log else ""))
+        _count_axis(axes, log, min(float(curve.x[0]) for curve in found.values()), max(ends))
+
+    # Over whole streams; a curve may end with the longest of its splits alone.
+    whole_streams = _known(results, data, "mistake_rate" if kind == MISTAKES else "utilisation")
+    lines, reference = _with_reference(
+        results, found, {name: -value for name, value in whole_streams.items()}
+    )
+    yield from _in_parts(
+        data, kind, f"{title} over constraints", "ends at {}", lines, reference, dress, whole_streams
+    )
+
+
+def _top(found: Any) -> float:
+    """Upper end of an axis of shares: what is noise of the first few constraints may stick out."""
+    highest = 0.0
+    for curve in found:
+        later = curve.x >= _BEGINNING * curve.x[-1]
+        highest = max(highest, float(np.max(curve.mean[later] + np.nan_to_num(curve.std[later]))))
+    return min(1.02, max(1.08 * highest, 0.01))
+
+
+def _count_axis(axes: Axes, log: bool, start: float, end: float) -> None:
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(10, numticks=7))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(max(start, 1.0), end * 1.05)
+    else:
+        axes.set_xlim(0.0, end * 1.02)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+
+
+def _count(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.0f}"
+
+
+# ---- verification and retrieval --------------------------------------------------------------------------------------
+
+
+def _roc(results: Results, data: str, cells: Mapping[str, Sequence[Line]]) -> Iterator[Chart]:
+    found = {name: curve for name in results.names if (curve := curves.roc(cells[name])) is not None}
+    areas = _known(results, data, "auc")
+
+    def dress(axes: Axes) -> None:
+        axes.set_xlim(-0.01, 1.01)
+        axes.set_ylim(0.0, 1.01)
+        axes.plot([0, 1], [0, 1], color=GRID, linewidth=1.0, zorder=1)
+        axes.set_xlabel("false positive rate")
+        axes.set_ylabel("true positive rate")
+
+    yield from _in_parts(
+        data,
+        ROC,
+        "ROC of verification",
+        "area under the curve {}",
+        *_with_reference(results, found, areas),
+        dress,
+        areas,
+    )
+
+
+def _recall(results: Results, data: str, cells: Mapping[str, Sequence[Line]]) -> Iterator[Chart]:
+    found = {name: curve for name in results.names if (curve := curves.recall(cells[name])) is not None}
+    if not found:
+        return
+    ks = sorted({float(k) for curve in found.values() for k in curve.x})
+    first = {name: float(curve.mean[0]) for name, curve in found.items()}
+    lowest = min(float(np.min(curve.mean - np.nan_to_num(curve.std))) for curve in found.values())
+
+    def dress(axes: Axes) -> None:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(ks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+        axes.set_xlim(ks[0] * 0.93, ks[-1] * 1.07)
+        axes.set_ylim(max(0.0, lowest - 0.05), 1.01)
+        axes.set_xlabel("K (logarithmic)")
+
+    yield from _in_parts(
+        data,
+        RECALL,
+        "Recall@K",
+        f"{{}} at K = {ks[0]:g}",
+        *_with_reference(results, found, first),
+        dress,
+        first,
+    )
+
+
+def _known(results: Results, data: str, name: str) -> dict[str, float]:
+    """Means of a measure, by metric."""
+    return {
+        metric: entry.mean
+        for what in results.measures
+        if what.name == name
+        for metric, entry in results.entries(data, what).items()
+    }
+
+
+def _with_reference(
+    results: Results, found: Mapping[str, MeanCurve], larger: Mapping[str, float]
+) -> tuple[dict[str, MeanCurve], tuple[str, MeanCurve] | None]:
+    """Curves of the learners, and the one of the best un-learned metric, which every part shows."""
+    plain = [name for name in results.unlearned if name in found]
+    learned = {name: curve for name, curve in found.items() if name not in plain}
+    if not plain or not learned:
+        return dict(found), None
+    best = max(plain, key=lambda name: larger.get(name, -np.inf))
+    return learned, (best, found[best])
+
+
+# ---- weights ---------------------------------------------------------------------------------------------------------
+
+
+def _weights(data: str, name: str, found: dict[str, MeanCurve], part: int) -> Chart:
+    shown = found
+    if len(found) > _TOGETHER:
+        ordered = sorted(found, key=lambda one: -float(np.mean(found[one].mean)))
+        kept = {one for one in ordered[: _TOGETHER - 1]}
+        rest = [curve for one, curve in found.items() if one not in kept]
+        shown = {one: curve for one, curve in found.items() if one in kept}
+        total = np.sum([curve.mean for curve in rest], axis=0)
+        shown[f"{len(rest)} others, summed"] = MeanCurve(rest[0].x, total, np.full(len(total), np.nan))
+    start, end = (float(next(iter(shown.values())).x[i]) for i in (0, -1))
+
+    def dress(axes: Axes) -> None:
+        axes.set_ylim(0.0, _top(shown.values()))
+        axes.set_xlabel("constraints")
+        _count_axis(axes, False, start, end)
+
+    [chart] = _in_parts(data, WEIGHTS, f"weights of {name}", "ends at {}", shown, None, dress)
+    return Chart(data, WEIGHTS, part, chart.alt, chart.draw)
+
+
+# ---- what they share -------------------------------------------------------------------------------------------------
+
+
+def _in_parts(
+    data: str,
+    kind: str,
+    title: str,
+    said: str,
+    found: dict[str, MeanCurve],
+    reference: tuple[str, MeanCurve] | None,
+    dress: Callable[[Axes], None],
+    values: Mapping[str, float] | None = None,
+) -> Iterator[Chart]:
+    """As many charts as it takes to show all curves, with the same axes.
+
+    Parameters
+    ----------
+    said : of each curve, in the alternative text; with a place for its value.
+    reference : a curve that every part shows, without colour.
+    values : what is said of the curves; where they end by default.
+    """
+    names = list(found)
+    parts = [names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)]
+    for place, part in enumerate(parts):
+        known = {name: (values or {}).get(name, found[name].last) for name in part}
+        if reference is not None:
+            known[reference[0]] = (values or {}).get(reference[0], reference[1].last)
+        lines = "; ".join(f"{name} {said.format(number(value))}" for name, value in known.items())
+        where = f" ({place + 1} of {len(parts)})" if len(parts) > 1 else ""
+        heading = f"{capital(shortened(title, 38))}{where}"
+
+        def draw(part: list[str] = part, heading: str = heading) -> Figure:
+            shown = [*part, reference[0]] if reference is not None else part
+            columns = 1 if any(shortened(name, _SHORT) != name for name in shown) else 2
+            figure, axes = _axes(_HEIGHT, below=-(-len(shown) // columns))
+            handles = [_curve(axes, i, name, found[name]) for i, name in enumerate(part)]
+            if reference is not None:
+                handles.append(_plain(axes, *reference))
+            dress(axes)
+            axes.yaxis.set_major_locator(MaxNLocator(5))
+            figure.legend(
+                handles=handles,
+                loc="lower left",
+                bbox_to_anchor=(0.02, 0.0),
+                ncols=columns,
+                frameon=False,
+                fontsize=9.5,
+                handlelength=2.4,
+                columnspacing=1.0,
+                borderaxespad=0.2,
+                labelspacing=0.35,
+            )
+            _title(figure, heading, data)
+            return figure
+
+        yield Chart(data, kind, place, f"{capital(title)} on {data}{where}: {lines}.", draw)
+
+
+def _curve(axes: Axes, place: int, name: str, curve: MeanCurve) -> Line2D:
+    look = LOOKS[place]
+    if np.isfinite(curve.std).any():
+        spread = np.nan_to_num(curve.std)
+        low, high = np.clip(curve.mean - spread, 0.0, None), curve.mean + spread
+        axes.fill_between(curve.x, low, high, color=look.colour, alpha=0.13, linewidth=0)
+    # Markers of different lines at different places.
+    every = max(1, len(curve.x) // 6)
+    [line] = axes.plot(
+        curve.x,
+        curve.mean,
+        color=look.colour,
+        linestyle=look.dash,
+        marker=look.marker,
+        markevery=(place * every // _TOGETHER, every),
+        label=_legend_label(name),
+    )
+    return line
+
+
+def _plain(axes: Axes, name: str, curve: MeanCurve) -> Line2D:
+    [line] = axes.plot(
+        curve.x,
+        curve.mean,
+        color=INK,
+        linestyle=(0, (1, 2)),
+        linewidth=1.2,
+        # Of a single point there is no line to see.
+        marker="x" if len(curve.x) == 1 else "",
+        label=_legend_label(name),
+    )
+    return line
+
+
+def _legend_label(name: str) -> str:
+    # A leading underscore would hide a name from the legend.
+    short = shortened(name, 44)
+    return f"\N{ZERO WIDTH SPACE}{short}" if short.startswith("_") else short
+
+
+def _axes(height: float, *, below: int, left: float = 0.66) -> tuple[Figure, Axes]:
+    """A figure of one plot of this height in inches, with so many lines of text below it."""
+    top, bottom = 0.54, 0.5 + _LINE * below
+    total = height + top + bottom
+    figure = Figure(figsize=(_WIDTH, total))
+    box = (left / _WIDTH, bottom / total, (_WIDTH - left - 0.14) / _WIDTH, height / total)
+    return figure, figure.add_axes(box)
+
+
+def _title(figure: Figure, text: str, data: str) -> None:
+    height = figure.get_figheight()
+    figure.text(0.02, 1.0 - 0.06 / height, text, ha="left", va="top", fontsize=10.5, fontweight="bold")
+    figure.text(
+        0.02, 1.0 - 0.25 / height, shortened(data, 44), ha="left", va="top", fontsize=9.5, color=MUTED
+    )

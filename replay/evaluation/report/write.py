@@ -1,0 +1,57 @@
+"""Writes a report: the page, the charts, the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kinstream.replay.evaluation.report.charts import charts
+from kinstream.replay.evaluation.report.page import Picture, page
+from kinstream.replay.evaluation.report.results import Results
+from kinstream.replay.evaluation.report.style import png, styled, svg
+from kinstream.replay.evaluation.report.tables import TABLES, tables
+from kinstream.streams.errors import SettingsError
+
+PAGE: Final = "report.html"
+FIGURES: Final = "figures"
+#: How charts are called, by this or an earlier report: number of the data set, its name, what they show.
+_CHART: Final = re.compile(r"[0-9]{2,}-[a-z0-9-]+\.png")
+
+
+def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """See `kinstream.replay.evaluation.report.write_report`."""
+    results = Results(result)
+    figures = folder / FIGURES
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+        for old in figures.iterdir():
+            if _CHART.fullmatch(old.name):
+                old.unlink()
+        written = []
+        pictures: dict[str, list[Picture]] = {}
+        with styled():
+            for number, data in enumerate(results.data_names, 1):
+                for chart in charts(results, data):
+                    path = figures / f"{number:02}-{_plain(data)}-{chart.kind}-{chart.part + 1}.png"
+                    figure = chart.draw()
+                    path.write_bytes(png(figure))
+                    written.append(path)
+                    pictures.setdefault(data, []).append(Picture(chart.kind, chart.alt, svg(figure)))
+        for name in TABLES:
+            (folder / name).unlink(missing_ok=True)
+        for name, text in tables(results):
+            path = folder / name
+            path.write_text(text, encoding="utf-8", newline="")
+            written.append(path)
+        path = folder / PAGE
+        path.write_text(page(results, pictures), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SettingsError(f"the report cannot be written to {folder}: {error}") from error
+    return [path, *written]
+
+
+def _plain(name: str) -> str:
+    """A name as part of a file name. The number before it tells apart what becomes equal."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "data"

@@ -1,0 +1,98 @@
+"""A whole experiment: what is finished is taken over, the rest is run, and all of it becomes one result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from kinstream.replay.evaluation.experiment.data import Data
+from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.replay.evaluation.runner.cells import Done
+from kinstream.replay.evaluation.runner.pool import run_all
+from kinstream.replay.evaluation.runner.store import Store, canonical
+from kinstream.replay.evaluation.runner.summary import summarise
+from kinstream.streams.checkpoints.store import versions
+from kinstream.streams.errors import SettingsError
+
+FORMAT: Final = 1
+RESULT: Final = "result.json"
+TIMES: Final = "timings.json"
+
+#: Told how many cells are finished, and how many there are.
+Progress = Callable[[int, int], None]
+
+
+def evaluate(
+    plan: Plan,
+    data: Sequence[Data],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    progress: Progress = lambda done, all_: None,
+) -> dict[str, Any]:
+    """Run an experiment and write `result.json` and `timings.json` into its folder.
+
+    An experiment that is run again in the same folder takes over every cell whose data, settings and measures are the
+    same. The result is the same bytes whatever the number of processes, interrupted or not.
+
+    Parameters
+    ----------
+    data : of different names.
+    jobs : processes.
+
+    Returns
+    -------
+    The result as JSON; see docs/evaluating.md.
+
+    Raises
+    ------
+    SettingsError : the folder cannot be used, or a metric and a data set do not fit.
+    """
+    names = [one.name for one in data]
+    if not data or len(set(names)) < len(names):
+        raise SettingsError(f"data sets need different names, and there must be one: {', '.join(names)}")
+    if jobs < 1:
+        raise SettingsError(f"jobs must be at least 1, not {jobs}")
+    store = Store(folder)
+    cells = plan.cells(data)
+    keys = {cell: plan.key(data[cell.data], cell) for cell in cells}
+    finished = {cell: done for cell in cells if (done := store.find(keys[cell])) is not None}
+    progress(len(finished), len(cells))
+    missing = [cell for cell in cells if cell not in finished]
+    if missing:
+        # Closed at once where something stops this loop: processes end before their queue does.
+        with closing(run_all(plan, data, missing, jobs)) as running:
+            for cell, done in running:
+                # As it will be read again: what is taken over and what was just run are the same.
+                store.keep(keys[cell], _read(done))
+                finished[cell] = _read(done)
+                progress(len(finished), len(cells))
+    result: dict[str, Any] = {
+        "format": FORMAT,
+        "versions": versions(),
+        "plan": plan.describe(),
+        "metrics": [
+            {
+                "name": contender.name,
+                "role": "unlearned" if contender.unlearned else "learner",
+                "kind": contender.kind,
+                "builder": contender.feed.name,
+                "grid": [dict(point) for point in contender.grid],
+            }
+            for contender in plan.contenders
+        ],
+        "data": [one.describe() for one in data],
+        "cells": [finished[cell].result for cell in cells],
+    }
+    result = json.loads(json.dumps(result)) | summarise(result)
+    store.write(RESULT, canonical(result))
+    store.write(TIMES, canonical([finished[cell].times for cell in cells]))
+    loaded: dict[str, Any] = json.loads(canonical(result))
+    return loaded
+
+
+def _read(done: Done) -> Done:
+    return Done(json.loads(json.dumps(done.result)), json.loads(json.dumps(done.times)))

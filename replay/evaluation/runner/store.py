@@ -1,0 +1,65 @@
+"""Finished cells on disk, so that an experiment that was interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kinstream.replay.evaluation.runner.cells import Done
+from kinstream.streams.errors import SettingsError
+
+CELLS: Final = "cells"
+
+
+def canonical(value: Any) -> str:
+    """JSON in one form for one value: sorted names, floats in full, no NaN.
+
+    Raises
+    ------
+    ValueError : a number is not finite.
+    """
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+class Store:
+    """One file for each finished cell, named by all that decides it.
+
+    Parameters
+    ----------
+    folder : made where it is missing.
+
+    Raises
+    ------
+    SettingsError : it cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._cells = folder / CELLS
+        try:
+            self._cells.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{folder}: {error.strerror}") from error
+
+    def find(self, key: str) -> Done | None:
+        """A finished cell. One that is not whole, of a machine that went down, counts as not finished."""
+        try:
+            found: Mapping[str, Any] = json.loads((self._cells / f"{key}.json").read_text(encoding="utf-8"))
+            return Done(dict(found["result"]), dict(found["times"]))
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+
+    def keep(self, key: str, done: Done) -> None:
+        """Write a cell: it is there as a whole, or not at all."""
+        self.write(f"{CELLS}/{key}.json", canonical({"result": done.result, "times": done.times}))
+
+    def write(self, name: str, text: str) -> Path:
+        """Write or replace a file of the folder."""
+        path = self.folder / name
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+        return path

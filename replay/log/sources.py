@@ -1,0 +1,179 @@
+"""Where the messages of a replay come from: a range of a topic, read without a group, or a labelled data set.
+
+Nothing here commits, joins or writes anything: the running system cannot tell that it is being replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kinstream.replay.log.pipeline import VirtualLog
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import ends, read_range
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import SampleBlock
+from kinstream.streams.settings import KafkaSettings, Settings
+from kinstream.streams.topics import partition_of
+
+if TYPE_CHECKING:
+    from kinstream.producers.files.selection import CsvFormat, Selection
+    from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+
+FILE_PREFIX = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place in a log: an offset, or a time in milliseconds since the epoch."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+def parse_point(text: str) -> Point:
+    """An offset, or an ISO 8601 time; one without a zone is UTC.
+
+    Raises
+    ------
+    SettingsError : neither of them.
+
+    Examples
+    --------
+    >>> parse_point("1200").offset, parse_point("2024-05-01T12:00").time_ms
+    (1200, 1714564800000)
+    """
+    if text.isascii() and text.isdigit():
+        return Point(offset=int(text))
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise SettingsError(
+            f"{text!r} is neither an offset nor an ISO 8601 time such as 2026-05-01T12:00"
+        ) from None
+    return Point(time_ms=int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """What is read of a topic, and what is there.
+
+    Parameters
+    ----------
+    ranges : [start, stop) of each partition.
+    log_starts : first offset that each partition still holds.
+    """
+
+    topic: str
+    ranges: Mapping[int, tuple[int, int]]
+    log_starts: Mapping[int, int]
+
+    @property
+    def starts(self) -> dict[int, int]:
+        return {p: start for p, (start, _) in self.ranges.items()}
+
+    @property
+    def stops(self) -> dict[int, int]:
+        return {p: stop for p, (_, stop) in self.ranges.items()}
+
+    def size(self) -> int:
+        """Offsets to go through, transaction markers included."""
+        return sum(max(0, stop - start) for start, stop in self.ranges.values())
+
+    def messages(self, kafka: KafkaSettings) -> Iterator[Message]:
+        """The records, each partition in its order.
+
+        Raises
+        ------
+        BrokerUnavailable : nothing came for too long before the end was reached.
+        """
+        return read_range(kafka, self.topic, self.ranges)
+
+
+def topic_range(
+    cluster: Cluster,
+    topic: str,
+    *,
+    partitions: Iterable[int] | None = None,
+    start: Point | None = None,
+    end: Point | None = None,
+    births: Mapping[int, int] | None = None,
+    stops: Mapping[int, int] | None = None,
+) -> TopicRange:
+    """Find the offsets of a range; without an end, up to what is stable now.
+
+    Parameters
+    ----------
+    births : where a partition begins when no `start` is given; else at the log's start.
+    stops : offsets that are not read, in addition to `end`.
+
+    Raises
+    ------
+    SettingsError : there is no such topic or partition.
+    BrokerUnavailable : the brokers do not answer.
+    """
+    bounds = ends(cluster, topic)
+    if not bounds:
+        raise SettingsError(f"there is no topic {topic}: kinstream topics create, or another topics.prefix")
+    wanted = sorted(bounds if partitions is None else set(partitions))
+    if unknown := [p for p in wanted if p not in bounds]:
+        raise SettingsError(f"{topic} has partitions 0 to {max(bounds)}, not {unknown[0]}")
+    ranges = {}
+    for p in wanted:
+        low, high = bounds[p]
+        first = (births or {}).get(p, low) if start is None else _offset(cluster, topic, p, start, high)
+        last = high if end is None else _offset(cluster, topic, p, end, high)
+        stop = min(last, high, (stops or {}).get(p, high))
+        begin = max(low, first)
+        ranges[p] = (begin, max(begin, stop))
+    return TopicRange(topic, ranges, {p: bounds[p][0] for p in wanted})
+
+
+def _offset(cluster: Cluster, topic: str, partition: int, point: Point, end: int) -> int:
+    if point.offset is not None:
+        return point.offset
+    found = cluster.offset_at(topic, partition, point.time_ms or 0)
+    return end if found is None else found
+
+
+def messages_of(settings: Settings, blocks: Iterable[SampleBlock]) -> Iterator[Message]:
+    """Sample blocks as the messages that they would be in empty topics with the partitions of the settings."""
+    log = VirtualLog(settings.topic("events"))
+    for block in blocks:
+        partition = partition_of(block.space, settings.topics.partitions)
+        output = Output(log.topic, block.space.encode(), encode(block), (), partition)
+        yield log.append(output, block.time_ms)
+
+
+def open_load(
+    name: str,
+    space: str,
+    blocks: BlockSettings,
+    load_id: str | None = None,
+    selection: Selection | None = None,
+    csv: CsvFormat | None = None,
+) -> LabelledLoad:
+    """The load that `kinstream produce labelled` would send: same blocks, load id and sequence.
+
+    Parameters
+    ----------
+    name : "file:PATH" or "sklearn:NAME".
+
+    Raises
+    ------
+    SettingsError : neither of them, or a setting of the load is out of range.
+    SourceError : the rows cannot be used.
+    """
+    from kinstream.producers.files.selection import CsvFormat, Selection
+    from kinstream.producers.labelled.bundled import BUNDLED_PREFIX
+    from kinstream.producers.labelled.load import LabelledLoad
+    from kinstream.producers.labelled.sources import open_source
+
+    if not name.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
+        raise SettingsError(f"--from {name!r}: write events, constraints, file:PATH or sklearn:NAME")
+    source = open_source(name.removeprefix(FILE_PREFIX), selection or Selection(), csv or CsvFormat())
+    return LabelledLoad(source, space, blocks, load_id)

@@ -1,0 +1,3 @@
+"""What experiments of papers are made of: protocol, data sets by name, feeds, splitters, published figures and the
+comparison with them.
+"""

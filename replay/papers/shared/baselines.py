@@ -1,0 +1,51 @@
+"""Metrics that several experiments share: those that learn nothing, and those that are fitted to a whole set."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+from kinstream.replay.evaluation.experiment.feeds import Built
+from kinstream.replay.evaluation.experiment.plan import Contender
+from kinstream.replay.papers.shared.feeds import DrawnPairs
+
+#: One-pass triplets after which LMNN is fitted, once. They go round the rows until all are there, so that the chains of
+#: similar rows are the classes.
+LMNN_TRIPLETS: Final = 3_000
+#: Random pairs that ITML is fitted to, once.
+ITML_PAIRS: Final = 1_000
+#: Distinct rows after which scalers and targets are frozen, at the latest after four times as many constraints.
+WARM_UP: Final = 64
+#: More constraints than that: those of the warm-up, and because a fit waits for a constraint that has a loss.
+_MORE: Final = 4 * WARM_UP + 244
+
+
+def euclidean() -> Contender:
+    """Euclidean distance."""
+    return Contender("euclidean", "euclidean", Built("one-pass"), unlearned=True)
+
+
+def cosine() -> Contender:
+    """Euclidean distance of rows divided by their lengths, which ranks as the angle does."""
+    return Contender("cosine", "euclidean", Built("one-pass"), {"scaler": "unit"}, unlearned=True)
+
+
+def batch() -> tuple[Contender, ...]:
+    """LMNN and ITML with the settings of their authors; none where the package metric-learn is not installed."""
+    if find_spec("metric_learn") is None:
+        return ()
+    return (
+        Contender(
+            "lmnn",
+            "lmnn",
+            Built("one-pass", {"prefix_pairs": False}, limit=LMNN_TRIPLETS + _MORE, passes=1_000),
+            {"buffer": LMNN_TRIPLETS, "refit_every": 0, "warm_up": WARM_UP},
+        ),
+        itml(),
+    )
+
+
+def itml() -> Contender:
+    """ITML, fitted once."""
+    settings = {"buffer": ITML_PAIRS, "refit_every": 0, "warm_up": WARM_UP}
+    return Contender("itml", "itml", DrawnPairs(ITML_PAIRS + _MORE), settings)

@@ -1,0 +1,149 @@
+"""What an experiment of a paper is made of, and how it is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import cleandoc, getmodule
+from pathlib import Path
+from typing import Any, Final
+
+from kinstream.replay.evaluation.experiment.data import Rows
+from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.replay.evaluation.runner.run import TIMES, evaluate
+from kinstream.replay.evaluation.runner.store import Store, canonical
+from kinstream.replay.papers.shared.comparison import Comparison, Statement, compared
+from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
+from kinstream.replay.papers.shared.published import Printed
+from kinstream.streams.errors import SettingsError
+
+#: File of the comparison, beside `result.json`.
+COMPARISON: Final = "comparison.json"
+
+Result = Mapping[str, Any]
+#: Times of the cells, as `timings.json` has them.
+Times = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """An experiment of a paper. What is done, and what differs from the paper, is said by its module.
+
+    Parameters
+    ----------
+    name : as the command has it.
+    title : one line.
+    sets : the data sets, and what is missing; the second argument is whether the form is quick.
+    plan : of the experiment for those sets.
+    printed : what the paper prints.
+    same : our data set to the paper's name for the same rows.
+    other : our data set to sets of the paper that it stands in for: their figures are shown, and decide nothing.
+    bounded : metrics whose error is held to the published mean and two deviations.
+    extra : figures that no table holds, from the result and the times.
+    cut : what the quick form leaves out, in words.
+    """
+
+    name: str
+    title: str
+    sets: Callable[[DataFolder, bool], Sequence[Rows | Missing]]
+    plan: Callable[[Sequence[Rows], bool], Plan]
+    cut: str
+    printed: Sequence[Printed] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+    other: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    bounded: tuple[str, ...] = ()
+    extra: Callable[[Result, Times], Sequence[Statement]] = lambda result, times: ()
+
+    @property
+    def text(self) -> str:
+        """What is done, and what differs from the paper."""
+        return cleandoc(getattr(getmodule(self.plan), "__doc__", None) or "")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment that is ready to run.
+
+    Parameters
+    ----------
+    missing : data sets that are not at hand; the others make up the experiment.
+    """
+
+    plan: Plan
+    rows: tuple[Rows, ...]
+    missing: tuple[Missing, ...]
+
+
+def prepare(
+    protocol: Protocol,
+    data: DataFolder,
+    *,
+    quick: bool = False,
+    splits: int | None = None,
+    only: Sequence[str] = (),
+) -> Prepared:
+    """The data sets that are at hand, and the plan for them.
+
+    Parameters
+    ----------
+    quick : a smaller form; `Protocol.cut` says what it leaves out.
+    splits : of each data set, instead of the protocol's.
+    only : these data sets alone.
+
+    Raises
+    ------
+    SettingsError : none of the data sets is at hand, or there is none of a name.
+    """
+    found = protocol.sets(data, quick)
+    if unknown := sorted(set(only) - {one.name for one in found}):
+        names = ", ".join(one.name for one in found)
+        raise SettingsError(f"{protocol.name} has no data set {', '.join(unknown)} here; it has {names}")
+    wanted = [one for one in found if not only or one.name in only]
+    rows = tuple(one for one in wanted if isinstance(one, Rows))
+    missing = tuple(one for one in wanted if isinstance(one, Missing))
+    if not rows:
+        raise SettingsError("\n".join(["none of the data sets is at hand", *(one.reason for one in missing)]))
+    plan = protocol.plan(rows, quick)
+    return Prepared(plan if splits is None else replace(plan, splits=splits), rows, missing)
+
+
+def compare(protocol: Protocol, result: Result, folder: Path) -> Comparison:
+    """The figures of a result beside the published ones; written to `comparison.json`, too.
+
+    Parameters
+    ----------
+    folder : of the result, with its times.
+    """
+    times = json.loads((folder / TIMES).read_text(encoding="utf-8"))
+    found = compared(
+        result,
+        protocol.printed,
+        protocol.same,
+        protocol.other,
+        protocol.bounded,
+        protocol.extra(result, times),
+    )
+    Store(folder).write(COMPARISON, canonical(found.as_dict()))
+    return found
+
+
+def run(
+    protocol: Protocol,
+    data: DataFolder,
+    folder: Path,
+    *,
+    quick: bool = False,
+    splits: int | None = None,
+    only: Sequence[str] = (),
+    jobs: int = 1,
+) -> Comparison:
+    """Prepare an experiment, run it and put the published figures beside it; parameters as above.
+
+    Parameters
+    ----------
+    folder : for the results; cells that are finished there are taken over.
+    jobs : processes.
+    """
+    ready = prepare(protocol, data, quick=quick, splits=splits, only=only)
+    return compare(protocol, evaluate(ready.plan, ready.rows, folder, jobs=jobs), folder)

@@ -1,0 +1,248 @@
+"""What the query agent shows Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from kinstream.search.agent.service import SearchService
+from kinstream.search.models.staleness import Failure
+from kinstream.search.spaces.searcher import Answer
+from kinstream.streams.errors import Reason
+from kinstream.streams.worker.page.gauges import registry
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)
+#: What became of an index: filled, let serve, left because the space began anew, failed, moved to a model in place.
+_INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted", "stepped")
+#: Why the agent closes a connection that the client would have kept.
+CLOSED: Final = ("evicted", "slow", "stalled", "invalid")
+_SAMPLE_FATES: Final = ("measured", "outdated", "dropped")
+
+
+class SearchMetrics:
+    """Counts requests, and makes the registry of `/metrics`."""
+
+    def __init__(self, service: SearchService) -> None:
+        # No series beside each counter for when it began: nobody reads it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry: CollectorRegistry = registry(_SearchCollector(service))
+        self.seconds = Histogram(
+            "kinstream_search_request_duration_seconds",
+            "From a request's headers to the end of its answer, by route and status.",
+            ("route", "status"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.queries = Counter(
+            "kinstream_search_queries",
+            "Queries answered: one for each vector or item of a request.",
+            ("space",),
+            registry=self.registry,
+        )
+        self.examined = Histogram(
+            "kinstream_search_examined_items",
+            "Items whose distance was computed for a query.",
+            ("space",),
+            buckets=_EXAMINED,
+            registry=self.registry,
+        )
+        self.busy = Gauge(
+            "kinstream_search_requests_in_progress",
+            "Requests that hold one of search.max_concurrent places.",
+            registry=self.registry,
+        )
+        self.connections = Gauge(
+            "kinstream_search_connections", "Connections that are open.", registry=self.registry
+        )
+        self.closed = Counter(
+            "kinstream_search_connections_closed",
+            "Connections that the agent has closed, by reason: evicted, to make room for a newer one; slow: no whole "
+            "request in time; stalled: its answer was not read; invalid: what came is no HTTP.",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in CLOSED:
+            self.closed.labels(reason)
+        for space in service.spaces:
+            self.queries.labels(space)
+            self.examined.labels(space)
+
+    def answered(self, space: str, answer: Answer) -> None:
+        """Count the queries of an answer."""
+        self.queries.labels(space).inc(len(answer.names))
+        histogram = self.examined.labels(space)
+        for examined in answer.examined.tolist():
+            histogram.observe(examined)
+
+
+class _SearchCollector(Collector):
+    def __init__(self, service: SearchService) -> None:
+        self._service = service
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._spaces()
+        yield from self._indexes()
+        yield from self._recall()
+        yield from self._feeds()
+        yield from self._records()
+
+    def _spaces(self) -> Iterator[Metric]:
+        labels = ("space", "learner")
+        families = [
+            GaugeMetricFamily(f"kinstream_search_{name}", text, labels=labels)
+            for name, text in (
+                ("catalogue_items", "Items that can be found."),
+                (
+                    "catalogue_offset",
+                    "Last offset of kinstream.events that changed the catalogue; -1 for none.",
+                ),
+                ("memory_bytes", "Raw vectors and index, without names."),
+                ("model_step", "Step of the model that serves."),
+                ("model_epoch", "Its epoch; -1 while the un-learned map serves."),
+                ("model_generation", "Its generation; 0 while the un-learned map serves."),
+                (
+                    "model_behind",
+                    "1 while a newer model was announced than the one that serves: it is taken over, or cannot be.",
+                ),
+                (
+                    "model_stale_seconds",
+                    "How long a newer model has been loaded that does not serve yet; 0 if none.",
+                ),
+            )
+        ]
+        age = GaugeMetricFamily(
+            "kinstream_search_model_age_seconds",
+            "Since the newest model that was loaded was written; it grows where nothing new is learned. Absent before "
+            "the first.",
+            labels=labels,
+        )
+        for served in self._service.spaces.values():
+            # Before what serves: a page that says "not behind" shows the newest model.
+            behind = served.behind
+            standing = served.searcher.glance()
+            values = (
+                standing.items,
+                standing.offset,
+                served.searcher.nbytes,
+                standing.model.step,
+                standing.model.epoch,
+                standing.model.generation,
+                int(behind),
+                served.stale_seconds(),
+            )
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([served.space, served.learner], value)
+            written = served.subscription.staleness().written_seconds
+            if written is not None:
+                age.add_metric([served.space, served.learner], written)
+        yield from (*families, age)
+
+    def _indexes(self) -> Iterator[Metric]:
+        events = CounterMetricFamily(
+            "kinstream_search_index_events",
+            "Indexes by what became of them: builds begun, swapped in, abandoned because the space began anew, failed; "
+            "adopted: models that an index took over in place; stepped: batches of update records that it did.",
+            labels=("space", "event"),
+        )
+        seconds = GaugeMetricFamily(
+            "kinstream_search_index_build_seconds", "Duration of the last build.", labels=("space",)
+        )
+        for served in self._service.spaces.values():
+            for fate in _INDEX_FATES:
+                events.add_metric([served.space, fate], served.searcher.counts[fate])
+            seconds.add_metric([served.space], served.searcher.build_seconds)
+        yield from (events, seconds)
+
+    def _recall(self) -> Iterator[Metric]:
+        ratio = GaugeMetricFamily(
+            "kinstream_search_recall_ratio",
+            "Share of the true nearest items that were answered, over the newest 100 queries that were checked.",
+            labels=("space",),
+        )
+        samples = CounterMetricFamily(
+            "kinstream_search_recall_samples",
+            "Queries that were to be checked against the exact scan, by what became of that.",
+            labels=("space", "fate"),
+        )
+        sampler = self._service.recall
+        for served in self._service.spaces.values():
+            found = sampler.ratio(served.space)
+            if found is not None:
+                ratio.add_metric([served.space], found)
+            for fate in _SAMPLE_FATES:
+                samples.add_metric([served.space, fate], sampler.fates[served.space, fate])
+        yield from (ratio, samples)
+
+    def _feeds(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily("kinstream_search_ready", "1 while /readyz says so.")
+        ready.add_metric([], int(self._service.ready))
+        failures = CounterMetricFamily(
+            "kinstream_search_model_failures",
+            "Models that were left out, attempts counted each: unreadable announcements, and files that are missing, "
+            "damaged, unreachable or refused, or that failed with a fault.",
+            labels=("space", "learner", "reason"),
+        )
+        for served in self._service.spaces.values():
+            found = served.subscription.staleness().failures
+            for reason in Failure:
+                failures.add_metric([served.space, served.learner, reason.value], found.get(reason, 0))
+        updates = CounterMetricFamily(
+            "kinstream_search_update_records",
+            "Records of kinstream.updates, of spaces with updates: read; unreadable; left_out: read, and of no use.",
+            labels=("fate",),
+        )
+        updates.add_metric(["read"], self._service.updates.read)
+        updates.add_metric(["unreadable"], self._service.updates.unreadable)
+        stepping = [one.stepping for one in self._service.spaces.values() if one.stepping is not None]
+        updates.add_metric(["left_out"], sum(one.left_out for one in stepping))
+        trouble = GaugeMetricFamily(
+            "kinstream_search_updates_trouble",
+            "1 while kinstream.updates cannot be read, and announced models are what spaces with updates follow.",
+        )
+        trouble.add_metric([], int(self._service.updates.trouble is not None))
+        yield from (ready, failures, updates, trouble)
+
+    def _records(self) -> Iterator[Metric]:
+        records = CounterMetricFamily(
+            "kinstream_search_records",
+            "Records of kinstream.events that were read, by fate; passed_over: of spaces that are not served; failed: "
+            "left out because of a fault, which the log names.",
+            labels=("partition", "fate"),
+        )
+        refused = CounterMetricFamily(
+            "kinstream_search_records_refused",
+            "Records, or parts of them, that the catalogue could not use. Dead letters are written by builders.",
+            labels=("partition", "reason"),
+        )
+        lost = CounterMetricFamily(
+            "kinstream_search_records_lost",
+            "Offsets that were deleted before they were read.",
+            labels=("partition",),
+        )
+        left = GaugeMetricFamily(
+            "kinstream_search_catch_up_records",
+            "Records left up to the end that the partition had at the start.",
+            labels=("partition",),
+        )
+        feed = self._service.events
+        for number, progress in sorted(feed.progress.items()):
+            reader, partition = feed.readers[number], str(number)
+            more = {"passed_over": reader.passed_over, "failed": reader.failed}
+            for fate, count in (reader.counts() | more).items():
+                records.add_metric([partition, fate], count)
+            found = reader.refused()
+            for reason in Reason:
+                refused.add_metric([partition, reason.value], found.get(reason.value, 0))
+            lost.add_metric([partition], progress.lost)
+            left.add_metric(
+                [partition], 0 if progress.reached else max(0, progress.stop - reader.next_offset)
+            )
+        yield from (records, refused, lost, left)

@@ -1,0 +1,262 @@
+"""The query agent without its HTTP: the spaces of the settings, kept up to date from the topics."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kinstream.search.index.engines import ONLINE, Plan, check
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.model import Model
+from kinstream.search.models.subscription import FollowerStopped, Subscription
+from kinstream.search.spaces.catalogue import Changed
+from kinstream.search.spaces.feed import EventsFeed
+from kinstream.search.spaces.recall import RecallSampler
+from kinstream.search.spaces.searcher import Searcher
+from kinstream.search.updates.feed import UpdatesFeed
+from kinstream.search.updates.follow import Stepping
+from kinstream.streams.errors import BadRecord, SettingsError
+from kinstream.streams.records.checks import check_space
+from kinstream.streams.records.values import ModelUpdate
+from kinstream.streams.settings import SearchSettings, Settings
+from kinstream.streams.worker.page.server import Check, Health
+
+log = logging.getLogger("kinstream.search")
+
+_LOOK_SECONDS: Final = 0.05
+#: After a build that failed, in seconds.
+_AGAIN_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Served:
+    """One space of the agent.
+
+    Parameters
+    ----------
+    behind_since : by the monotonic clock, since when a newer model is known than the one that serves; None while none
+        is.
+    trouble : why the newest model cannot be taken over; None while nothing is wrong.
+    """
+
+    searcher: Searcher
+    subscription: Subscription
+    newest: _Newest
+    behind_since: float | None = None
+    trouble: str | None = None
+    stepping: Stepping | None = None
+    next_build: float = field(default=0.0)
+
+    @property
+    def space(self) -> str:
+        return self.searcher.space
+
+    @property
+    def learner(self) -> str:
+        return self.subscription.learner
+
+    @property
+    def behind(self) -> bool:
+        """Whether a newer model was announced than the one that serves: not taken over yet, or not to be loaded."""
+        # In this order: a model that is loaded between the two looks is seen by the second.
+        return self.subscription.staleness().behind or self.searcher.behind
+
+    def stale_seconds(self) -> float:
+        """How long a newer model has been known that does not serve yet."""
+        since = self.behind_since
+        return 0.0 if since is None else max(0.0, time.monotonic() - since)
+
+
+class SearchService:
+    """Catalogues, models and indexes of all spaces. `start`, then ask its searchers from any thread, then `stop`.
+
+    Parameters
+    ----------
+    models, events, updates : the feeds; those of the settings' brokers by default.
+
+    Raises
+    ------
+    SettingsError : no space is named, or one cannot be served so.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        models: ModelFeed | None = None,
+        events: Callable[..., EventsFeed] = EventsFeed,
+        updates: Callable[..., UpdatesFeed] = UpdatesFeed,
+    ) -> None:
+        self.settings = settings
+        self.limits: SearchSettings = settings.search
+        if not self.limits.spaces:
+            raise SettingsError('nothing to search: name a space, as [search.spaces.NAME] learner = "NAME"')
+        self.models = models or ModelFeed(settings)
+        self.spaces: dict[str, Served] = {}
+        for name, section in self.limits.spaces.items():
+            try:
+                check_space(name)
+            except BadRecord as error:
+                raise SettingsError(f"search.spaces: {error.detail}") from None
+            plan = Plan(section.index, section.options)
+            check(plan, settings, section.learner, f"search.spaces.{name}")
+            if section.updates and plan.index not in ONLINE:
+                raise SettingsError(f"search.spaces.{name}: updates are for the index lazy")
+            subscription = self.models.subscribe(name, section.learner)
+            stepping = Stepping(name, section.learner) if section.updates else None
+            newest = _Newest(subscription, stepping)
+            served = Served(Searcher(name, plan, newest), subscription, newest, stepping=stepping)
+            self.spaces[name] = served
+        sources = {name: section.catalogue for name, section in self.limits.spaces.items()}
+        self.events = events(settings, sources, self._apply, self.limits.redrives_of)
+        self.updates = updates(
+            settings, [name for name, one in self.spaces.items() if one.stepping], self._update
+        )
+        self.recall = RecallSampler(self.limits.recall_every)
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._refresh, args=(served,), name=f"kinstream-index-{n}", daemon=True)
+            for n, served in enumerate(self.spaces.values())
+        ]
+        self._loaded = False
+        self.health = Health(
+            live=[Check("feeds", lambda: self.failure is None)],
+            ready=[Check(name, value) for name, value in self._checks()],
+            about={"agent": "search", "pid": os.getpid()},
+        )
+
+    # ---- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read."""
+        self.models.start()
+        self.events.start()
+        self.updates.start()
+        self.recall.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End the threads; wait so long for them."""
+        limit = time.monotonic() + seconds
+        self._stopping.set()
+        self.recall.stop()
+        self.updates.stop(max(0.0, limit - time.monotonic()))
+        self.events.stop(max(0.0, limit - time.monotonic()))
+        self.models.close(max(0.0, limit - time.monotonic()))
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, limit - time.monotonic()))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the agent cannot go on: another start is needed."""
+        return self.events.failure or self.models.fault
+
+    def _apply(self, space: str, changed: list[Changed]) -> None:
+        self.spaces[space].searcher.apply(changed)
+
+    def _update(self, update: ModelUpdate) -> None:
+        served = self.spaces.get(update.space)
+        if served is not None and served.stepping is not None:
+            served.stepping.give(update)
+
+    def _refresh(self, served: Served) -> None:
+        """Keep one space's index on the newest model."""
+        while not self._stopping.wait(_LOOK_SECONDS):
+            if not self._read_up():
+                continue
+            try:
+                self._follow(served)
+            except Exception as error:
+                served.trouble = f"{type(error).__name__}: {error}"
+                served.searcher.counts["failed"] += 1
+                log.exception("space %r: the newest model could not be taken over", served.space)
+                served.next_build = time.monotonic() + _AGAIN_SECONDS
+
+    def _follow(self, served: Served) -> None:
+        served.searcher.loaded()
+        if served.stepping is not None:
+            served.stepping.advance(served.newest.announced(), served.searcher)
+        if not served.searcher.behind:
+            served.behind_since = served.trouble = None
+            return
+        served.behind_since = served.behind_since or time.monotonic()
+        if time.monotonic() < served.next_build and served.searcher.ready:
+            return
+        began = time.monotonic()
+        served.searcher.refresh()
+        # What came meanwhile is newer than the model that serves now, and is not known for longer than this.
+        served.behind_since = began
+        # At most half of the time goes into building.
+        pause = max(self.limits.rebuild_seconds, served.searcher.build_seconds)
+        served.next_build = time.monotonic() + pause
+
+    def _read_up(self) -> bool:
+        """Whether catalogues and models have once been read up to the ends that the topics had at the start."""
+        if not self._loaded:
+            models = all(served.subscription.caught_up for served in self.spaces.values())
+            self._loaded = self.events.caught_up and models
+        return self._loaded
+
+    # ---- readiness ----------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether every space is answered for."""
+        return self._read_up() and all(served.searcher.ready for served in self.spaces.values())
+
+    def _checks(self) -> Iterator[tuple[str, Callable[[], bool]]]:
+        yield "catalogues", lambda: self.events.caught_up
+        yield "models", lambda: all(served.subscription.caught_up for served in self.spaces.values())
+        yield "indexes", lambda: self.ready
+
+    def waiting_for(self) -> list[str]:
+        """What keeps the agent from being ready, in words; nothing once it is."""
+        found = [] if self.failure is None else [f"a restart: {self.failure}"]
+        if not self.events.caught_up:
+            found += self.events.waiting_for
+        for served in self.spaces.values():
+            staleness = served.subscription.staleness()
+            if not served.subscription.caught_up:
+                found.append(
+                    f"models of {served.space!r} under {served.learner!r}"
+                    + (f": {staleness.trouble}" if staleness.trouble else "")
+                )
+            elif not served.searcher.ready:
+                found.append(
+                    f"the index of {served.space!r}" + (f": {served.trouble}" if served.trouble else "")
+                )
+        return found
+
+
+class _Newest:
+    """The newest model of a subscription, or what updates have made of it; the last one where the follower stopped."""
+
+    def __init__(self, subscription: Subscription, stepping: Stepping | None) -> None:
+        self._subscription = subscription
+        self._stepping = stepping
+        self._last = Model()
+
+    def announced(self) -> Model:
+        # The service ends for the failure; until then it answers.
+        try:
+            model = self._subscription.model
+        except FollowerStopped:
+            return self._last
+        self._last = model
+        return model
+
+    def __call__(self) -> Model:
+        model = self.announced()
+        return model if self._stepping is None else self._stepping.newer(model)
+
+
+def threads_of(limits: SearchSettings) -> int:
+    """How many requests are worked on at the same time."""
+    return limits.threads or os.cpu_count() or 1

@@ -1,0 +1,71 @@
+"""Indexes over vectors that are mapped already, by name: the exact scan, and those of FAISS.
+
+They hold what a model makes of the items, so a new model needs a new index: it is built beside the old one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final, Protocol
+
+import numpy as np
+
+from kinstream.search.index.exact import Exact, First, Found, Mapped, first_slots
+from kinstream.search.index.faiss import FLAT, HNSW, Faiss
+from kinstream.search.index.items import Slots
+from kinstream.search.index.scan_kernels import measure, products
+from kinstream.streams.errors import SettingsError
+
+EXACT: Final = "exact"
+KINDS: Final = (EXACT, FLAT, HNSW)
+
+
+class MappedIndex(Protocol):
+    """Mapped items by slot. Searches may run beside each other, not beside a change."""
+
+    def put(self, slots: Slots, Z: Mapped) -> None:
+        """Add or replace (m,) items, (m, k) float32."""
+
+    def drop(self, slots: Slots) -> None:
+        """Remove items; unknown ones are passed over."""
+
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+        """The k nearest of each query (q, k') float32.
+
+        Parameters
+        ----------
+        first : which of equally near items are found where not all of them are; the least slots by default.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+
+
+def create_mapped(kind: str, dimension: int, *, neighbours: int = 32, depth: int = 64) -> MappedIndex:
+    """An empty index.
+
+    Parameters
+    ----------
+    dimension : of the mapped vectors.
+    neighbours, depth : of HNSW: links of an item, and candidates that a query keeps (M and efSearch).
+
+    Raises
+    ------
+    SettingsError : no such kind, or FAISS is not installed.
+    """
+    if kind in KINDS:
+        _compiled()
+    if kind == EXACT:
+        return Exact(dimension)
+    if kind in KINDS:
+        return Faiss(kind, dimension, neighbours, depth)
+    raise SettingsError(f"index must be one of {', '.join(KINDS)}, not {kind!r}")
+
+
+@cache
+def _compiled() -> None:
+    """Let the kernels of a scan run once, so that no search waits for their compilation."""
+    one, place = np.ones((1, 1), np.float32), np.zeros(1, np.int64)
+    measure(one, place, np.ones(1), np.empty(1))
+    products(np.ones((1, 1)), np.ones((1, 1)), place, place, np.empty(1))

@@ -1,0 +1,44 @@
+"""Compile what an index runs, so that no search waits for it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kinstream.search.index.create import create
+from kinstream.search.index.online.settings import DTYPES
+
+_ITEMS: Final = 1_000
+_D: Final = 8
+#: Few candidates of many items, and bits looked at one by one as well as all at once, whatever the settings.
+_EVERYTHING: Final[dict[str, Any]] = {"eps": 1.0, "candidates": 1.0, "limit": 1.0, "share": 0.0}
+#: Modes and settings that between them run every loop.
+_ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("linear", {}),
+    ("lazy", {"sample": 100}),
+    ("lazy", {"stale": "exact"}),
+    ("lazy", {"stale": "second-level"}),
+)
+
+
+def warm_up_all() -> None:
+    """Compile what indexes of any kind run, for items of both number types."""
+    for mode, settings in _ALL:
+        for dtype in DTYPES:
+            warm_up(mode, settings | {"dtype": dtype})
+
+
+def warm_up(mode: str, settings: dict[str, Any]) -> None:
+    """Let a small index of that kind do everything once: seconds the first time, then a load from numba's cache.
+
+    Parameters
+    ----------
+    mode, settings : as `kinstream.search.index.create.create` takes them.
+    """
+    draw = np.random.default_rng(0)
+    index = create(mode, **(settings | _EVERYTHING))
+    index.put([str(row) for row in range(_ITEMS)], draw.normal(size=(_ITEMS, _D)))
+    for _ in range(3):
+        index.step(0.01 * draw.normal(size=(_D, 1)), draw.normal(size=(1, _D)))
+        index.search(draw.normal(size=(1, _D)), 3)

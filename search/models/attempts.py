@@ -1,0 +1,212 @@
+"""Loading a model on a thread of its own: a store that hangs holds up neither other spaces nor older models."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from threading import Condition
+from typing import Final, NamedTuple, Protocol
+
+from kinstream.search.models.choice import Candidate, Rank
+from kinstream.search.models.loader import Unloadable
+from kinstream.search.models.model import Model
+from kinstream.search.models.staleness import Failure
+from kinstream.search.models.subscription import Subscription
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.secrets import hide
+
+log = logging.getLogger("kinstream.follower")
+
+#: Pauses before a file that could not be loaded is tried again, in seconds: the first one, and the longest.
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+#: From one look at a load that runs to the next.
+_CHECK_SECONDS: Final = 0.05
+_LASTING: Final = (Failure.REFUSED, Failure.FAULT)
+
+
+class Loads(Protocol):
+    """What makes models of announcements; see `kinstream.search.models.loader.Loader`."""
+
+    def load(self, version: ModelVersion, present: Model) -> Model: ...
+
+
+class Limits(NamedTuple):
+    """How long the feed waits for a load, and how many there may be.
+
+    Parameters
+    ----------
+    wait_seconds : so long does the feed's thread wait for a load that it has begun; most are done by then.
+    slow_seconds : after this a load counts as unreachable and the next older version is tried. If it ends after all,
+        its model is taken.
+    at_once : loads at the same time, of all spaces together; slow ones are not counted.
+    hanging : loads of one space and learner that have not ended. Beyond it no other one is begun there.
+    """
+
+    wait_seconds: float = 0.5
+    slow_seconds: float = 10.0
+    at_once: int = 4
+    hanging: int = 16
+
+
+class Load:
+    """One attempt, from its making on.
+
+    Parameters
+    ----------
+    began : when, on the feed's clock.
+
+    Attributes
+    ----------
+    slow : whether it was given up for now.
+    """
+
+    def __init__(self, loader: Loads, version: ModelVersion, present: Model, began: float) -> None:
+        self.began = began
+        self.slow = False
+        self._version = version
+        self._model: Model | None = None
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        try:
+            threading.Thread(
+                target=self._run, args=(loader, present), name="kinstream-model", daemon=True
+            ).start()
+        except RuntimeError as error:  # there are too many threads
+            self._error = error
+            self._ended.set()
+
+    def _run(self, loader: Loads, present: Model) -> None:
+        try:
+            self._model = loader.load(self._version, present)
+        # A panic of a library written in Rust is no Exception.
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, up to so long."""
+        self._ended.wait(seconds)
+
+    def result(self) -> Model:
+        """The model, once it has ended.
+
+        Raises
+        ------
+        Unloadable : it could not be loaded, whatever the reason.
+        """
+        if self._model is not None:
+            return self._model
+        if isinstance(self._error, Unloadable):
+            raise self._error
+        raise Unloadable(Failure.FAULT, hide(f"{self._version.location!r}: {self._error!r}")) from self._error
+
+
+class Attempts:
+    """Tries what was announced, the best first, and notes what cannot be loaded.
+
+    Parameters
+    ----------
+    changed : held while a subscription changes, and notified of a model that serves.
+    clock : seconds, monotonic.
+    """
+
+    def __init__(self, loader: Loads, changed: Condition, clock: Callable[[], float], limits: Limits) -> None:
+        self._loader = loader
+        self._changed = changed
+        self._clock = clock
+        self._limits = limits
+        #: Loads that have neither ended nor become slow.
+        self._running: list[Load] = []
+        #: What is being loaded, or hangs, by space and learner.
+        self._loads: dict[tuple[str, str], dict[Rank, Load]] = {}
+
+    def due(self, one: Subscription) -> float | None:
+        """When something is to be done for a subscription, on the feed's clock; None where nothing is."""
+        found = []
+        loads = self._of(one)
+        for candidate in one.choice.candidates():
+            load = loads.get(candidate.rank)
+            if load is None:
+                found.append(candidate.retry_at)
+            elif not load.slow:
+                found.append(self._clock() + _CHECK_SECONDS)
+                break  # those below wait for it
+        crowded = bool(loads) or any(not (load.ended or load.slow) for load in self._running)
+        # What has no room yet is asked for again a little later, and not at once for ever.
+        return (
+            max(min(found), self._clock() + _CHECK_SECONDS) if found and crowded else min(found, default=None)
+        )
+
+    def advance(self, one: Subscription) -> None:
+        """Begin what is due, and take what has ended."""
+        candidates = one.choice.candidates()
+        ranks = {candidate.rank for candidate in candidates}
+        loads = self._of(one)
+        for rank in [rank for rank, load in loads.items() if load.ended and rank not in ranks]:
+            del loads[rank]
+        for candidate in candidates:
+            load = loads.get(candidate.rank) or self._begin(one, candidate)
+            if load is None:
+                continue
+            if not load.ended and not load.slow:
+                if self._clock() - load.began < self._limits.slow_seconds:
+                    return
+                load.slow = True
+                text = f"{candidate.version.location!r}: not loaded within {self._limits.slow_seconds:g} s"
+                self._left_out(one, candidate, Unloadable(Failure.UNREACHABLE, hide(text)))
+            if not load.ended:
+                continue
+            del loads[candidate.rank]
+            try:
+                model = load.result()
+            except Unloadable as error:
+                self._left_out(one, candidate, error)
+                continue
+            with self._changed:
+                one.swap(model)
+                self._changed.notify_all()
+            log.info("%s/%s: %s serves", one.space, one.learner, model.name)
+            return
+
+    def _of(self, one: Subscription) -> dict[Rank, Load]:
+        return self._loads.setdefault((one.space, one.learner), {})
+
+    def _begin(self, one: Subscription, candidate: Candidate) -> Load | None:
+        """A load, where it is due and there is room."""
+        now = self._clock()
+        loads = self._of(one)
+        self._running = [load for load in self._running if not (load.ended or load.slow)]
+        crowded = len(self._running) >= self._limits.at_once or len(loads) >= self._limits.hanging
+        if now < candidate.retry_at or crowded:
+            return None
+        load = loads[candidate.rank] = Load(self._loader, candidate.version, one.serving, now)
+        self._running.append(load)
+        load.wait(self._limits.wait_seconds)
+        return load
+
+    def _left_out(self, one: Subscription, candidate: Candidate, error: Unloadable) -> None:
+        known = candidate.failure is error.failure
+        with self._changed:
+            one.failures[error.failure] += 1
+            candidate.failure, candidate.trouble = error.failure, str(error)
+            # What does not fit is hardly mended by waiting; a store that was away may be back at any time.
+            first = LONGEST_PAUSE if error.failure in _LASTING else FIRST_PAUSE
+            candidate.pause = min(LONGEST_PAUSE, 2.0 * candidate.pause or first)
+            candidate.retry_at = self._clock() + candidate.pause
+        log.log(
+            logging.DEBUG if known else logging.WARNING,
+            "%s/%s: %s: left out (%s): %s",
+            one.space,
+            one.learner,
+            candidate.where,
+            error.failure.value,
+            error,
+            exc_info=error if error.failure is Failure.FAULT and not known else None,
+        )

@@ -1,0 +1,121 @@
+"""Which of the announced models of one space and learner is to serve. No files, no clock, no brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kinstream.search.models.model import UNLEARNED, Model, Name, name_of
+from kinstream.search.models.staleness import Failure
+from kinstream.streams.records.values import ModelVersion
+
+#: Announced versions that are kept for the case that those above them cannot be loaded: of a space that is followed,
+#: and of one that may be followed later.
+KEPT: Final = 64
+KEPT_UNFOLLOWED: Final = 8
+#: What orders announcements: those of one step repeat, and the furthest checkpoint is the one that is kept longest.
+Rank = tuple[Name, int]
+
+
+class Announcement(NamedTuple):
+    """A version, and where it was announced: topic, partition and offset of the record, or the checkpoint."""
+
+    version: ModelVersion
+    where: str
+
+
+def rank_of(version: ModelVersion) -> Rank:
+    """Where a version stands among those of its space and learner."""
+    return name_of(version), version.offset
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A version that may come to serve.
+
+    Parameters
+    ----------
+    where : as in `Announcement`.
+    failure, trouble : why it was last left out, in a word and in a sentence; None before it was tried.
+    pause, retry_at : seconds from the last attempt to the next, and when that is due.
+    """
+
+    version: ModelVersion
+    where: str = ""
+    failure: Failure | None = None
+    trouble: str | None = None
+    pause: float = 0.0
+    retry_at: float = 0.0
+
+    @property
+    def rank(self) -> Rank:
+        return rank_of(self.version)
+
+    @property
+    def file(self) -> tuple[Name, str, str]:
+        """What two announcements of one file have in common."""
+        return name_of(self.version), self.version.location, self.version.sha256
+
+
+@dataclass(slots=True)
+class Choice:
+    """The newest versions of one space and learner that are above the one that serves.
+
+    Whatever the order and number in which versions arrive, the highest (generation, epoch, step) comes to serve, or the
+    highest of those that can be loaded; and what serves is never followed by a lower one.
+
+    Parameters
+    ----------
+    kept : how many versions are held at most. What was tried in vain goes before what was not tried yet.
+    """
+
+    kept: int = KEPT
+    _serving: Rank | None = None
+    _above: list[Candidate] = field(default_factory=list)
+    _announced: Name = UNLEARNED
+
+    @property
+    def announced(self) -> Name:
+        """The highest name that was ever announced."""
+        return self._announced
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the best of those that were tried is left out; None where none was."""
+        return next((one.trouble for one in self._above if one.trouble is not None), None)
+
+    def take(self, version: ModelVersion, where: str = "") -> bool:
+        """An announcement; returns whether there is now something new to load."""
+        if version.epoch < 0:
+            return False  # only a refused block has named that space
+        found = Candidate(version, where)
+        self._announced = max(self._announced, found.rank[0])
+        if self._serving is not None and found.rank <= self._serving:
+            return False
+        for other in self._above:
+            if other.rank == found.rank or (other.file == found.file and other.rank > found.rank):
+                return False
+            if other.file == found.file:
+                # One file, announced again: what is known of it stays known.
+                other.version, other.where = version, where
+                self._above.sort(key=lambda one: one.rank, reverse=True)
+                return True
+        self._above = sorted([*self._above, found], key=lambda one: one.rank, reverse=True)
+        if len(self._above) > self.kept:
+            tried = [one for one in self._above[1:] if one.failure is not None]
+            self._above.remove((tried or self._above)[-1])
+        return found in self._above
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What may be loaded, the best first."""
+        return tuple(self._above)
+
+    def wanted(self) -> tuple[ModelVersion, ...]:
+        """The versions of the candidates."""
+        return tuple(one.version for one in self._above)
+
+    def serves(self, model: Model) -> None:
+        """A version was loaded and serves from now on."""
+        assert model.version is not None
+        self._serving = rank_of(model.version)
+        self._above = [one for one in self._above if one.rank > self._serving]

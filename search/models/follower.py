@@ -1,0 +1,145 @@
+"""`ModelFollower`: the newest metric of one space in a service's memory, while it is learned elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.model import Features, Model, Rows
+from kinstream.search.models.staleness import Staleness
+from kinstream.search.models.subscription import Wanted
+from kinstream.streams.settings import Settings, load
+
+
+class ModelFollower:
+    """Holds the newest model of a space, never a torn one, and never an older one after a newer one.
+
+    Before the first model the un-learned map serves: raw features as they are. So it does in a space that was deleted,
+    or reset and not learned again yet; `Model.name` then has the epoch of that.
+
+    Parameters
+    ----------
+    space, learner : whose models.
+    settings : brokers, and where checkpoints lie; by default those of `kinstream.toml` and the environment, as the
+        commands read them. Of a worker's settings nothing else is needed: its checkpoint store and hyper-parameters
+        are found through what it announces, where this machine reaches that store.
+    brokers, checkpoints : in place of the settings' `kafka.bootstrap_servers` and `checkpoints.url`.
+
+    Raises
+    ------
+    SettingsError : the settings are wrong, or name no brokers.
+
+    Examples
+    --------
+    As a context manager; or `start` and `close`. Before `start` the un-learned map serves.
+
+        with ModelFollower("digits", "opml", brokers="localhost:9092") as metric:
+            metric.wait()
+            metric.transform(X)
+    """
+
+    def __init__(
+        self,
+        space: str,
+        learner: str,
+        settings: Settings | None = None,
+        *,
+        brokers: str | None = None,
+        checkpoints: str | None = None,
+    ) -> None:
+        found = _settings(settings, brokers, checkpoints)
+        self._follow(space, learner, ModelFeed(found))
+
+    @classmethod
+    def from_checkpoints(
+        cls,
+        space: str,
+        learner: str,
+        settings: Settings | None = None,
+        *,
+        checkpoints: str | None = None,
+        interval: float = 5.0,
+    ) -> Self:
+        """A follower that looks at the checkpoint store every `interval` seconds, and needs no brokers.
+
+        Raises
+        ------
+        SettingsError : the settings are wrong.
+        """
+        made = cls.__new__(cls)
+        found = _settings(settings, None, checkpoints)
+        made._follow(space, learner, ModelFeed.from_checkpoints(found, interval=interval))
+        return made
+
+    def _follow(self, space: str, learner: str, feed: ModelFeed) -> None:
+        self._feed = feed
+        self._subscription = feed.subscribe(space, learner)
+
+    # ---- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Begin to follow. Raises SettingsError where that cannot be, or was done before."""
+        self._feed.start()
+        return self
+
+    def close(self) -> None:
+        """End the thread. What served last still answers."""
+        self._feed.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread runs; brokers that are away leave it healthy."""
+        return self._feed.healthy
+
+    # ---- use ----------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The model that serves. Who needs several answers of one version takes it once, and asks that.
+
+        Raises
+        ------
+        FollowerStopped : the thread has failed; the cause is chained.
+        """
+        return self._subscription.model
+
+    def transform(self, X: Features) -> Rows:
+        """`Model.transform` of the model that serves."""
+        return self._subscription.transform(X)
+
+    def distance(self, X: Features, Y: Features) -> Rows:
+        """`Model.distance` of the model that serves."""
+        return self._subscription.distance(X, Y)
+
+    def staleness(self) -> Staleness:
+        """How old what serves is, and why nothing newer does. Never raises."""
+        return self._subscription.staleness()
+
+    def wait(self, wanted: Wanted | None = None, timeout: float = 30.0) -> Model:
+        """Wait until the follower has caught up, or for a name or a condition; see `Subscription.wait`."""
+        return self._subscription.wait(wanted, timeout)
+
+
+def _settings(settings: Settings | None, brokers: str | None, checkpoints: str | None) -> Settings:
+    changes: dict[str, Any] = {}
+    if brokers is not None:
+        changes["kafka.bootstrap_servers"] = brokers
+    if checkpoints is not None:
+        changes["checkpoints.url"] = checkpoints
+    if settings is None:
+        return load(None, changes)
+    return _changed(settings, changes)
+
+
+def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    update: dict[str, Any] = {}
+    for name, value in changes.items():
+        section, _, field = name.partition(".")
+        update[section] = getattr(settings, section).model_copy(update={field: value})
+    return settings.model_copy(update=update)

@@ -1,0 +1,172 @@
+"""A model from its announcement: the data file with the announced digest, and the learner that it is the state of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kinstream.learners.base import Learner
+from kinstream.learners.models.export import learner_of
+from kinstream.search.models.model import Model
+from kinstream.search.models.staleness import Failure
+from kinstream.streams.checkpoints.files import Damaged, Missing
+from kinstream.streams.checkpoints.state_bytes import from_bytes
+from kinstream.streams.errors import CheckpointError, SettingsError
+from kinstream.streams.operations.models import Refused, birth_behind, data_of
+from kinstream.streams.records.checks import MAX_DIMENSION
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
+
+#: Where a model was learned, which says nothing about what it is; by the hyper-parameters that may say so.
+_ELSEWHERE = {"device": "cpu", "path": "compiled"}
+
+
+class Unloadable(Exception):
+    """A model that cannot be had now; `failure` says why in a word, the text in a sentence."""
+
+    def __init__(self, failure: Failure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+class Loader:
+    """Loads models, with the hyper-parameters that their generation began with.
+
+    Parameters
+    ----------
+    settings : where checkpoints lie. Their `[learners.NAME]` only counts where a generation has no birth record.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        #: Kind and arguments by learner and generation: a birth record never changes.
+        self._known: dict[tuple[str, int], tuple[str, dict[str, Any]]] = {}
+
+    def load(self, version: ModelVersion, present: Model) -> Model:
+        """The announced model, ready for many threads.
+
+        Parameters
+        ----------
+        present : what serves; its learner is taken where the file is the same.
+
+        Raises
+        ------
+        Unloadable : the file is gone, damaged or out of reach, or does not fit; or whatever else went wrong.
+        """
+        try:
+            return self._load(version, present)
+        except Unloadable:
+            raise
+        # Records and files come from elsewhere: none of them may end what follows all spaces.
+        except Exception as error:
+            text = f"{version.location!r}: loading it failed: {error!r}"
+            raise Unloadable(Failure.FAULT, hide(text)) from error
+
+    def _load(self, version: ModelVersion, present: Model) -> Model:
+        if version.deleted:
+            return Model(version)
+        old = present.version
+        if (
+            old is not None
+            and not old.deleted
+            and (old.sha256, old.generation) == (version.sha256, version.generation)
+        ):
+            return Model(version, present.learner)
+        try:
+            kind, arguments = self.hyper_parameters(version)
+            data = data_of(version, self._settings)
+        except Missing as error:
+            raise Unloadable(Failure.MISSING, str(error)) from error
+        except Damaged as error:
+            raise Unloadable(Failure.DAMAGED, str(error)) from error
+        except (Refused, SettingsError) as error:
+            raise Unloadable(Failure.REFUSED, str(error)) from error
+        except (CheckpointError, OSError) as error:
+            raise Unloadable(Failure.UNREACHABLE, hide(str(error))) from error
+        try:
+            learner = learner_of(from_bytes(data), kind, arguments)
+            if learner is not None:
+                settle(learner)
+        # A file can be whole, and be no state of this learner: what that raises is the learner's to say.
+        except (SettingsError, CheckpointError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            text = f"{version.location}: cannot be used as a state of {version.learner} ({kind}): {error!r}"
+            raise Unloadable(Failure.REFUSED, text) from error
+        return Model(version, learner)
+
+    def hyper_parameters(self, version: ModelVersion) -> tuple[str, dict[str, Any]]:
+        """Kind and arguments of the learner behind a model.
+
+        Raises
+        ------
+        SettingsError : neither a birth record nor the settings know it.
+        CheckpointError : the store fails, or the birth record is damaged.
+        """
+        key = (version.learner, version.generation)
+        if key not in self._known:
+            birth = birth_behind(version, self._settings)
+            section = self._settings.learners.get(version.learner)
+            if birth is not None:
+                kind, arguments = str(birth.settings["kind"]), dict(birth.settings["arguments"])
+            elif section is not None:
+                # Not kept: a store that comes back may have the record.
+                return section.kind, anywhere(section.arguments())
+            else:
+                raise SettingsError(
+                    f"learner {version.learner!r} has no birth record under {self._settings.checkpoints.shown}, and "
+                    f"the settings have no [learners.{version.learner}]: its hyper-parameters are not known"
+                )
+            self._known[key] = kind, anywhere(arguments)
+        return self._known[key]
+
+
+def rebuilt(version: ModelVersion, settings: Settings) -> Learner:
+    """The learner behind a model, with the hyper-parameters that its generation began with.
+
+    Raises
+    ------
+    SettingsError : neither a birth record nor the settings know the learner.
+    CheckpointError : the model's file is gone or damaged, or nothing was learned yet.
+    """
+    from kinstream.learners.models.export import learner_from
+
+    kind, arguments = Loader(settings).hyper_parameters(version)
+    return learner_from(data_of(version, settings), kind, arguments)
+
+
+def anywhere(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters for using what was learned with torch, perhaps on a GPU, without both.
+
+    Only OAHU has such ones, alone, as the base of a fusion or as a member of a portfolio.
+    """
+    found = {key: anywhere(value) if isinstance(value, dict) else value for key, value in arguments.items()}
+    return found | {key: usual for key, usual in _ELSEWHERE.items() if isinstance(found.get(key), str)}
+
+
+def settle(learner: Learner) -> None:
+    """Have a learner compute what it would compute at first use, so that threads that share it only read it.
+
+    Raises
+    ------
+    ValueError : what it makes of a vector is none, or is not finite.
+    Exception : whatever else the learner raises where its state makes no metric.
+    """
+    modalities: tuple[tuple[str, int], ...] = getattr(learner, "modalities", ())
+    dimension: int | None = getattr(learner, "dimension", None)
+    if modalities:
+        sizes = [size for _, size in modalities]
+    elif dimension is not None:
+        sizes = [dimension]
+    else:
+        return
+    if min(sizes) < 1 or sum(sizes) > MAX_DIMENSION:
+        raise ValueError(f"a map of {sizes} features")
+    one: Any = np.ones((1, sizes[0]))
+    if modalities:
+        one = {name: np.ones((1, size)) for name, size in modalities}
+    image = np.asarray(learner.transform(one))
+    if image.ndim != 2 or len(image) != 1 or image.dtype.kind != "f" or not np.isfinite(image).all():
+        raise ValueError(
+            f"1 of each feature becomes {image.dtype} of shape {image.shape}, not all of it finite"
+        )

@@ -1,0 +1,105 @@
+"""Recall of an index, sampled against the exact scan beside the answers and never before them.
+
+That of an exact index is 1: it is sampled, too, because an index that is not what its name says shows nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+from typing import Final
+
+from kinstream.search.models.model import Model
+from kinstream.search.spaces.searcher import Answer, Searcher
+from kinstream.streams.records.values import Vectors
+
+log = logging.getLogger("kinstream.search")
+
+_WAITING: Final = 4
+#: Samples that the ratio is of.
+_WINDOW: Final = 100
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    searcher: Searcher
+    model: Model
+    row: Vectors
+    names: Sequence[str]
+
+
+class RecallSampler:
+    """Checks every n-th query of a space in a thread of its own. What it cannot keep up with is left out and counted.
+
+    Parameters
+    ----------
+    every : n; 0 checks none.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._queries: Counter[str] = Counter()
+        self._waiting: Queue[_Sample] = Queue(_WAITING)
+        self._window: dict[str, deque[float]] = {}
+        #: Samples by space and fate: measured, outdated (the catalogue began anew), dropped.
+        self.fates: Counter[tuple[str, str]] = Counter()
+        self._guard = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kinstream-recall", daemon=True)
+
+    def start(self) -> None:
+        if self._every:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the sample that it is at; it is a daemon and nobody waits for it."""
+        self._stopping.set()
+
+    def offer(self, searcher: Searcher, rows: Vectors, answer: Answer) -> None:
+        """Note the queries of an answer, and take every n-th of the space."""
+        if not self._every:
+            return
+        with self._guard:
+            before = self._queries[searcher.space]
+            self._queries[searcher.space] = after = before + len(rows)
+        for row in range(-before % self._every, after - before, self._every):
+            if not answer.names[row]:
+                continue
+            try:
+                self._waiting.put_nowait(
+                    _Sample(searcher, answer.used, rows[row : row + 1], answer.names[row])
+                )
+            except Full:
+                self.fates[searcher.space, "dropped"] += 1
+
+    def ratio(self, space: str) -> float | None:
+        """Share of the true neighbours that were found, over the newest samples; None before the first."""
+        window = self._window.get(space)
+        return sum(window) / len(window) if window else None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sample = self._waiting.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                continue
+            try:
+                self.measure(sample)
+            except Exception:
+                log.exception("a sample of recall failed")
+
+    def measure(self, sample: _Sample) -> None:
+        """Compare one answer with the scan under its own model."""
+        space = sample.searcher.space
+        found = sample.searcher.scan(sample.model, sample.row, len(sample.names))
+        if found is None:
+            self.fates[space, "outdated"] += 1
+            return
+        share = len(set(found[0]) & set(sample.names)) / len(sample.names)
+        self._window.setdefault(space, deque(maxlen=_WINDOW)).append(share)
+        self.fates[space, "measured"] += 1

@@ -1,0 +1,1 @@
+"""Indexes that follow every step of a learner by its update records, between announced models."""

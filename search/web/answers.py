@@ -1,0 +1,158 @@
+"""From the body of a request to that of its answer: what the threads of the pool do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from kinstream.search.agent.metrics import SearchMetrics
+from kinstream.search.agent.service import SearchService, Served
+from kinstream.search.spaces.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
+from kinstream.search.web.refusals import Refused, Why
+from kinstream.search.web.requests import (
+    SearchRequest,
+    SimilarItemsRequest,
+    SimilarRequest,
+    TransformRequest,
+    read,
+    rows_of,
+)
+
+_RETRY_SECONDS = 1
+
+
+class Answering:
+    """Answers as bytes of JSON. Every method may raise `Refused`."""
+
+    def __init__(self, service: SearchService, metrics: SearchMetrics) -> None:
+        self._service = service
+        self._limits = service.limits
+        self._metrics = metrics
+
+    def search(self, body: bytes) -> bytes:
+        asked = read(SearchRequest, body)
+        served = self._served(asked.space)
+        self._check_k(asked.k)
+        rows = rows_of(asked, served.searcher.modalities, self._limits.max_rows)
+        try:
+            answer = served.searcher.search(rows, asked.k)
+        except (NotReady, WrongDimension) as error:
+            raise self._refusal(error, served) from None
+        _check_distances(answer)
+        self._metrics.answered(served.space, answer)
+        self._service.recall.offer(served.searcher, rows, answer)
+        return _written(self._found(served, answer))
+
+    def similar_posted(self, item: str, body: bytes) -> bytes:
+        asked = read(SimilarRequest, body)
+        return self.similar([item], asked.space, asked.k)
+
+    def similar_items(self, body: bytes) -> bytes:
+        asked = read(SimilarItemsRequest, body)
+        if len(asked.items) > self._limits.max_rows:
+            detail = f"{len(asked.items)} items; at most {self._limits.max_rows} in a request"
+            raise Refused(422, Why.TOO_LARGE, detail, place="items")
+        return self.similar(asked.items, asked.space, asked.k)
+
+    def similar(self, items: list[str], space: str | None, k: int) -> bytes:
+        served = self._served(space)
+        self._check_k(k)
+        try:
+            answer = served.searcher.similar(items, k)
+        except UnknownItem as error:
+            place = None if len(items) == 1 else f"items[{error.row}]"
+            detail = f"no item {items[error.row]!r} is in the catalogue of {served.space!r}"
+            raise Refused(404, Why.UNKNOWN_ITEM, detail, place=place) from None
+        except (NotReady, WrongDimension) as error:
+            raise self._refusal(error, served) from None
+        _check_distances(answer)
+        self._metrics.answered(served.space, answer)
+        return _written(self._found(served, answer))
+
+    def transform(self, body: bytes) -> bytes:
+        asked = read(TransformRequest, body)
+        served = self._served(asked.space)
+        rows = rows_of(asked, served.searcher.modalities, self._limits.max_rows)
+        try:
+            image = served.searcher.transform(rows)
+        except (NotReady, WrongDimension) as error:
+            raise self._refusal(error, served) from None
+        if not np.isfinite(image.vectors).all():
+            raise Refused(422, Why.NOT_FINITE, "what the model makes of the vectors is no float32 number")
+        return _written(self._standing(served, image.standing) | {"vectors": image.vectors.tolist()})
+
+    def spaces(self) -> bytes:
+        found = []
+        for served in self._service.spaces.values():
+            searcher = served.searcher
+            staleness = served.subscription.staleness()
+            facts = {
+                "ready": searcher.ready,
+                "index": searcher.plan.index,
+                "modalities": [{"name": name, "dimension": size} for name, size in searcher.modalities],
+                "announced": str(staleness.announced),
+                "behind": searcher.behind,
+            }
+            found.append(self._standing(served, searcher.standing()) | facts)
+        return _written({"spaces": found})
+
+    # ---- parts --------------------------------------------------------------------------------------------------
+
+    def _served(self, space: str | None) -> Served:
+        spaces = self._service.spaces
+        if space is None:
+            if len(spaces) > 1:
+                raise Refused(422, Why.INVALID, "several spaces are served: say which", place="space")
+            return next(iter(spaces.values()))
+        if space not in spaces:
+            raise Refused(404, Why.UNKNOWN_SPACE, f"no space {space!r} is served here", place="space")
+        return spaces[space]
+
+    def _check_k(self, k: int) -> None:
+        if k > self._limits.max_k:
+            raise Refused(422, Why.TOO_LARGE, f"{k} neighbours; at most {self._limits.max_k}", place="k")
+
+    def _refusal(self, error: Exception, served: Served) -> Refused:
+        if isinstance(error, WrongDimension):
+            # The space began anew between the look at its modalities and the search.
+            return Refused(422, Why.WRONG_DIMENSION, f"the catalogue has {error}", place="vectors")
+        waiting = "; ".join(self._service.waiting_for()) or f"the index of {served.space!r}"
+        return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=_RETRY_SECONDS)
+
+    def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:
+        model = {"learner": served.learner, **standing.model._asdict(), "learned": standing.learned}
+        catalogue = {
+            "epoch": standing.epoch,
+            "items": standing.items,
+            "partition": self._service.events.partition(served.space),
+            "offset": standing.offset,
+        }
+        return {"space": served.space, "model": model, "catalogue": catalogue}
+
+    def _found(self, served: Served, answer: Answer) -> dict[str, Any]:
+        results = [
+            {
+                "neighbours": [
+                    {"id": name, "squared_distance": far} for name, far in zip(names, distances, strict=True)
+                ],
+                "examined": examined,
+            }
+            for names, distances, examined in zip(
+                answer.names, answer.distances, answer.examined.tolist(), strict=True
+            )
+        ]
+        return self._standing(served, answer.standing) | {"results": results}
+
+
+def _check_distances(answer: Answer) -> None:
+    for row, distances in enumerate(answer.distances):
+        if distances and not distances[-1] < float("inf"):
+            raise Refused(
+                422, Why.NOT_FINITE, "its distances are too large to be numbers", place=f"vectors[{row}]"
+            )
+
+
+def _written(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,251 @@
+"""What may be asked over HTTP, and what is answered: the schemas of the OpenAPI page, and the checks beyond them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from kinstream.search.index.items import Modalities
+from kinstream.search.web.refusals import Refused, Why
+from kinstream.streams.records.checks import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
+from kinstream.streams.records.values import Vectors
+
+#: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
+MOST: Final = 1e15
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
+Vector = Annotated[list[Number], Field(min_length=1)]
+Rows = Annotated[list[Vector], Field(min_length=1)]
+# Their size is looked at by numpy.
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(
+    Annotated[list[Annotated[list[_Finite], Field(min_length=1)]], Field(min_length=1)]
+)
+_VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[_Finite], Field(min_length=1)])
+
+SpaceName = Annotated[
+    str | None,
+    Field(max_length=MAX_SPACE_LENGTH, description="May be left out where only one space is served."),
+]
+ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
+K = Annotated[int, Field(ge=1, description="How many neighbours; the server's limit is search.max_k.")]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    space: SpaceName = None
+
+
+class TransformRequest(_Request):
+    """Vectors: one, or several of equal length, or either of each modality by its name."""
+
+    vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
+        description="Raw features. A list of vectors, or one vector; of several modalities, an object with either "
+        "for each, the same number of rows in all.",
+        examples=[[[0.1, 0.2], [0.3, 0.4]]],
+    )
+
+
+class SearchRequest(TransformRequest):
+    """Queries by vector."""
+
+    k: K = 10
+
+
+class SimilarRequest(_Request):
+    """What the neighbours of one item are wanted of."""
+
+    k: K = 10
+
+
+class SimilarItemsRequest(SimilarRequest):
+    """Items whose neighbours are wanted."""
+
+    items: Annotated[list[ItemName], Field(min_length=1)]
+
+
+class ModelName(BaseModel):
+    """The version that measured. Where `learned` is false, the un-learned map served: Euclidean distance."""
+
+    learner: str
+    generation: int
+    epoch: int
+    step: int
+    learned: bool
+
+
+class CatalogueState(BaseModel):
+    """The state of the catalogue: all records of `kinstream.events` up to this offset had been applied."""
+
+    epoch: int
+    items: int
+    partition: int | None
+    offset: int
+
+
+class _Reply(BaseModel):
+    space: str
+    model: ModelName
+    catalogue: CatalogueState
+
+
+class Neighbour(BaseModel):
+    id: str
+    squared_distance: float
+
+
+class Result(BaseModel):
+    """Of one query: the nearest first, equally near ones by id."""
+
+    neighbours: list[Neighbour]
+    examined: int = Field(description="Items whose distance was computed.")
+
+
+class SearchReply(_Reply):
+    """One result for each query, in their order. All come from the model and the catalogue that are named."""
+
+    results: list[Result]
+
+
+class TransformReply(_Reply):
+    """Mapped vectors: their squared Euclidean distances are the learned ones."""
+
+    vectors: list[list[float]]
+
+
+class ModalitySize(BaseModel):
+    name: str
+    dimension: int
+
+
+class SpaceReply(_Reply):
+    """A space as it is served now."""
+
+    ready: bool
+    index: str
+    modalities: list[ModalitySize]
+    announced: str = Field(description="generation.epoch.step of the newest model that was announced.")
+    behind: bool = Field(description="Whether a newer model is known than the one that serves.")
+
+
+class SpacesReply(BaseModel):
+    spaces: list[SpaceReply]
+
+
+class ErrorReply(BaseModel):
+    """Why a request was not answered."""
+
+    reason: str
+    detail: str
+    place: str | None = Field(description="Where in the request; null for all of it.")
+
+
+_Asked = TypeVar("_Asked", bound=_Request)
+
+
+def read(kind: type[_Asked], body: bytes) -> _Asked:
+    """A request from its body.
+
+    Raises
+    ------
+    Refused : not JSON (400), or not of this schema (422), with the place.
+    """
+    try:
+        found = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise Refused(400, Why.NOT_JSON, f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(422, Why.INVALID, "the body must be a JSON object")
+    if "vectors" in kind.model_fields and "vectors" in found:
+        vectors = found["vectors"]
+        # The union is decided here, so that a fault has one place and large batches are looked at once.
+        found["vectors"] = [[0.0]]
+        found_rows = _rows_of(vectors)
+        made = _validated(kind, found)
+        return made.model_copy(update={"vectors": found_rows})
+    return _validated(kind, found)
+
+
+def _validated(kind: type[_Asked], found: Any) -> _Asked:
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        raise _refusal(error, "") from None
+
+
+def _rows_of(vectors: Any) -> Any:
+    if isinstance(vectors, dict):
+        if not vectors:
+            raise Refused(422, Why.INVALID, "no modality is given", place="vectors")
+        return {name: _table(part, f"vectors.{name}") for name, part in vectors.items()}
+    return _table(vectors, "vectors")
+
+
+def _table(value: Any, place: str) -> list[list[float]]:
+    try:
+        if isinstance(value, list) and value and isinstance(value[0], list):
+            rows = _ROWS.validate_python(value, strict=True)
+        else:
+            rows = [_VECTOR.validate_python(value, strict=True)]
+    except ValidationError as error:
+        raise _refusal(error, place) from None
+    width = len(rows[0])
+    for row, vector in enumerate(rows):
+        if len(vector) != width:
+            detail = f"{len(vector)} numbers, and the first vector has {width}"
+            raise Refused(422, Why.WRONG_DIMENSION, detail, place=f"{place}[{row}]")
+    return rows
+
+
+def _refusal(error: ValidationError, place: str) -> Refused:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    for part in first["loc"]:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
+    why = Why.NOT_FINITE if first["type"] == "finite_number" else Why.INVALID
+    return Refused(422, why, str(first["msg"]), place=place or None)
+
+
+def rows_of(request: TransformRequest, modalities: Modalities, most: int) -> Vectors:
+    """The vectors of a request as a catalogue of these modalities takes them, (n, D) float32.
+
+    Raises
+    ------
+    Refused : too many of them, other modalities or dimensions, or a number that float32 does not hold.
+    """
+    given: Any = request.vectors
+    if not isinstance(given, dict):
+        if len(modalities) > 1:
+            names = ", ".join(name for name, _ in modalities)
+            raise Refused(
+                422, Why.WRONG_DIMENSION, f"the space has several modalities: {names}", place="vectors"
+            )
+        given = {modalities[0][0] if modalities else "": given}
+        places = {next(iter(given)): "vectors"}
+    else:
+        places = {name: f"vectors.{name}" for name in given}
+    sizes = dict(modalities) if modalities else {name: len(rows[0]) for name, rows in given.items()}
+    if set(given) != set(sizes):
+        raise Refused(
+            422, Why.WRONG_DIMENSION, f"the modalities are {', '.join(sorted(sizes))}", place="vectors"
+        )
+    tables = [_checked(given[name], size, places[name], most) for name, size in sizes.items()]
+    if len({len(table) for table in tables}) > 1:
+        raise Refused(422, Why.INVALID, "the modalities have different numbers of vectors", place="vectors")
+    return np.concatenate(tables, axis=1)
+
+
+def _checked(rows: list[list[float]], size: int, place: str, most: int) -> Vectors:
+    if len(rows) > most:
+        raise Refused(422, Why.TOO_LARGE, f"{len(rows)} vectors; at most {most} in a request", place=place)
+    if len(rows[0]) != size:
+        raise Refused(
+            422, Why.WRONG_DIMENSION, f"{len(rows[0])} numbers; the catalogue has {size}", place=f"{place}[0]"
+        )
+    table = np.array(rows, np.float64)
+    large = np.abs(table) > MOST
+    if large.any():
+        row, column = np.argwhere(large)[0].tolist()
+        raise Refused(422, Why.TOO_LARGE, f"above {MOST:g}", place=f"{place}[{row}][{column}]")
+    return table.astype(np.float32)

@@ -1,0 +1,324 @@
+"""The birth record of a generation: what shapes its outputs, and where in which cluster it began.
+
+Written once beside the checkpoints, and compared with what is found at every start and every assignment. A
+generation whose record and surroundings differ never goes on by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kinstream.streams.checkpoints.files import Damaged, Files
+from kinstream.streams.checkpoints.names import file_name, open_files, seal, unseal
+from kinstream.streams.errors import CheckpointError, GenerationMismatch
+
+#: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
+FORMAT: Final = 3
+_NAME: Final = "birth.json"
+#: Where the steps stand for a topic that was re-created. Their order matters.
+RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """A topic as the cluster knows it. `topic_id` is None where the brokers have none."""
+
+    topic_id: str | None
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Where the starting checkpoints of a generation come from that began with a replayed state.
+
+    Parameters
+    ----------
+    state : digest of the record of that state.
+    learned_from : per partition, the input offset at which the replay began, with nothing learned.
+    inherited : partitions on which it began there with what `Birth.inherits` names.
+    taken_over : spaces that the replay did not have: declared as in the generation before, nothing learned.
+    """
+
+    state: str
+    learned_from: Mapping[int, int]
+    inherited: tuple[int, ...] = ()
+    taken_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """The generation whose last states, chains and refusals were moved to more partitions.
+
+    Parameters
+    ----------
+    generation : its number.
+    partitions : that its input had.
+    """
+
+    generation: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a generation began with.
+
+    Parameters
+    ----------
+    settings : what shaped the outputs, for people: hyper-parameters, algorithm version, block limit, scaler.
+    settings_digest : of those and of what has no readable form (`settings_digest`).
+    start_offsets : per partition of the input topic.
+    output_topics : by name.
+    inherits : the generation whose last checkpoints say what was declared, read and refused before; None after a
+        first start and after `--from-start`.
+    promotion : None for a generation that began with nothing learned. One that has it began with a checkpoint of every
+        partition, at its start offset.
+    repartition : the same of a generation that goes on with what another one had learned, on more partitions.
+    """
+
+    application: str
+    generation: int
+    settings_digest: str
+    settings: Mapping[str, Any]
+    start_offsets: Mapping[int, int]
+    cluster_id: str
+    input_topic: str
+    input_topic_id: str | None
+    input_partitions: int
+    output_topics: Mapping[str, TopicIdentity]
+    created_ms: int
+    inherits: int | None = None
+    promotion: Promotion | None = None
+    repartition: Repartition | None = None
+
+    @property
+    def begins_with_checkpoints(self) -> bool:
+        """Whether there was a checkpoint of every partition before any worker opened it."""
+        return self.promotion is not None or self.repartition is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BirthFacts:
+    """What is found now: the fields of `Birth` that must not change."""
+
+    settings_digest: str
+    settings: Mapping[str, Any]
+    cluster_id: str
+    input_topic: str
+    input_topic_id: str | None
+    input_partitions: int
+    output_topics: Mapping[str, TopicIdentity]
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """The sha256 of settings in canonical JSON."""
+    text = json.dumps(_as_json(settings), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_birth(root: str, birth: Birth) -> bool:
+    """Write the birth record, unless there is one: then leave it as it is and return False.
+
+    Raises
+    ------
+    CheckpointError : the store refuses, or the settings are not plain JSON.
+    """
+    content = as_content(birth)
+    return _files(root, birth.application, birth.generation).create(_NAME, seal(content, indent=2))
+
+
+def as_content(birth: Birth) -> dict[str, Any]:
+    """A birth record as plain JSON.
+
+    Raises
+    ------
+    CheckpointError : the settings are not plain JSON.
+    """
+    content = asdict(birth)
+    for name in ("promotion", "repartition"):
+        if content[name] is None:
+            del content[name]
+    try:
+        format_ = FORMAT if birth.repartition else 2 if birth.promotion else 1
+        return dict(json.loads(json.dumps({"format": format_, **content})))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"birth record of {birth.application}: settings are no JSON: {error}"
+        ) from error
+
+
+def read_birth(root: str, application: str, generation: int) -> Birth | None:
+    """Read the birth record; None if this generation has none.
+
+    Raises
+    ------
+    CheckpointError : the record is damaged or of a later format, or the store cannot be read.
+    """
+    files = _files(root, application, generation)
+    place = f"{files.url}/{_NAME}"
+    try:
+        birth = from_content(unseal(files.read(_NAME), place), place)
+        if (birth.application, birth.generation) != (application, generation):
+            raise Damaged(f"{place}: belongs to {birth.application} generation {birth.generation}")
+        return birth
+    except FileNotFoundError:
+        return None
+    except Damaged as error:
+        raise CheckpointError(
+            f"{error}. Bring the file back from a copy; its generation cannot go on without it. "
+            "Or read the log again in a new one: --new-generation --from-start"
+        ) from error
+
+
+def compare(birth: Birth, found: BirthFacts, command: str = "kinstream worker learner NAME") -> None:
+    """Refuse to go on where the record and what is found differ.
+
+    Parameters
+    ----------
+    command : with which the person started this worker; the advice is given in its terms.
+
+    Raises
+    ------
+    GenerationMismatch : names every difference, and the commands that resolve it.
+    """
+    cluster = list(cluster_differences(birth, found))
+    settings = list(settings_differences(birth, found))
+    if not cluster and not settings:
+        return
+    advice = []
+    if cluster:
+        advice.append(
+            "If this is the wrong cluster or the wrong checkpoint store, correct KAFKA_BOOTSTRAP_SERVERS or "
+            "the store; if topics were lost, restore them"
+        )
+        if any("was re-created" in difference for difference in cluster):
+            advice.append(
+                f"For a topic that was re-created the steps are in {RECIPE}, in an order that keeps every count exact"
+            )
+        if grown := max((p for _, p in _grown(birth, found)), default=0):
+            advice.append(
+                "If partitions were added, take them into use with what was learned: stop all workers, then "
+                f"`kinstream topics repartition --partitions {grown}`"
+            )
+    if settings:
+        advice.append("To go on with this generation, put the old settings back")
+    advice.append(
+        f"To go on with what is found now, begin a new generation: `{command} --new-generation` starts where "
+        f"this one ends, `{command} --new-generation --from-start` reads the log again (consumers then count "
+        "again), `kinstream up --new-generation` does it for all workers"
+    )
+    told = "".join(f"\n  - {difference}" for difference in cluster + settings)
+    advised = "".join(f"\n  {sentence}." for sentence in advice)
+    raise GenerationMismatch(
+        f"{birth.application} generation {birth.generation} does not match its birth record:{told}{advised}"
+    )
+
+
+def _files(root: str, application: str, generation: int) -> Files:
+    return open_files(root, file_name(application), str(generation))
+
+
+def from_content(content: Mapping[str, Any], place: str) -> Birth:
+    """The inverse of `as_content`; `place` begins every message.
+
+    Raises
+    ------
+    Damaged : it is no birth record.
+    CheckpointError : of a later format than this version knows.
+    """
+    content = dict(content)
+    try:
+        found = int(content.pop("format"))
+        if found > FORMAT:
+            raise CheckpointError(f"{place}: format {found} is newer than {FORMAT}; use a newer Kinstream")
+        content["start_offsets"] = {int(key): value for key, value in content["start_offsets"].items()}
+        content["output_topics"] = {
+            name: TopicIdentity(**topic) for name, topic in content["output_topics"].items()
+        }
+        promotion, repartition = content.pop("promotion", None), content.pop("repartition", None)
+        return Birth(
+            **content,
+            promotion=None if promotion is None else _promotion(promotion),
+            repartition=None if repartition is None else Repartition(**repartition),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{place}: not a birth record: {error!r}") from error
+
+
+def _promotion(content: Mapping[str, Any]) -> Promotion:
+    return Promotion(
+        state=str(content["state"]),
+        learned_from={int(key): int(value) for key, value in content["learned_from"].items()},
+        inherited=tuple(content["inherited"]),
+        taken_over=tuple(content["taken_over"]),
+    )
+
+
+def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
+    """In what the cluster is not the one of the record, as clauses."""
+    if found.cluster_id != birth.cluster_id:
+        yield f"another cluster: it began on {birth.cluster_id}, this is {found.cluster_id}"
+    if found.input_topic != birth.input_topic:
+        yield f"another input topic: it began on {birth.input_topic}, this is {found.input_topic}"
+    else:
+        began = TopicIdentity(birth.input_topic_id, birth.input_partitions)
+        now = TopicIdentity(found.input_topic_id, found.input_partitions)
+        yield from _topic_differences("input", birth.input_topic, began, now)
+    for name in sorted(birth.output_topics.keys() | found.output_topics.keys()):
+        if name not in found.output_topics:
+            yield f"output topic {name} is gone"
+        elif name not in birth.output_topics:
+            yield f"output topic {name} was not there when it began"
+        else:
+            yield from _topic_differences(
+                "output", name, birth.output_topics[name], found.output_topics[name]
+            )
+
+
+def _grown(birth: Birth, found: BirthFacts) -> Iterator[tuple[str, int]]:
+    """Topics that have more partitions than the record says, and how many."""
+    if found.input_topic == birth.input_topic and found.input_partitions > birth.input_partitions:
+        yield found.input_topic, found.input_partitions
+    for name, began in birth.output_topics.items():
+        if name in found.output_topics and found.output_topics[name].partitions > began.partitions:
+            yield name, found.output_topics[name].partitions
+
+
+def _topic_differences(role: str, name: str, began: TopicIdentity, now: TopicIdentity) -> Iterator[str]:
+    if began.topic_id and now.topic_id and began.topic_id != now.topic_id:
+        yield f"{role} topic {name} was re-created: its id was {began.topic_id} and is {now.topic_id}"
+    if began.partitions != now.partitions:
+        yield f"{role} topic {name} had {began.partitions} partitions and has {now.partitions}"
+
+
+def settings_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
+    """Which settings are not those of the record, as clauses."""
+    if found.settings_digest == birth.settings_digest:
+        return
+    before, now = dict(_leaves(birth.settings)), dict(_leaves(_as_json(found.settings)))
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    for key in changed:
+        yield f"setting {key}: was {before.get(key, 'not set')}, is {now.get(key, 'not set')}"
+    if not changed:
+        yield "settings that have no readable form (the digest of all that shapes the outputs differs)"
+
+
+def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names and JSON texts, so that 1 and 1.0 and "1" differ."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value)
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they come back from the record: tuples as lists, keys as strings."""
+    try:
+        return dict(json.loads(json.dumps(settings)))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"settings that shape the outputs are no plain JSON: {error}") from error

@@ -1,0 +1,152 @@
+"""Whether a generation has ended: its final marks, what its outputs say about them, and the words of a refusal.
+
+A final mark says that nothing was emitted past a checkpoint. A worker writes it at an orderly stop, once its machine
+has applied all that a killed run before it can have applied: what the log held when the partition was taken over. That
+does not bind a process that still runs although the group has given its partitions away, nor a store that was put back
+from a copy. So a mark is compared with the outputs themselves before a generation begins there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.errors import AccessDenied, BadRecord, GenerationMismatch
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import ends, read_range
+from kinstream.streams.records.identity import read_identity
+from kinstream.streams.records.message import Message
+
+#: How far the clocks of brokers and workers may be apart, as Kerberos has it.
+CLOCK_SKEW_MS: Final = 300_000
+
+log = logging.getLogger("kinstream.generation")
+
+
+def final_offsets(
+    generation: Generation, cluster: Cluster, partitions: Iterable[int], otherwise: str
+) -> dict[int, int]:
+    """Where each partition has ended for good.
+
+    Parameters
+    ----------
+    otherwise : what else a person can do, after "or".
+
+    Raises
+    ------
+    GenerationMismatch : some have not; names each, and how many records are left.
+    """
+    found: dict[int, int] = {}
+    left: list[str] = []
+    for partition in partitions:
+        final = generation.final_offset(partition)
+        if final is None:
+            left.append(not_ended(generation, cluster, partition))
+        else:
+            found[partition] = final
+    for partition, text in marked_too_early(generation, cluster, found).items():
+        # The next start then catches up with its outputs, and says when it has.
+        generation.mark_started(partition)
+        left.append(text)
+    if left:
+        raise GenerationMismatch("\n".join([*left, f"{what_to_do(generation)}; or {otherwise}"]))
+    return found
+
+
+def not_ended(generation: Generation, cluster: Cluster, partition: int) -> str:
+    """Says of a partition without a believable final mark how far it has to go."""
+    topic = generation.birth.input_topic
+    parked = generation.parking.parked_offset(topic, partition)
+    if parked is not None:
+        return (
+            f"{_name(generation)} did not end cleanly on partition {partition}, which is parked at offset {parked}: "
+            f"kinstream skip {generation.spec.application} --partition {partition} --offset {parked}"
+        )
+    covered, end = generation.covered_offset(partition), cluster.bounds(topic, partition)[1]
+    return (
+        f"{_name(generation)} did not end cleanly on partition {partition}: it may have emitted more than its last "
+        f"checkpoint covers, which is at offset {covered}. The log ends at {end}: {_records(end - covered)} left"
+    )
+
+
+def marked_too_early(generation: Generation, cluster: Cluster, finals: Mapping[int, int]) -> dict[int, str]:
+    """Says of each partition that has emitted past its final mark how far."""
+    try:
+        reached = emitted_past(generation, cluster, finals)
+    except AccessDenied as error:
+        log.warning("%s: its outputs were not compared with its final marks: %s", _name(generation), error)
+        return {}
+    return {
+        p: (
+            f"{_name(generation)} did not end cleanly on partition {p}: it has emitted outputs of records up to offset "
+            f"{end}, and its last checkpoint is at offset {finals[p]}: {_records(end - finals[p])} left"
+        )
+        for p, end in reached.items()
+    }
+
+
+def what_to_do(generation: Generation) -> str:
+    """How a generation comes to its end."""
+    return (
+        f"Start it once more with its old settings ({generation.spec.command}), wait until its /readyz answers 200 "
+        "(until then that says how many records are left), and stop it with SIGTERM"
+    )
+
+
+def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int, int]) -> dict[int, int]:
+    """How far the outputs of a generation reach past an input offset, by partition; without those that do not.
+
+    Only what was written since the record at that offset is read, by the clocks of brokers and emitters.
+
+    Returns
+    -------
+    The input offset after the last one that an output names.
+
+    Raises
+    ------
+    AccessDenied : this principal may not read the output topic.
+    """
+    spec, birth = generation.spec, generation.birth
+    if spec.output_role is None:
+        return {}
+    topic = generation.settings.topic(spec.output_role)
+    firsts = {p: _first_record(generation, cluster, p, offset) for p, offset in offsets.items()}
+    past = {p: first for p, first in firsts.items() if first is not None}
+    if not past:
+        return {}
+    since = max(0, min(first.timestamp_ms for first in past.values()) - CLOCK_SKEW_MS)
+    ranges: dict[int, tuple[int, int]] = {}
+    for p, (_, end) in ends(cluster, topic).items():
+        start = cluster.offset_at(topic, p, since)
+        if start is not None:
+            ranges[p] = (start, end)
+    found: dict[int, int] = {}
+    for message in read_range(generation.settings.kafka, topic, ranges):
+        try:
+            identity = read_identity(message.headers)
+        except BadRecord:
+            # Not an output of ours.
+            continue
+        p, offset = identity.partition, identity.position.offset
+        ours = (identity.emitter, identity.position.generation, identity.topic)
+        if ours == (spec.name, birth.generation, birth.input_topic) and p in past and offset >= offsets[p]:
+            found[p] = max(found.get(p, 0), offset + 1)
+    return dict(sorted(found.items()))
+
+
+def _first_record(generation: Generation, cluster: Cluster, partition: int, offset: int) -> Message | None:
+    """The first record of the input at or past an offset; where there is none, nothing can have been made of it."""
+    topic = generation.birth.input_topic
+    start, end = cluster.bounds(topic, partition)
+    wanted = {partition: (max(offset, start), end)}
+    return next(iter(read_range(generation.settings.kafka, topic, wanted)), None)
+
+
+def _name(generation: Generation) -> str:
+    return f"{generation.spec.application} generation {generation.number}"
+
+
+def _records(number: int) -> str:
+    return f"{number:,} record is" if number == 1 else f"{max(0, number):,} records are"

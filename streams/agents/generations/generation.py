@@ -1,0 +1,212 @@
+"""A generation of an agent that was opened: its birth record, its checkpoints, and what operators decided about it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from kinstream.streams.agents.generations.birth import Birth
+from kinstream.streams.agents.generations.numbers import recorded
+from kinstream.streams.agents.generations.parking import Parking
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.checkpoints.names import file_name, open_files
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
+from kinstream.streams.errors import GenerationMismatch, PartitionParked
+from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.kafka.reader import read_range
+from kinstream.streams.settings import Settings
+
+
+class Generation:
+    """An opened generation: its birth record, and what lies beside it."""
+
+    def __init__(self, spec: AgentSpec, settings: Settings, birth: Birth) -> None:
+        self.spec = spec
+        self.settings = settings
+        self.birth = birth
+        self.number = birth.generation
+        self.group = spec.group(self.number)
+        self.parking = Parking(settings.checkpoints.url, spec.application, self.number)
+        self._files = open_files(settings.checkpoints.url, file_name(spec.application), str(self.number))
+
+    def birth_offset(self, partition: int) -> int:
+        """Where a partition without a checkpoint begins."""
+        return self.birth.start_offsets[partition]
+
+    def origin_offset(self, partition: int) -> int:
+        """Where the records begin that the state is a function of: the birth offset, unless the state was promoted."""
+        promotion = self.birth.promotion
+        return self.birth_offset(partition) if promotion is None else promotion.learned_from[partition]
+
+    def store(self, partition: int) -> CheckpointStore:
+        """The checkpoints of one partition."""
+        return self._store_of(self.number, partition)
+
+    def inherited(self, partition: int) -> list[CheckpointStore]:
+        """What a fresh machine at the origin offset goes on from: the last checkpoints of the generation before.
+
+        Of this partition first, then of those it got spaces from.
+        """
+        promotion = self.birth.promotion
+        if self.birth.inherits is None or (promotion is not None and partition not in promotion.inherited):
+            return []
+        old = recorded(self.settings, self.spec, self.birth.inherits)
+        moved = old.input_partitions != self.birth.input_partitions
+        others = [p for p in range(old.input_partitions) if p != partition] if moved else []
+        mine = [partition] if partition < old.input_partitions else []
+        return [self._store_of(self.birth.inherits, p) for p in (*mine, *others)]
+
+    def _store_of(self, number: int, partition: int) -> CheckpointStore:
+        c = self.settings.checkpoints
+        # What nobody can compute again from this log: a replay begins with it.
+        moved = number == self.number and self.birth.repartition is not None
+        return CheckpointStore(
+            c.url,
+            self.spec.application,
+            number,
+            self.birth.input_topic,
+            partition,
+            keep=c.keep,
+            pinned=self.birth_offset(partition) if moved else None,
+        )
+
+    def place(self, partition: int) -> Place:
+        """Names, counts and the operator's decisions for one partition."""
+        spec, birth = self.spec, self.birth
+        output = None if spec.output_role is None else self.settings.topic(spec.output_role)
+        return Place(
+            name=spec.name,
+            generation=self.number,
+            topic=birth.input_topic,
+            partition=partition,
+            input_partitions=birth.input_partitions,
+            output_topic=output,
+            output_partitions=0 if output is None else birth.output_topics[output].partitions,
+            dead_letters=self.settings.topic("dead-letters"),
+            skipped=self.parking.skipped(birth.input_topic, partition),
+            accepted_gaps=self.accepted_gaps(partition),
+        )
+
+    def runner(self, partition: int, sink: Sink) -> PartitionRunner:
+        """A runner for one partition, not yet restored.
+
+        Raises
+        ------
+        PartitionParked : a record has ended the worker three times.
+        """
+        parked = self.parking.parked_offset(self.birth.input_topic, partition)
+        if parked is not None:
+            raise PartitionParked(
+                f"{self.birth.input_topic} partition {partition} is parked: the record at offset {parked} has ended "
+                f"the worker three times. To go on without it: kinstream skip {self.spec.application} "
+                f"--partition {partition} --offset {parked}"
+            )
+        place = self.place(partition)
+
+        def make(load_space: Callable[[str], State]) -> Machine:
+            return self.spec.make_machine(place, load_space)
+
+        store = self.store(partition)
+        whole = self.birth.begins_with_checkpoints
+        # Once there is a checkpoint, the generation before may have been deleted.
+        inherited = () if whole or store.offsets() else self.inherited(partition)
+        return PartitionRunner(
+            make,
+            store,
+            sink,
+            announce=self.spec.announce(store),
+            topic_id=self.birth.input_topic_id,
+            inherited=inherited,
+            begun=whole,
+            deadline_seconds=self.settings.worker.delivery_deadline_seconds,
+            max_resident_bytes=self.settings.worker.max_resident_bytes,
+        )
+
+    # ---- decisions of an operator -------------------------------------------------------------------------------
+
+    def _stem(self, partition: int) -> str:
+        return f"{file_name(self.birth.input_topic)}-{partition}"
+
+    def accept_gap(self, partition: int, offset: int) -> None:
+        """Have every later run go on at `offset` although records before it are lost."""
+        self._files.create(f"{self._stem(partition)}.gap@{offset:020d}.json", b"{}\n")
+
+    def accepted_gaps(self, partition: int) -> frozenset[int]:
+        start = f"{self._stem(partition)}.gap@"
+        names = (name for name in self._files.sizes("") if name.startswith(start))
+        return frozenset(int(name.removeprefix(start).removesuffix(".json")) for name in names)
+
+    # ---- the end of a generation --------------------------------------------------------------------------------
+
+    def mark_started(self, partition: int) -> int:
+        """Say that a partition is being worked on, so that its last final mark no longer counts.
+
+        Returns
+        -------
+        The number of this run, negative and drawn at random.
+        """
+        run = -1 - secrets.randbits(62)
+        self._files.write([(self._final(partition), str(run).encode())])
+        return run
+
+    def mark_final(self, partition: int, offset: int, run: int) -> None:
+        """Say that nothing was emitted past the checkpoint at `offset`, unless another run has begun meanwhile."""
+        if self._mark(partition) == run:
+            self._files.write([(self._final(partition), str(offset).encode())])
+
+    def final_offset(self, partition: int) -> int | None:
+        """Where a partition ended for good, or None while it may have emitted more than its checkpoint covers."""
+        covered = self.covered_offset(partition)
+        # Without a mark nobody has worked on it yet: what there is, it began with.
+        mark = self._mark(partition)
+        ended = self.birth_offset(partition) if mark is None else mark
+        return ended if ended == covered else None
+
+    def emitted_to(self, partition: int, log_end: int) -> int:
+        """The input offset up to which the runs before this one may have emitted.
+
+        Parameters
+        ----------
+        log_end : where the input ends now. A run that was killed cannot have applied what was not in the log.
+        """
+        final = self.final_offset(partition)
+        return log_end if final is None else final
+
+    def covered_offset(self, partition: int) -> int:
+        """The offset of the newest checkpoint of a partition, or where it begins."""
+        offsets = self.store(partition).offsets()
+        return offsets[-1] if offsets else self.birth_offset(partition)
+
+    def _final(self, partition: int) -> str:
+        return f"{self._stem(partition)}.final"
+
+    def _mark(self, partition: int) -> int | None:
+        """Where it was said to have ended, or the number of the run that has not ended; None without a mark."""
+        try:
+            return int(self._files.read(self._final(partition)))
+        except FileNotFoundError:
+            return None
+
+    # ---- is it the same log? ------------------------------------------------------------------------------------
+
+    def verify_last_record(self, manifest: Manifest | None, log_start: int) -> None:
+        """Compare the last record read before the checkpoint with what the log holds there now.
+
+        Raises
+        ------
+        GenerationMismatch : another record stands at that offset.
+        """
+        if manifest is None or manifest.last_record is None or manifest.last_record.offset < log_start:
+            return
+        last, topic, p = manifest.last_record, manifest.topic, manifest.partition
+        wanted = {p: (last.offset, last.offset + 1)}
+        found = next(iter(read_range(self.settings.kafka, topic, wanted, patience=10.0)), None)
+        if found is None or found.offset != last.offset or found.checksum() != last.crc32:
+            raise GenerationMismatch(
+                f"{topic} partition {p}: the record at offset {last.offset} is not the one that was read before "
+                f"the checkpoint: this is another log. Restore the topic, or begin anew: {self.spec.command} "
+                "--new-generation"
+            )

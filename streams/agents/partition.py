@@ -1,0 +1,256 @@
+"""One owned input partition: its machine, its checkpoints, and the order in which the two touch the outside.
+
+The order of a checkpoint is the whole of the delivery guarantee, and `checkpoint` can be read aloud: confirm the
+outputs, write the files, then the manifest, then tell the world.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from kinstream.streams import failpoints
+from kinstream.streams.agents.inheritance import inherit
+from kinstream.streams.agents.machine import Machine, RecordsMissed
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest
+from kinstream.streams.errors import GenerationMismatch, LogGap
+from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.records.message import Message, Output
+
+
+class Announce(Protocol):
+    """What to publish about the spaces of a fresh checkpoint: the learner's model versions."""
+
+    def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]: ...
+
+
+def announce_nothing(manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]:
+    """For agents that publish no models."""
+    return ()
+
+
+class PartitionRunner:
+    """Applies messages to a machine, sends what they cause, and writes checkpoints.
+
+    Its methods run on one thread at a time.
+
+    Parameters
+    ----------
+    machine : state of the partition.
+    store : its checkpoints.
+    sink : where outputs go.
+    deadline_seconds : for confirming outputs before a checkpoint.
+    inherited : checkpoints of the generation that this one goes on from.
+    begun : the generation began with a checkpoint, so that without one there is no beginning.
+    max_resident_bytes : spaces unchanged since the last checkpoint are left to their files beyond this.
+    """
+
+    def __init__(
+        self,
+        make_machine: Callable[[Callable[[str], State]], Machine],
+        store: CheckpointStore,
+        sink: Sink,
+        *,
+        announce: Announce = announce_nothing,
+        topic_id: str | None = None,
+        inherited: Sequence[CheckpointStore] = (),
+        begun: bool = False,
+        deadline_seconds: float = 120.0,
+        max_resident_bytes: int = 1_500_000_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.machine = make_machine(self._load_space)
+        self.store = store
+        self._sink = sink
+        self._announce = announce
+        self._topic_id = topic_id
+        self._inherited = inherited
+        self._begun = begun
+        self._deadline_seconds = deadline_seconds
+        self._max_resident_bytes = max_resident_bytes
+        self._clock = clock
+        self._files: dict[str, DataFile] = {}
+        self._segments: dict[str, dict[str, DataFile]] = {}
+        self.machine.read_segments_with(self._load_segment)
+        self.manifest: Manifest | None = None
+        self.checkpointed_offset = -1
+        self.checkpointed_at = clock()
+        self.checkpoint_bytes = 0
+        self.busy_seconds = 0.0
+        #: Offset of the message inside the machine right now, for the post-mortem of a crash.
+        self.in_flight: int | None = None
+
+    def _load_space(self, name: str) -> State:
+        return self.store.load_space(self._files[name])
+
+    def _load_segment(self, name: str, segment: str) -> State:
+        return self.store.load_space(self._segments[name][segment])
+
+    # ---- taking over --------------------------------------------------------------------------------------------
+
+    def restore(self, birth_offset: int, log_start: int, log_end: int) -> list[str]:
+        """Load the newest good checkpoint, or begin at the birth offset. Returns what a person should know.
+
+        Raises
+        ------
+        LogGap : the log no longer holds the offset that the checkpoint wants.
+        GenerationMismatch : the log ends before that offset: it is another log; or a generation that began with
+            checkpoints has lost them.
+        CheckpointError : checkpoints exist and none can be read.
+        """
+        notes: list[str] = []
+        wanted = birth_offset
+        restored = self.store.restore()
+        if restored is not None:
+            notes.extend(restored.notes)
+            self.manifest = restored.manifest
+            self._take_files(restored.manifest)
+            last = restored.manifest.last_record
+            mark = None if last is None else (last.offset, last.crc32)
+            wanted = restored.manifest.offset
+            self.machine.restore(wanted, mark, restored.partition, self._files)
+        elif self._begun:
+            raise GenerationMismatch(
+                f"{self.store.url}: this generation began with checkpoints, and there is none here: the store is not "
+                "shared between workers, or is lost. Bring it back, or begin anew: kinstream worker ... "
+                "--new-generation --from-start"
+            )
+        for store in self._inherited if restored is None else ():
+            notes.extend(inherit(self.machine, store))
+        place = self.machine.place
+        where = f"{place.topic} partition {place.partition}"
+        if log_start > wanted:
+            # Retention may have gone on since the operator's word; the loss is the same one.
+            if not any(wanted < gap <= log_start for gap in place.accepted_gaps):
+                raise LogGap(
+                    f"{where}: {place.name} wants offset {wanted}, and the log now starts at {log_start}: "
+                    f"{log_start - wanted} records are gone. To go on without them: kinstream accept-gap "
+                    f"{place.name} --partition {place.partition} --offset {log_start}"
+                )
+            notes.append(
+                f"{where}: going on at {log_start}, {log_start - wanted} records were lost and accepted"
+            )
+            wanted = log_start
+        if log_end < wanted:
+            raise GenerationMismatch(
+                f"{where}: {place.name} has read up to offset {wanted} and the log ends at {log_end}: this is another "
+                f"log. Restore the topic, or begin anew: kinstream worker ... --new-generation"
+            )
+        self.machine.next_offset = wanted
+        self.checkpointed_offset = wanted
+        self.checkpointed_at = self._clock()
+        for output in self._announcements(self._files):
+            self._send(output)
+        return notes
+
+    # ---- working ------------------------------------------------------------------------------------------------
+
+    def work(self, messages: Iterable[Message]) -> None:
+        """Apply messages in order and send their outputs.
+
+        Raises
+        ------
+        RecordsMissed, LogGap, DeliveryError, CheckpointError, and whatever a fault of our own raises.
+        """
+        begun = self._clock()
+        try:
+            for message in messages:
+                self.in_flight = message.offset
+                outputs = self.machine.step(message)
+                self.in_flight = None
+                for output in outputs:
+                    self._send(output)
+                    failpoints.hit("agent.after-send-before-ack")
+        except RecordsMissed:
+            self.in_flight = None
+            raise
+        finally:
+            self.busy_seconds += self._clock() - begun
+
+    def _send(self, output: Output) -> None:
+        self._sink.send(output.topic, output.key, output.value, output.headers, output.partition)
+
+    # ---- checkpoints --------------------------------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something was applied since the last checkpoint."""
+        return self.machine.next_offset != self.checkpointed_offset
+
+    def checkpoint(self, deadline_seconds: float | None = None) -> int:
+        """Write a checkpoint and return the offset that it wants next.
+
+        Raises
+        ------
+        DeliveryError : an output was rejected or not confirmed in time; nothing was written.
+        CheckpointError : the store refused; nothing is committed past the last good checkpoint.
+        """
+        machine = self.machine
+        self._sink.confirm(self._deadline_seconds if deadline_seconds is None else deadline_seconds)
+        failpoints.hit("agent.after-flush-before-manifest")
+        changed = machine.space_states()
+        fresh, kept = self._segment_states(changed)
+        manifest = self.store.save(
+            machine.next_offset,
+            changed=changed,
+            unchanged={name: file for name, file in self._files.items() if name not in changed},
+            partition=machine.partition_state(),
+            last_record=None if machine.last_record is None else LastRecord(*machine.last_record),
+            topic_id=self._topic_id,
+            labels=machine.labels(changed),
+            segments=fresh,
+            kept_segments=kept,
+        )
+        self.manifest = manifest
+        self._take_files(manifest)
+        self.checkpoint_bytes = sum(file.size for file in manifest.files())
+        machine.settled()
+        self.checkpointed_offset = machine.next_offset
+        self.checkpointed_at = self._clock()
+        for output in self._announcements(changed):
+            self._send(output)
+        self.store.prune()
+        self._evict()
+        return manifest.offset
+
+    def _take_files(self, manifest: Manifest) -> None:
+        self._files = dict(manifest.spaces)
+        self._segments = {space: dict(parts) for space, parts in manifest.segments.items()}
+
+    def _segment_states(
+        self, changed: Iterable[str]
+    ) -> tuple[dict[str, dict[str, State]], dict[str, dict[str, DataFile]]]:
+        """The segments that no file holds yet, and the files of the others that are still needed."""
+        fresh: dict[str, dict[str, State]] = {}
+        kept = {space: parts for space, parts in self._segments.items() if space not in changed}
+        for space, names in self.machine.segments(changed).items():
+            held = self._segments.get(space, {})
+            kept[space] = {name: held[name] for name in names if name in held}
+            new = {name: self.machine.segment(space, name) for name in names if name not in held}
+            if new:
+                fresh[space] = new
+            if not kept[space]:
+                del kept[space]
+        return fresh, kept
+
+    def _size(self, space: str) -> int:
+        return self._files[space].size + sum(f.size for f in self._segments.get(space, {}).values())
+
+    def _announcements(self, spaces: Iterable[str]) -> Sequence[Output]:
+        return () if self.manifest is None else self._announce(self.manifest, spaces, self.machine)
+
+    def announce_all(self) -> None:
+        """Publish every model again, for readers that came late."""
+        for output in self._announcements(self._files):
+            self._send(output)
+
+    def _evict(self) -> None:
+        resident = self.machine.resident()
+        size = sum(self._size(name) for name in resident)
+        for name in resident:
+            if size <= self._max_resident_bytes:
+                break
+            size -= self._size(name)
+            self.machine.evict(name)

@@ -1,0 +1,142 @@
+"""The spaces of one partition: in memory, or left in their checkpoint files until they are needed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+
+from kinstream.streams.agents.space import Core, SegmentedCore, Space, core_state, restore_space
+from kinstream.streams.agents.space_facts import label
+from kinstream.streams.records.state import State
+
+
+class PartitionSpaces(ABC):
+    """What a machine holds by space, in the order of last change.
+
+    Parameters
+    ----------
+    load_space : gives back the state of a space that was left in its checkpoint file.
+    """
+
+    def __init__(self, load_space: Callable[[str], State] | None = None) -> None:
+        #: Names of the spaces that no checkpoint holds as they are now.
+        self.changed: set[str] = set()
+        self._spaces: dict[str, Space | None] = {}
+        self._load_space = load_space
+        #: Gives back a segment of a space: set by the keeper of the files.
+        self._read_segment: Callable[[str, str], State] | None = None
+
+    @abstractmethod
+    def make_core(self, name: str, space: Space) -> Core:
+        """A fresh algorithm for a space."""
+
+    def read_segments_with(self, read: Callable[[str, str], State]) -> None:
+        """Say where the segments of spaces are read from."""
+        self._read_segment = read
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+    def names(self) -> Iterable[str]:
+        return self._spaces.keys()
+
+    def find(self, name: str) -> Space | None:
+        """The space, read from its checkpoint file if it was left there; None if there is none."""
+        space = self._spaces.get(name)
+        if space is None and name in self._spaces:
+            if self._load_space is None:
+                raise RuntimeError(f"space {name!r} has no state and no file")
+            space = self._revive(name, self._load_space(name))
+            self._spaces[name] = space
+        return space
+
+    def _revive(self, name: str, state: State) -> Space:
+        space = restore_space(state)
+        core = core_state(state)
+        if core is not None:
+            space.core = self.make_core(name, space)
+            space.core.restore(core)
+            if isinstance(space.core, SegmentedCore):
+                space.core.restore_segments(lambda segment: self._load_segment(name, segment))
+        return space
+
+    def _load_segment(self, name: str, segment: str) -> State:
+        if self._read_segment is None:
+            raise RuntimeError(f"segment {segment!r} of space {name!r} has no file")
+        return self._read_segment(name, segment)
+
+    def open(self, name: str) -> Space:
+        """The space for changing it; a new one if there is none."""
+        space = self.find(name)
+        if space is None:
+            space = Space()
+        self._spaces.pop(name, None)
+        self._spaces[name] = space
+        self.changed.add(name)
+        return space
+
+    def evict(self, name: str) -> None:
+        """Leave an unchanged space to its checkpoint file."""
+        if name not in self.changed:
+            self._spaces[name] = None
+
+    def resident(self) -> list[str]:
+        """Names of the spaces that are in memory, the least recently changed first."""
+        return [name for name, space in self._spaces.items() if space is not None]
+
+    # ---- from a checkpoint, or another generation ---------------------------------------------------------------
+
+    def leave_in_files(self, names: Iterable[str]) -> None:
+        """Have these spaces, and no others, each in its checkpoint file."""
+        self._spaces = dict.fromkeys(names)
+        self.changed.clear()
+
+    def take_in(self, states: Mapping[str, State]) -> None:
+        """Have spaces of states that a checkpoint holds."""
+        for name, state in states.items():
+            self._spaces[name] = self._revive(name, state)
+
+    def add(self, name: str, space: Space) -> None:
+        """Have a space that no checkpoint holds."""
+        self._spaces[name] = space
+        self.changed.add(name)
+
+    # ---- for a checkpoint ---------------------------------------------------------------------------------------
+
+    def space_states(self) -> dict[str, State]:
+        """The spaces changed since the last call of `settled`."""
+        states = {}
+        for name in sorted(self.changed):
+            space = self._spaces[name]
+            if space is not None:
+                states[name] = space.state()
+        return states
+
+    def segments(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the segments that these spaces need; spaces that are out of memory have none here."""
+        found = {}
+        for name in names:
+            space = self._spaces[name]
+            if space is not None and isinstance(space.core, SegmentedCore):
+                found[name] = space.core.segments()
+        return found
+
+    def segment(self, name: str, segment: str) -> State:
+        """The content of a segment of a space that is in memory."""
+        space = self._spaces[name]
+        if space is None or not isinstance(space.core, SegmentedCore):
+            raise KeyError(f"{name}, segment {segment}")
+        return space.core.segment(segment)
+
+    def labels(self, names: Iterable[str]) -> dict[str, str]:
+        """What a manifest says of each space, so that models can be announced without reading their files."""
+        found = {}
+        for name in names:
+            space = self._spaces[name]
+            if space is not None:
+                found[name] = label(space)
+        return found
+
+    def settled(self) -> None:
+        """A checkpoint holds all that has changed."""
+        self.changed.clear()

@@ -1,0 +1,61 @@
+"""What makes a builder, a learner or a metrics agent of the one generic worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kinstream.streams import groups
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.partition import Announce, announce_nothing
+from kinstream.streams.checkpoints.state_bytes import State
+from kinstream.streams.checkpoints.store import CheckpointStore
+
+MachineFactory = Callable[[Place, Callable[[str], State]], Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """An agent: its names, its topics by role, and how to make its machine.
+
+    Parameters
+    ----------
+    application : name of the consumer group and of the checkpoint folder, such as `learner-opml`.
+    name : of the emitter.
+    shaping : all that shapes the outputs, for the birth record: settings, algorithm version, block limit, codec.
+    pinned : the generation that the settings ask for; None for the newest.
+    announce : what to publish after a checkpoint in that store.
+    warm_up : compiles kernels; runs before the group is joined.
+    collectors : prometheus-client collectors for this worker's metrics page.
+    prefix : of the topics, for the names of groups.
+    also_writes : roles of topics that must be there besides the output topic; they are no part of a birth record.
+    """
+
+    application: str
+    name: str
+    input_role: str
+    output_role: str | None
+    shaping: dict[str, Any]
+    make_machine: MachineFactory
+    pinned: int | None = None
+    announce: Callable[[CheckpointStore], Announce] = lambda store: announce_nothing
+    warm_up: Callable[[], None] = lambda: None
+    collectors: Sequence[Any] = ()
+    prefix: str = groups.DEFAULT_PREFIX
+    also_writes: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Roles of all topics that it reads or writes: the input, the output, what else it writes, dead letters."""
+        output = () if self.output_role is None else (self.output_role,)
+        return (self.input_role, *output, *self.also_writes, "dead-letters")
+
+    def group(self, generation: int) -> str:
+        """Consumer group: a new generation is a new group."""
+        return groups.name_of(self.prefix, self.application, generation)
+
+    @property
+    def command(self) -> str:
+        """The command line that runs this agent, for advice."""
+        return "kinstream worker " + self.application.replace("-", " ", 1)

@@ -1,0 +1,72 @@
+"""Which files of a partition may go: old checkpoints, and what crashes left behind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinstream.streams import failpoints
+from kinstream.streams.checkpoints.files import Damaged
+from kinstream.streams.checkpoints.folder import CheckpointFolder, manifest_name
+
+#: A data file that no manifest names is left alone for so long: its writer may only be slow.
+ORPHAN_SECONDS: Final = 24 * 3600
+
+
+def prune(folder: CheckpointFolder, keep: int, now: float, pinned: int | None = None) -> None:
+    """Keep the newest `keep` complete checkpoints and what is newer, with every file that they name.
+
+    A data file goes with the last manifest naming it, or when no manifest has named it for a day. Manifests
+    go first, so that a reader who misses a file finds that its manifest has gone as well.
+
+    Parameters
+    ----------
+    now : seconds since the epoch.
+    pinned : offset of a checkpoint that stays, however old it is.
+
+    Raises
+    ------
+    CheckpointError : the store refuses.
+    """
+    present = folder.data_sizes()
+    offsets = folder.offsets()
+    kept: set[str] = set()
+    freed: set[str] = set()
+    going: list[int] = []
+    complete = 0
+    for offset in reversed(offsets):
+        named = _named(folder, offset)
+        if complete < keep or offset == pinned:
+            kept.update(named)
+            complete += bool(named) and all(present.get(path) == size for path, size in named.items())
+        else:
+            freed.update(named)
+            going.append(offset)
+    folder.files.delete([manifest_name(offset) for offset in going], _between)
+    if going:
+        _between()
+    for offset in set(folder.offsets()) - set(offsets):  # written meanwhile, by another owner
+        kept.update(_named(folder, offset))
+    before = now - ORPHAN_SECONDS
+    orphans = {path for path in present.keys() - kept - freed if _older(folder, path, before)}
+    folder.files.delete(sorted(orphans | (freed - kept) & present.keys()), _between)
+    for name in ("", "spaces", "segments"):
+        folder.files.sweep(name, before)
+
+
+def _between() -> None:
+    failpoints.hit("checkpoint.during-prune")
+
+
+def _named(folder: CheckpointFolder, offset: int) -> dict[str, int]:
+    """Paths and sizes of the data files of a manifest; none where it cannot be read."""
+    try:
+        return {file.path: file.size for file in folder.manifest(offset).files()}
+    except (Damaged, FileNotFoundError):
+        return {}
+
+
+def _older(folder: CheckpointFolder, path: str, before: float) -> bool:
+    try:
+        return folder.files.modified(path) < before
+    except FileNotFoundError:
+        return False

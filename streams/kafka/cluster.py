@@ -1,0 +1,489 @@
+"""What a cluster says of itself: its id, its topics, where each partition begins and ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
+from kinstream.streams.kafka.clients import confluent
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
+from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
+from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, unanswered
+from kinstream.streams.settings import KafkaSettings, Settings
+from kinstream.streams.topics import CATALOGUE, Topic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger("kinstream.cluster")
+
+#: One question to a broker; waiting for a broker that is away repeats it.
+ANSWER_SECONDS: Final = 5.0
+#: Between two questions to a partition that nobody leads at the moment.
+_MOVING_SECONDS: Final = 0.2
+#: Between two closer looks at why no broker answers.
+_DIAGNOSIS_SECONDS: Final = 30.0
+_FIRST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 10.0
+_COORDINATOR_LATER: Final = frozenset(
+    {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
+)
+
+
+class Cluster:
+    """Questions to the brokers, each with a deadline.
+
+    Raises
+    ------
+    BrokerUnavailable : from every method, when the brokers do not answer.
+    LoginRefused : they do not let this client in, or it does not trust them.
+    AccessDenied : they do not allow it the question.
+    """
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        # A callback for errors: without one librdkafka prints.
+        self._config: dict[str, Any] = {**confluent(kafka), "log_level": 0, "error_cb": self._on_error}
+        self._kafka = kafka
+        self._servers = kafka.bootstrap_servers
+        self._refused: str | None = None
+        self._diagnosed_at: float | None = None
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
+        return self._admin
+
+    @property
+    def consumer(self) -> Consumer:
+        from confluent_kafka import Consumer
+
+        if self._consumer is None:
+            settings = {"group.id": "kinstream-questions", "enable.auto.commit": False}
+            self._consumer = Consumer({**self._config, **settings})
+        return self._consumer
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+
+    # ---- refusals -----------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: Any) -> None:
+        if error.name() == "_AUTHENTICATION":
+            self._refused = error.str()
+
+    def _failed(
+        self, error: Any, place: str, operation: str = "DESCRIBE", resource: str | None = None
+    ) -> KinstreamError:
+        """What a KafkaException means: a missing permission, a refused login, or brokers that do not answer.
+
+        Parameters
+        ----------
+        operation, resource : what was asked for; `resource` is the place unless something else is said.
+        """
+        cause = error.args[0]
+        if cause.name().endswith("_AUTHORIZATION_FAILED"):
+            return denied(self._kafka, operation, resource or place)
+        refusal = self._refusal() if cause.code() < 0 else None
+        if refusal is None and cause.name() in NOT_KNOWN and not answers(self.admin):
+            return unanswered(self._kafka, place)
+        return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
+
+    def _refusal(self) -> LoginRefused | None:
+        """Why the connection fails, where it is refused."""
+        for client in (self._admin, self._consumer):
+            if client is not None:
+                # Serves the callback for errors. A record cannot come: nothing is ever assigned.
+                client.poll(0)
+        if self._refused is not None:
+            told, self._refused = self._refused, None
+            return refused_login(self._kafka, told)
+        now = time.monotonic()
+        if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
+            return None
+        self._diagnosed_at = now
+        return diagnose(self._kafka)
+
+    # ---- waiting ------------------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait until a broker answers, with growing pauses, and say so once.
+
+        Raises
+        ------
+        BrokerUnavailable : none answered in time.
+        LoginRefused : one does not let this client in. It would not at the next try either.
+        """
+        limit = time.monotonic() + seconds
+        pause, patience = _FIRST_WAIT, _FIRST_WAIT / 2
+        told = False
+        while True:
+            # A refusal is known by a closer look only, so the first tries are short.
+            patience = min(patience * 2, ANSWER_SECONDS)
+            self._diagnosed_at = None
+            try:
+                self._metadata(None, min(patience, max(limit - time.monotonic(), 1.0)))
+            except BrokerUnavailable:
+                left = limit - time.monotonic()
+                if left <= 0:
+                    raise BrokerUnavailable(
+                        f"No broker answers at {self._servers} within {seconds:.0f} s: "
+                        "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
+                    ) from None
+                if not told:
+                    log.warning("No broker answers at %s; trying for %.0f s", self._servers, seconds)
+                    told = True
+                sleep(min(pause, left))
+                pause = min(pause * 2, _LONGEST_WAIT)
+            else:
+                if told:
+                    log.info("the brokers at %s answer again", self._servers)
+                return
+
+    def _metadata(self, topic: str | None, seconds: float = ANSWER_SECONDS) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            if topic is None:
+                return self.admin.list_topics(timeout=seconds)
+            return self.admin.list_topics(topic, timeout=seconds)
+        except KafkaException as error:
+            raise self._failed(error, self._servers, resource=topic and f"topic {topic}") from error
+
+    # ---- describing ---------------------------------------------------------------------------------------------
+
+    def view(self, topics: Iterable[str]) -> ClusterView:
+        """Cluster id, and those of the topics that exist.
+
+        Raises
+        ------
+        AccessDenied : this principal may not see one of them.
+        """
+        wanted = list(topics)
+        found = self._metadata(None)
+        known = {
+            name: t for name, t in found.topics.items() if name in wanted and t.error is None and t.partitions
+        }
+        mock = _is_mock(found.cluster_id)
+        if not mock:
+            self._refuse_hidden([name for name in wanted if name not in known])
+        # The embedded broker does not answer the question for ids, and the wait for it is long.
+        ids = {} if mock else self._topic_ids(sorted(known))
+        views = {name: TopicView(name, ids.get(name), len(t.partitions)) for name, t in known.items()}
+        return ClusterView(None if mock else found.cluster_id, len(found.brokers), views)
+
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic that exists, which another one of the same name has not; None where brokers do not say."""
+        mock = _is_mock(self._metadata(topic).cluster_id)
+        return None if mock else self._topic_ids([topic])[topic]
+
+    def _topic_ids(self, names: list[str]) -> dict[str, str]:
+        from confluent_kafka import KafkaException, TopicCollection
+
+        ids = {}
+        if names:
+            answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+            for name, future in answers.items():
+                try:
+                    ids[name] = str(future.result(timeout=ANSWER_SECONDS * 2).topic_id)
+                except KafkaException as error:
+                    raise self._failed(error, f"topic {name}") from error
+        return ids
+
+    def _refuse_hidden(self, names: list[str]) -> None:
+        """Of topics that are not in the list of all: which are there, or may be, for others.
+
+        Raises
+        ------
+        AccessDenied : the brokers do not say.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        if not names:
+            return
+        answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        for name, future in answers.items():
+            try:
+                future.result(timeout=ANSWER_SECONDS * 2)
+            except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "DESCRIBE", f"topic {name}") from error
+
+    def operations(self, topics: Iterable[str], groups: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        """What this principal may do: operations by `topic NAME` and `group NAME`.
+
+        Nothing where it may not even see the resource. None where the brokers do not say, or the topic does not exist.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        named_topics, named_groups = list(topics), list(groups)
+        if _is_mock(self._metadata(None).cluster_id):
+            return dict.fromkeys(
+                [f"topic {name}" for name in named_topics] + [f"group {name}" for name in named_groups]
+            )
+        asked: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": ANSWER_SECONDS}
+        found: dict[str, frozenset[str] | None] = {}
+        if named_topics:
+            answers = self.admin.describe_topics(TopicCollection(named_topics), **asked)
+            for name, future in answers.items():
+                found[f"topic {name}"] = self._allowed(future, f"topic {name}")
+        limit = time.monotonic() + ANSWER_SECONDS * 2
+        for name in named_groups:
+            while True:
+                try:
+                    answer = self.admin.describe_consumer_groups([name], **asked)[name]
+                    found[f"group {name}"] = self._allowed(answer, f"group {name}")
+                    break
+                except KafkaException as error:
+                    # On a young cluster the first question is what makes the topic of the groups.
+                    if time.monotonic() > limit:
+                        raise self._failed(error, f"group {name}") from error
+                    time.sleep(_FIRST_WAIT)
+        return found
+
+    def _allowed(self, future: Any, resource: str) -> frozenset[str] | None:
+        """What a description says of the operations that are allowed.
+
+        Raises
+        ------
+        KafkaException : the coordinator of the group is not ready.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            allowed = future.result(timeout=ANSWER_SECONDS * 2).authorized_operations
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name in _COORDINATOR_LATER:
+                raise
+            if name.endswith("_AUTHORIZATION_FAILED"):
+                return frozenset()
+            if name in ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
+                return None
+            raise self._failed(error, resource) from error
+        return None if allowed is None else frozenset(one.name for one in allowed)
+
+    def config_of(self, topic: str) -> dict[str, str | None]:
+        """The configuration of a topic, as the brokers have it."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin._config import ConfigResource
+
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        answer = self.admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        try:
+            return {key: entry.value for key, entry in answer.result(timeout=ANSWER_SECONDS * 2).items()}
+        except KafkaException as error:
+            raise self._failed(error, f"topic {topic}", "DESCRIBE_CONFIGS") from error
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """First offset, and last stable offset (the next one to be written, without open transactions)."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        place = TopicPartition(topic, partition)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
+                return int(low), int(high)
+            except KafkaException as error:
+                # Right after a broker's start, or while a partition moves, nobody leads it for a moment.
+                moving = error.args[0].code() in (
+                    KafkaError.NOT_LEADER_FOR_PARTITION,
+                    KafkaError.LEADER_NOT_AVAILABLE,
+                )
+                if not moving or time.monotonic() >= deadline:
+                    if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                        # So librdkafka puts it where it may not see the topic.
+                        self._refuse_hidden([topic])
+                    where = f"{topic} partition {partition}"
+                    raise self._failed(error, where, resource=f"topic {topic}") from error
+            time.sleep(_MOVING_SECONDS)
+
+    def retention_seconds(self, topic: str) -> float | None:
+        """How long a topic keeps a record; None where it does so for ever or is compacted alone.
+
+        Raises
+        ------
+        AccessDenied : this client may not read the topic's configuration.
+        """
+        config = self.config_of(topic)
+        kept_ms = int(config["retention.ms"] or -1)
+        kept_for_ever = kept_ms < 0 or "delete" not in (config["cleanup.policy"] or "")
+        return None if kept_for_ever else kept_ms / 1000
+
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """First offset whose record is not older than `time_ms`; None when all are older."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            found = self.consumer.offsets_for_times(
+                [TopicPartition(topic, partition, time_ms)], ANSWER_SECONDS
+            )
+        except KafkaException as error:
+            place = f"{topic} partition {partition}"
+            raise self._failed(error, place, resource=f"topic {topic}") from error
+        return None if found[0].offset < 0 else int(found[0].offset)
+
+    def group_members(self, group: str) -> int:
+        """How many consumers are in a group; 0 where there is none."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+            return len(answer.result(timeout=ANSWER_SECONDS * 2).members)
+        except KafkaException as error:
+            if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
+                return 0
+            raise self._failed(error, f"group {group}") from error
+
+    def groups(self, prefix: str) -> list[str]:
+        """The consumer groups whose names begin so, as far as this principal may see them."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = self.admin.list_consumer_groups(request_timeout=ANSWER_SECONDS)
+            found = answer.result(timeout=ANSWER_SECONDS * 2).valid
+        except KafkaException as error:
+            raise self._failed(error, "the consumer groups") from error
+        return sorted(group.group_id for group in found if group.group_id.startswith(prefix))
+
+    def nobodys(self, group: str, topic: str, partitions: int) -> frozenset[int]:
+        """Partitions that a settled group has assigned to none of its members; empty while it is not settled."""
+        from confluent_kafka import ConsumerGroupState, KafkaException
+
+        # librdkafka aborts the process where an administrative question times out and its broker comes back later.
+        if not answers(self.admin):
+            raise unanswered(self._kafka, f"group {group}")
+        try:
+            answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+            found = answer.result(timeout=ANSWER_SECONDS * 2)
+        except KafkaException as error:
+            raise self._failed(error, f"group {group}") from error
+        if found.state != ConsumerGroupState.STABLE:
+            return frozenset()
+        assigned = {
+            tp.partition
+            for member in found.members
+            for tp in member.assignment.topic_partitions
+            if tp.topic == topic
+        }
+        return frozenset(range(partitions)) - assigned
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        """The offsets that a group has committed, by partition; empty for a group that never did."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        # A consumer that never subscribes: librdkafka 2.16 crashes when an admin client asks for the offsets of a
+        # group whose coordinator is not known yet (confluentinc/librdkafka pull request 5318).
+        consumer = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
+        places = [TopicPartition(topic, p) for p in range(partitions)]
+        limit = time.monotonic() + ANSWER_SECONDS * 2
+        try:
+            while True:
+                try:
+                    found = consumer.committed(places, timeout=ANSWER_SECONDS)
+                    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+                except KafkaException as error:
+                    # On a young cluster the first question is what makes the topic of the groups.
+                    if error.args[0].name() not in _COORDINATOR_LATER or time.monotonic() > limit:
+                        raise self._failed(error, f"group {group}") from error
+                    time.sleep(_FIRST_WAIT)
+        finally:
+            consumer.close()
+
+    # ---- creating -----------------------------------------------------------------------------------------------
+
+    def create(
+        self, topics: Iterable[Topic], settings: Settings, deadline_seconds: float = 30.0
+    ) -> list[str]:
+        """Create those of the topics that do not exist; returns their names.
+
+        Raises
+        ------
+        SettingsError : the brokers refuse a topic.
+        AccessDenied : this principal may not create it.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.cimpl import NewTopic
+
+        view = self.view(t.name(settings.topics.prefix) for t in CATALOGUE)
+        replication = min(settings.topics.replication, view.brokers)
+        missing = [t for t in topics if t.name(settings.topics.prefix) not in view.topics]
+        new = [
+            NewTopic(
+                t.name(settings.topics.prefix),
+                num_partitions=settings.topics.partitions,
+                replication_factor=replication,
+                config=t.config(replication),
+            )
+            for t in missing
+        ]
+        created = []
+        for name, future in (self.admin.create_topics(new) if new else {}).items():
+            try:
+                future.result(timeout=deadline_seconds)
+            except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "CREATE", f"topic {name}") from error
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise SettingsError(f"topic {name}: {error.args[0].str()}") from error
+            created.append(name)
+        self._wait_for(created, deadline_seconds)
+        return created
+
+    def grow(self, topics: Mapping[str, int], deadline_seconds: float = 30.0) -> None:
+        """Give each topic so many partitions, and return when every one has a leader. None is ever taken away.
+
+        Raises
+        ------
+        SettingsError : the brokers refuse.
+        AccessDenied : this principal may not alter a topic.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.cimpl import NewPartitions
+
+        new = [NewPartitions(name, partitions) for name, partitions in topics.items()]
+        for name, future in (self.admin.create_partitions(new) if new else {}).items():
+            try:
+                future.result(timeout=deadline_seconds)
+            except KafkaException as error:
+                if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                    raise denied(self._kafka, "ALTER", f"topic {name}") from error
+                raise SettingsError(f"topic {name}: {error.args[0].str()}") from error
+        limit = time.monotonic() + deadline_seconds
+        while True:
+            found = self._metadata(None).topics
+            led = {name: sum(p.leader >= 0 for p in found[name].partitions.values()) for name in topics}
+            if all(led[name] >= partitions for name, partitions in topics.items()):
+                return
+            if time.monotonic() > limit:
+                raise BrokerUnavailable(f"the new partitions have no leaders: {led}")
+            time.sleep(_MOVING_SECONDS)
+
+    def _wait_for(self, names: list[str], seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while len(self.view(names).topics) < len(names):
+            if time.monotonic() > limit:
+                raise BrokerUnavailable(f"topics {', '.join(names)} were created but do not appear")
+            time.sleep(0.1)
+
+    def replication_warning(self, settings: Settings) -> str | None:
+        """What to tell someone whose cluster is too small for the recommended replication."""
+        brokers = self.view([]).brokers
+        if brokers >= settings.topics.replication:
+            return None
+        return f"{brokers} broker(s): topics get replication {brokers}, not {settings.topics.replication}"
+
+
+def _is_mock(cluster_id: str | None) -> bool:
+    return cluster_id is None or cluster_id.startswith("mockCluster")

@@ -1,0 +1,191 @@
+"""The idempotent producer that agents and producers emit with: gapless, and every delivery is confirmed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kinstream.streams.errors import DeliveryDenied, DeliveryError
+from kinstream.streams.records.identity import Headers
+
+
+class Sink(Protocol):
+    """Where outputs go. A log in memory is one too."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Hand over one record.
+
+        Raises
+        ------
+        DeliveryError : an earlier record was rejected, or is unconfirmed past the deadline.
+        """
+
+    def confirm(self, deadline_seconds: float) -> None:
+        """Return once every record handed over is acknowledged.
+
+        Raises
+        ------
+        DeliveryError : one was rejected, or the deadline passed. Nothing may be sent after that.
+        """
+
+
+class Emitter:
+    """confluent-kafka's producer behind `Sink`.
+
+    Once a delivery has failed, nothing more is sent: a later record must not land without the earlier.
+
+    Parameters
+    ----------
+    config : of `kinstream.streams.kafka.clients.confluent_producer`.
+    deadline_seconds : how long a record may stay unconfirmed while more are being sent.
+    on_delivery : called with (topic, partition, offset) of each confirmed record, on the sending thread.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        *,
+        deadline_seconds: float = 120.0,
+        on_delivery: Callable[[str, int, int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from confluent_kafka import Producer
+
+        self._failure: str | None = None
+        self._denied = False
+        self._producer = Producer({**config, "error_cb": self._on_error}, logger=None)
+        self._deadline_seconds = deadline_seconds
+        self._on_delivery = on_delivery
+        self._clock = clock
+        self._last_progress = clock()
+        #: One entry for each unconfirmed record, by topic. No lock: librdkafka may call back with an exception already
+        #: raised, and a lock that was taken then would never be given back.
+        self._outstanding: dict[str, deque[None]] = {}
+
+    def _on_error(self, error: Any) -> None:
+        if error.fatal():
+            self._fail(error, f"the producer failed for good: {error.str()}")
+
+    def _fail(self, error: Any, told: str) -> None:
+        """Note the first failure. `error` is librdkafka's, or whatever stands for it."""
+        if self._failure is not None:
+            return
+        name = error.name() if hasattr(error, "name") else ""
+        self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in told.lower()
+        self._failure = f"{told}; kinstream topics acls tells what to allow" if self._denied else told
+
+    def _failed(self) -> DeliveryError:
+        return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
+
+    def _acknowledged(self, error: Any, message: Any) -> None:
+        self._outstanding[message.topic()].pop()
+        self._last_progress = self._clock()
+        if error is not None:
+            self._fail(error, _rejected(error, message))
+        elif self._on_delivery is not None:
+            self._on_delivery(message.topic(), message.partition(), message.offset())
+
+    @property
+    def unconfirmed(self) -> int:
+        """Records handed over and not yet acknowledged."""
+        return sum(len(entries) for entries in list(self._outstanding.values()))
+
+    @property
+    def _waiting(self) -> str:
+        """How many records wait, and for which topics."""
+        topics = sorted(topic for topic, entries in list(self._outstanding.items()) if entries)
+        return f"{self.unconfirmed} records for {', '.join(topics)}"
+
+    def check(self) -> None:
+        """Serve delivery reports.
+
+        Raises
+        ------
+        DeliveryError : a record was rejected, or none was confirmed for longer than the deadline.
+        """
+        self._await_reports(self._producer.poll, 0)
+        if self._failure is not None:
+            raise self._failed()
+        waited = self._clock() - self._last_progress
+        if self.unconfirmed and waited > self._deadline_seconds:
+            raise DeliveryError(f"{self._waiting} not confirmed for {waited:.0f} s")
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        self.check()
+        if not self.unconfirmed:
+            self._last_progress = self._clock()
+        self._outstanding.setdefault(topic, deque()).append(None)
+        where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=list(headers),
+                    on_delivery=self._acknowledged,
+                    **where,
+                )
+                return
+            except BufferError:
+                self._await_reports(self._producer.poll, 0.1)
+                self.check()
+            except Exception as error:
+                self._fail(error, f"{topic}: {error}")
+                raise self._failed() from error
+
+    def confirm(self, deadline_seconds: float | None = None) -> None:
+        limit = self._clock() + (self._deadline_seconds if deadline_seconds is None else deadline_seconds)
+        while self.unconfirmed and self._failure is None:
+            left = limit - self._clock()
+            if left <= 0:
+                # A process that was suspended meanwhile finds the answers of that time waiting.
+                self._await_reports(self._producer.flush, 0.5)
+                if self.unconfirmed and self._failure is None:
+                    self._failure = f"{self._waiting} not confirmed within the deadline"
+                break
+            self._await_reports(self._producer.flush, min(left, 0.5))
+        if self._failure is not None:
+            raise self._failed()
+
+    def close(self, deadline_seconds: float = 5.0) -> None:
+        """Give up what is left after the deadline and free the client."""
+        self._await_reports(self._producer.flush, deadline_seconds)
+        self._producer.purge()
+        self._await_reports(self._producer.flush, 0)
+
+    def _await_reports(self, serve: Callable[[float], object], seconds: float) -> None:
+        try:
+            serve(seconds)
+        except Exception as error:
+            # A fatal error is raised here in place of the error callback, sometimes in the middle of a report, which
+            # Python then tells as a fault of the call it was in.
+            cause = error.__cause__ or error
+            told = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
+            self._fail(cause, f"the producer failed for good: {told}")
+
+
+def _rejected(error: Any, message: Any) -> str:
+    """What became of a record that the brokers did not take, and what to do where that is known."""
+    topic = message.topic()
+    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+        return f"topic {topic} does not exist: kinstream topics create"
+    lacking = f": lacks WRITE on topic {topic}" if "AUTHORIZATION" in error.name() else ""
+    where = topic if message.partition() is None else f"{topic} partition {message.partition()}"
+    return f"{where} rejected a record{lacking}: {error.str()}"

@@ -1,0 +1,264 @@
+"""The newest model of every space and learner, from `kinstream.models` or straight from checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
+
+from kinstream.streams.agents.generations.birth import Birth, read_birth
+from kinstream.streams.agents.space_facts import SpaceFacts
+from kinstream.streams.checkpoints.files import MAX_STATE_BYTES, Damaged, Missing
+from kinstream.streams.checkpoints.local_files import LocalFiles
+from kinstream.streams.checkpoints.names import file_name
+from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
+from kinstream.streams.operations.checkpoints import Agent, Seen, agents, birth_of, checkpoints, folder_of
+from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.secrets import hide
+from kinstream.streams.settings import Settings
+
+#: Kinds of stores that a record may point to. Who writes the record must not choose which web server, which archive or
+#: which chain of both a reader asks.
+STORES: Final = frozenset(
+    {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci"}
+)
+#: Longest URL of a data file.
+_MAX_LOCATION: Final = 4_096
+#: Control characters and halves of surrogate pairs.
+_UNNAMEABLE: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
+Models = dict[tuple[str, str], ModelVersion]
+
+
+class Refused(CheckpointError):
+    """A model record names a place that nothing is read from, or no place at all."""
+
+
+@dataclass(slots=True)
+class Newest:
+    """The highest (generation, epoch, step) of each (space, learner). A delete is one that is gone."""
+
+    unreadable: list[str] = field(default_factory=list)
+    _found: Models = field(default_factory=dict)
+
+    def take(self, version: ModelVersion) -> None:
+        if version.epoch < 0:
+            return  # only a refused block has named that space
+        key = (version.space, version.learner)
+        if key not in self._found or _rank(self._found[key]) <= _rank(version):
+            self._found[key] = version
+
+    def read(self, messages: Iterable[Message]) -> None:
+        """Take every model record, and note what cannot be read. Tombstones say nothing new."""
+        for message in messages:
+            if message.value is None:
+                continue
+            try:
+                version = decode(message.value, ModelVersion)
+            except BadRecord as error:
+                self.unreadable.append(
+                    f"{message.topic} partition {message.partition} offset {message.offset}: {error}"
+                )
+                continue
+            assert isinstance(version, ModelVersion)
+            self.take(version)
+
+    def models(self) -> Models:
+        """Those that are not deleted, by space and learner."""
+        return {key: version for key, version in sorted(self._found.items()) if not version.deleted}
+
+
+def _rank(version: ModelVersion) -> tuple[int, int, int, int]:
+    # Announcements of one step repeat; the furthest checkpoint is the one that is kept longest.
+    return version.generation, version.epoch, version.step, version.offset
+
+
+def from_checkpoints(settings: Settings) -> Newest:
+    """The models of the settings' learners as their newest checkpoints hold them. Needs no brokers.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    newest = Newest()
+    for agent in agents(settings):
+        if agent.role == "learner":
+            for version in checkpointed(settings, agent):
+                newest.take(version)
+    return newest
+
+
+def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
+    """The models that one learner's newest checkpoints hold, of its pinned or newest generation.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    birth = birth_of(settings, learner)
+    if birth is not None:
+        for seen in checkpoints(settings, learner):
+            yield from _versions(seen, learner.name, str(birth.settings.get("algorithm", "?")))
+
+
+def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
+    manifest = seen.manifest
+    for space, file in manifest.spaces.items():
+        facts = SpaceFacts.parse(file.label)
+        yield ModelVersion(
+            space=space,
+            learner=learner,
+            algorithm=algorithm,
+            generation=manifest.generation,
+            epoch=facts.epoch,
+            step=facts.step,
+            topic=manifest.topic,
+            partition=manifest.partition,
+            offset=manifest.offset,
+            location=f"{seen.folder.url}/{file.path}",
+            sha256=file.sha256,
+            time_ms=manifest.written_ms,
+            deleted=facts.deleted,
+        )
+
+
+def find(models: Models, space: str, learner: str | None) -> ModelVersion:
+    """The model of a space; the learner may be left out where there is only one.
+
+    Raises
+    ------
+    SettingsError : there is none, or there are several and none was named.
+    """
+    found = {name: v for (owner, name), v in models.items() if owner == space}
+    if learner is not None and learner in found:
+        return found[learner]
+    if learner is None and len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        known = sorted({owner for owner, _ in models})
+        told = f"; there are models of {', '.join(known[:20])}" if known else ", nor of any other space"
+        raise SettingsError(f"there is no model of space {space!r}{told}")
+    wanted = "say which with --learner" if learner is None else f"not {learner!r}"
+    raise SettingsError(f"space {space!r} has models of {', '.join(sorted(found))}: {wanted}")
+
+
+def data_of(version: ModelVersion, settings: Settings) -> bytes:
+    """The bytes of a model's data file, with the digest that the model record says.
+
+    It is sought in our own checkpoint store first, which may be mounted elsewhere on the worker's machine.
+
+    Raises
+    ------
+    Missing : the file is not there.
+    Damaged : it is not what was announced.
+    Refused : the record names a kind of place that nothing is read from, or no place at all.
+    CheckpointError : the store fails.
+    """
+    _check(version)
+    own = folder_of(
+        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
+    )
+    name = version.location.rsplit("/", 1)[-1]
+    place = f"{own.url}/spaces/{name}"
+    try:
+        data = own.files.read(f"spaces/{name}", MAX_STATE_BYTES)
+    except FileNotFoundError:
+        place = version.location
+        data = _fetched(place, settings.checkpoints.url)
+    if hashlib.sha256(data).hexdigest() != version.sha256:
+        raise Damaged(f"{place}: its digest is not the one that was announced; the file is damaged")
+    return data
+
+
+def birth_behind(version: ModelVersion, settings: Settings) -> Birth | None:
+    """The birth record of the generation that a model is of; None where there is none.
+
+    It is sought in our own checkpoint store first, then in the one that the model record names.
+
+    Raises
+    ------
+    Refused, CheckpointError : as `data_of`.
+    """
+    _check(version)
+    application = f"learner-{version.learner}"
+    birth = read_birth(settings.checkpoints.url, application, version.generation)
+    root = _root_of(version)
+    if birth is not None or root is None:
+        return birth
+    _refuse(version.location, settings.checkpoints.url)
+    return read_birth(root, application, version.generation)
+
+
+def _root_of(version: ModelVersion) -> str | None:
+    """The checkpoint store that a model lies in, where its location is as workers write it."""
+    folder = f"{file_name(version.topic)}-{version.partition}"
+    names = [file_name(f"learner-{version.learner}"), str(version.generation), folder, "spaces"]
+    root, *found = version.location.rsplit("/", len(names) + 1)
+    return root if root and found[:-1] == names else None
+
+
+def _fetched(location: str, own: str) -> bytes:
+    _refuse(location, own)
+    try:
+        system, path = url_to_fs(location)
+        if isinstance(system, LocalFileSystem):
+            folder, name = os.path.split(path)
+            return LocalFiles(folder).read(name, MAX_STATE_BYTES)
+        if (system.size(path) or 0) > MAX_STATE_BYTES:
+            raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+        with system.open(path, "rb") as file:
+            data = bytes(file.read(MAX_STATE_BYTES + 1))
+    except CheckpointError:
+        raise
+    except FileNotFoundError as error:
+        raise Missing(
+            f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
+            "is mounted elsewhere: --set checkpoints.url=URL"
+        ) from error
+    except Exception as error:  # each store brings its own errors
+        raise CheckpointError(f"{location}: {hide(str(error))}") from error
+    if len(data) > MAX_STATE_BYTES:
+        raise Damaged(f"{location}: has more than {MAX_STATE_BYTES} bytes")
+    return data
+
+
+def _check(version: ModelVersion) -> None:
+    """Refuse a record that names no file. What it names is shown as a literal: it may hold what a terminal obeys."""
+    place = version.location
+    if not 0 < len(place) <= _MAX_LOCATION or _UNNAMEABLE.search(place):
+        raise Refused(f"a model record names no place of a file: {place[:200]!r}")
+
+
+def _refuse(location: str, own: str) -> None:
+    kind = _kind(location)
+    if kind not in STORES and kind != _kind(own):
+        raise Refused(
+            f"{location}: a model record names a place of kind {kind!r}, and only checkpoint stores are read: "
+            f"{', '.join(sorted(STORES))}, or what checkpoints.url names"
+        )
+
+
+def _kind(url: str) -> str:
+    """The kind of store that a URL names; of a chain, all of it."""
+    before, separator, _ = url.partition("://")
+    if "::" in url:
+        return url.rpartition("::")[0] + "::"
+    return before if separator else "file"
+
+
+def computed_with(version: ModelVersion, settings: Settings) -> dict[str, str]:
+    """The versions that the model's checkpoint was computed with; empty where that checkpoint is gone."""
+    own = folder_of(
+        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
+    )
+    try:
+        return dict(own.manifest(version.offset).versions)
+    except (CheckpointError, FileNotFoundError):
+        return {}

@@ -1,0 +1,138 @@
+"""The parent of a worker process: starts it again when it ends, with growing pauses, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Final
+
+from kinstream.streams.processes.listening import HANDED
+
+log = logging.getLogger("kinstream.supervisor")
+
+#: Exit status of a worker that must not be started again: the settings, the log or the store need a hand.
+REFUSED: Final = 3
+#: Exit status of a worker whose settings are wrong in themselves.
+WRONG_SETTINGS: Final = 2
+#: Exit status of a worker that ended itself and is to be started again.
+RESTART: Final = 75
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 30.0
+#: A worker that lived this long was healthy: the next pause is short again.
+HEALTHY_SECONDS: Final = 30.0
+#: So many ends in a row without a healthy life, and the supervisor gives up.
+MAX_FAILURES: Final = 20
+
+#: File descriptor on which a worker waits for the end of its supervisor.
+LEASH: Final = "KINSTREAM_LEASH"
+RESTARTS: Final = "KINSTREAM_RESTARTS"
+#: Set for a worker whose predecessor crashed below Python: it notes each record before it applies it.
+CRASHED: Final = "KINSTREAM_CRASHED"
+#: SIGKILL is not among them: it is an operator's, or the out-of-memory killer's, who may mean somebody else.
+CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
+
+
+class Supervisor:
+    """Runs `command` as a child process, one at a time.
+
+    Parameters
+    ----------
+    command : the worker's own command line.
+    stop_seconds : after a stop signal, how long the child may take before it is killed.
+    """
+
+    def __init__(self, command: Sequence[str], *, stop_seconds: float) -> None:
+        self._command = list(command)
+        self._stop_seconds = stop_seconds
+        self._stopping = threading.Event()
+        self._asked = False
+
+    def run(self) -> int:
+        """Supervise until stopped or refused; returns the exit status for the shell."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        pause = FIRST_PAUSE
+        failures = restarts = 0
+        crashed = False
+        while True:
+            began = time.monotonic()
+            status = self._run_child(restarts, crashed)
+            if self._stopping.is_set():
+                # A worker that had ended before it was asked to has not failed to stop.
+                return 0 if status in (0, -signal.SIGTERM, -signal.SIGINT) or not self._asked else 1
+            if status in (0, WRONG_SETTINGS, REFUSED):
+                return status
+            crashed = -status in CRASHES
+            lived = time.monotonic() - began
+            failures = 0 if lived > HEALTHY_SECONDS else failures + 1
+            pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(pause * 2, LONGEST_PAUSE)
+            if failures >= MAX_FAILURES:
+                log.error("the worker ended %d times in a row; giving up", failures)
+                return 1
+            log.warning("the worker ended with status %d; starting it again in %.1f s", status, pause)
+            if self._stopping.wait(pause):
+                return 0
+            restarts += 1
+
+    def _run_child(self, restarts: int, crashed: bool) -> int:
+        ours, theirs = os.pipe()
+        os.set_inheritable(ours, True)
+        environment = {**os.environ, LEASH: str(ours), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
+        page = [int(os.environ[HANDED])] if HANDED in os.environ else []
+        try:
+            child = subprocess.Popen(self._command, env=environment, pass_fds=(ours, *page))
+        finally:
+            os.close(ours)
+        try:
+            while True:
+                try:
+                    return child.wait(timeout=0.2)
+                except subprocess.TimeoutExpired:
+                    if self._stopping.is_set():
+                        return self._end_child(child)
+        finally:
+            os.close(theirs)
+
+    def _end_child(self, child: subprocess.Popen[bytes]) -> int:
+        ended = child.poll()
+        if ended is not None:
+            return ended
+        self._asked = True
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+        try:
+            return child.wait(timeout=self._stop_seconds)
+        except subprocess.TimeoutExpired:
+            log.error("the worker did not stop within %.0f s; killing it", self._stop_seconds)
+            child.kill()
+            return child.wait()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+
+def supervisor() -> int | None:
+    """In a worker: process id of its supervisor; None without one."""
+    return os.getppid() if LEASH in os.environ else None
+
+
+def hold_on_to_supervisor() -> None:
+    """In a worker: stop when the supervisor is gone, however it went."""
+    leash = os.environ.get(LEASH)
+    if leash is None:
+        return
+
+    def wait() -> None:
+        os.read(int(leash), 1)
+        print("the supervisor is gone; stopping", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="leash", daemon=True).start()

@@ -1,0 +1,106 @@
+"""Checks that every decoder shares. Each raises `BadRecord` with the reason that metrics count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.values import Table, Vectors
+
+#: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
+MAX_SPACE_LENGTH: Final = 200
+MAX_STRING_LENGTH: Final = 4096
+#: A builder remembers the ids of many loads, in every checkpoint of a space.
+MAX_LOAD_ID_LENGTH: Final = 200
+MAX_DIMENSION: Final = 100_000
+#: Sequences are offsets in a load; above this they are not numbers that a producer counted to.
+MAX_SEQUENCE: Final = 2**53
+
+
+def check_space(space: str) -> str:
+    """Return `space` if it can name a model."""
+    if not space or len(space) > MAX_SPACE_LENGTH or not space.isprintable():
+        raise BadRecord(Reason.BAD_SHAPE, f"a space is 1 to {MAX_SPACE_LENGTH} printable characters")
+    return space
+
+
+def vectors(data: bytes, rows: int, columns: int, what: str) -> Vectors:
+    """View `data` as (rows, columns) little-endian float32."""
+    if rows < 0 or columns < 1 or columns > MAX_DIMENSION or len(data) != rows * columns * 4:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what}: {len(data)} bytes declared as {rows} x {columns} float32")
+    return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
+
+
+def check_finite(tables: Iterable[Table], what: str) -> None:
+    """Refuse NaN and infinity anywhere in the tables."""
+    for table in tables:
+        finite = np.isfinite(table.vectors)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise BadRecord(
+                Reason.NOT_FINITE, f"{what}: row {row}, column {column} of {table.name!r} is not finite"
+            )
+
+
+def not_finite_rows(tables: Sequence[Table]) -> tuple[int, ...]:
+    """Numbers of the rows that hold NaN or infinity in any modality."""
+    bad: set[int] = set()
+    for table in tables:
+        finite = np.isfinite(table.vectors)
+        if not finite.all():
+            bad.update(np.flatnonzero(~finite.all(axis=1)).tolist())
+    return tuple(sorted(bad))
+
+
+def text(value: str, what: str, most: int = MAX_STRING_LENGTH) -> str:
+    """A string of bounded length."""
+    if len(value) > most:
+        raise BadRecord(Reason.BAD_SHAPE, f"{what} is longer than {most} characters")
+    return value
+
+
+def optional_text(value: str | None, what: str) -> str | None:
+    """The same of a string that may be left out."""
+    return None if value is None else text(value, what)
+
+
+def strings(values: Sequence[str], rows: int, what: str) -> tuple[str, ...]:
+    """`values` as a tuple of `rows` strings of bounded length."""
+    if len(values) != rows:
+        raise BadRecord(Reason.BAD_SHAPE, f"{len(values)} {what} for {rows} rows")
+    if any(len(v) > MAX_STRING_LENGTH for v in values):
+        raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} is longer than {MAX_STRING_LENGTH} characters")
+    return tuple(values)
+
+
+def distinct_strings(values: Sequence[str], what: str) -> tuple[str, ...]:
+    """`values` as a tuple of strings of bounded length, none of them twice."""
+    found = strings(values, len(values), what)
+    if len(set(found)) != len(found):
+        raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} stands there twice")
+    return found
+
+
+def check_indices(values: NDArray[np.int32], least: int, end: int, what: str) -> None:
+    """Refuse an index below `least`, or not below `end`."""
+    if len(values) and (values.min() < least or values.max() >= end):
+        raise BadRecord(Reason.BAD_SHAPE, f"an index of {what} lies outside {least} .. {end - 1}")
+
+
+def sequence_number(value: int) -> int:
+    """A position in a load."""
+    if not 0 <= value <= MAX_SEQUENCE:
+        raise BadRecord(Reason.BAD_SHAPE, f"load sequence {value}")
+    return value
+
+
+def finite_float(value: float, what: str) -> float:
+    """A float that is a number."""
+    if not math.isfinite(value):
+        raise BadRecord(Reason.NOT_FINITE, f"{what} is {value}")
+    return float(value)

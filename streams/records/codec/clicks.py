@@ -1,0 +1,73 @@
+"""Blocks of result lists as Avro bodies, every index checked on the way in."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.checks import (
+    check_finite,
+    check_indices,
+    check_space,
+    distinct_strings,
+    strings,
+)
+from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
+from kinstream.streams.records.values import ClickBlock
+
+_INT32: Final = ("session", "user", "query", "query_row", "starts", "item", "position", "clicked")
+_INT64: Final = ("shown_at_ms", "click_ms", "dwell_ms")
+
+
+def click_block_out(r: ClickBlock) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "space": r.space,
+        "ids": list(r.ids),
+        "list_ids": list(r.list_ids),
+        "actors": list(r.actors),
+        "query_vectors": tables_out(r.query_vectors),
+        "load": load_out(r.load),
+    }
+    for names, dtype in ((_INT32, "<i4"), (_INT64, "<i8")):
+        body |= {name: np.ascontiguousarray(getattr(r, name), dtype=dtype).tobytes() for name in names}
+    return body
+
+
+def click_block_in(b: dict[str, Any]) -> ClickBlock:
+    lists, shown, clicks = len(b["list_ids"]), len(b["item"]) // 4, len(b["clicked"]) // 4
+    if not lists or not shown:
+        raise BadRecord(Reason.EMPTY, "a click block without lists or without impressions")
+    ids = distinct_strings(b["ids"], "ids")
+    actors = distinct_strings(b["actors"], "actors")
+    queries = tables_in(b["query_vectors"], "query vectors")
+    check_finite(queries, "query vectors")
+    counts = dict.fromkeys(("session", "user", "query", "query_row", "shown_at_ms"), lists)
+    counts |= {"starts": lists + 1, "item": shown, "position": shown}
+    counts |= dict.fromkeys(("clicked", "click_ms", "dwell_ms"), clicks)
+    columns = {name: array(b[name], "<i4", counts[name], name) for name in _INT32}
+    columns |= {name: array(b[name], "<i8", counts[name], name) for name in _INT64}
+    starts = columns["starts"]
+    if starts[0] != 0 or starts[-1] != shown or np.any(np.diff(starts) < 1):
+        raise BadRecord(Reason.BAD_SHAPE, "starts must rise from 0 to the number of impressions")
+    for name, least, end in (
+        ("session", -1, len(actors)),
+        ("user", -1, len(actors)),
+        ("query", -1, len(ids)),
+        ("query_row", -1, len(queries[0].vectors) if queries else 0),
+        ("item", 0, len(ids)),
+        ("position", 0, 2**31 - 1),
+        ("clicked", 0, shown),
+    ):
+        check_indices(columns[name], least, end, name)
+    list_ids = strings(b["list_ids"], lists, "list ids")
+    return ClickBlock(
+        space=check_space(b["space"]),
+        ids=ids,
+        list_ids=list_ids,
+        actors=actors,
+        query_vectors=queries,
+        load=load_in(b["load"]),
+        **columns,
+    )

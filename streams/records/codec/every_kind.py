@@ -1,0 +1,420 @@
+"""One codec for every record kind: values to bytes and back, checked on the way in.
+
+Sizes are checked before anything is allocated, and every number for finiteness. What does not hold raises
+`BadRecord`; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.checks import (
+    MAX_DIMENSION,
+    check_finite,
+    check_space,
+    finite_float,
+    optional_text,
+    strings,
+    text,
+)
+from kinstream.streams.records.codec import avro
+from kinstream.streams.records.codec.clicks import click_block_in, click_block_out
+from kinstream.streams.records.codec.json_events import read_json
+from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
+from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
+from kinstream.streams.records.codec.updates import update_in, update_out
+from kinstream.streams.records.values import (
+    SCALERS,
+    Action,
+    Click,
+    ClickBlock,
+    ConstraintBlock,
+    Control,
+    Counts,
+    Declaration,
+    Event,
+    ItemBlock,
+    ItemClick,
+    Kind,
+    ModelUpdate,
+    ModelVersion,
+    Outcome,
+    Record,
+    Relation,
+    RelationBlock,
+    SampleBlock,
+)
+
+#: Part of what shapes outputs: the birth record of a generation carries it.
+CODEC_VERSION: Final = "avro-single-object/1"
+
+#: Kinds that belong on `events`.
+EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control)
+#: Every kind of record that there is.
+ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, ModelUpdate)
+
+
+def encode(record: Record) -> bytes:
+    """Write a record down in the oldest schema that holds all of it, so that old readers read what they can."""
+    name = type(record).__name__
+    return avro.write(name, _TO_BODY[name](record), _version(record))
+
+
+def _version(record: Record) -> int | None:
+    match record:
+        case ConstraintBlock():
+            return 1 if record.events is None and record.earlier is None else 2
+        case Outcome():
+            counts = (record.counts, *record.by_rule.values())
+            return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
+        case _:
+            return None
+
+
+def decode(value: bytes | None, *allowed: type[Record]) -> Record:
+    """Read a record of one of the `allowed` kinds.
+
+    Raises
+    ------
+    BadRecord : with the reason that metrics count and one sentence of detail.
+    """
+    if value is None:
+        raise BadRecord(Reason.UNDECODABLE, "a record without a value")
+    if len(value) > avro.MAX_MESSAGE_BYTES * 2:
+        raise BadRecord(Reason.TOO_LARGE, f"{len(value)} bytes")
+    if not value.startswith(avro.MARKER):
+        record = read_json(value)
+        if not isinstance(record, allowed):
+            raise BadRecord(Reason.WRONG_KIND, f"{type(record).__name__} does not belong on this topic")
+        return record
+    name, body = avro.read(value)
+    if name not in {kind.__name__ for kind in allowed}:
+        raise BadRecord(Reason.WRONG_KIND, f"{name} does not belong on this topic")
+    try:
+        return _FROM_BODY[name](body)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise BadRecord(Reason.BAD_SHAPE, f"{name}: {error}") from error
+
+
+def decode_event(value: bytes | None) -> Event:
+    """A record of `events`. Raises `BadRecord`."""
+    return cast(Event, decode(value, *EVENTS))
+
+
+def decode_constraints(value: bytes | None) -> ConstraintBlock | Control:
+    """A record of `constraints`. Raises `BadRecord`."""
+    return cast(ConstraintBlock | Control, decode(value, ConstraintBlock, Control))
+
+
+def decode_outcome(value: bytes | None) -> Outcome | Control:
+    """A record of `outcomes`. Raises `BadRecord`."""
+    return cast(Outcome | Control, decode(value, Outcome, Control))
+
+
+def decode_model(value: bytes | None) -> ModelVersion:
+    """A record of `models`. Raises `BadRecord`."""
+    return cast(ModelVersion, decode(value, ModelVersion))
+
+
+def decode_update(value: bytes | None) -> ModelUpdate:
+    """A record of `updates`. Raises `BadRecord`."""
+    return cast(ModelUpdate, decode(value, ModelUpdate))
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def _sample_out(r: SampleBlock) -> dict[str, Any]:
+    integers = isinstance(r.labels, np.ndarray)
+    return {
+        "space": r.space,
+        "tables": tables_out(r.tables),
+        "integer_labels": np.ascontiguousarray(r.labels, dtype="<i8").tobytes() if integers else None,
+        "string_labels": None if integers else list(r.labels),
+        "time_ms": r.time_ms,
+        "ids": None if r.ids is None else list(r.ids),
+        "load": load_out(r.load),
+    }
+
+
+def _sample_in(b: dict[str, Any]) -> SampleBlock:
+    tables = tables_in(b["tables"], "samples")
+    if not tables or not len(tables[0].vectors):
+        raise BadRecord(Reason.EMPTY, "a sample block without rows")
+    rows = len(tables[0].vectors)
+    if (b["integer_labels"] is None) == (b["string_labels"] is None):
+        raise BadRecord(Reason.BAD_SHAPE, "labels must be integers or strings, exactly one of them")
+    labels: NDArray[np.int64] | tuple[str, ...]
+    if b["integer_labels"] is not None:
+        labels = array(b["integer_labels"], "<i8", rows, "labels")
+    else:
+        labels = strings(b["string_labels"], rows, "labels")
+    ids = None if b["ids"] is None else strings(b["ids"], rows, "ids")
+    return SampleBlock(check_space(b["space"]), tables, labels, b["time_ms"], ids, load_in(b["load"]))
+
+
+def _item_out(r: ItemBlock) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "ids": list(r.ids),
+        "tables": tables_out(r.tables),
+        "time_ms": r.time_ms,
+        "tombstones": list(r.tombstones),
+        "load": load_out(r.load),
+    }
+
+
+def _item_in(b: dict[str, Any]) -> ItemBlock:
+    tables = tables_in(b["tables"], "items")
+    rows = len(tables[0].vectors) if tables else 0
+    if not rows and not b["tombstones"]:
+        raise BadRecord(Reason.EMPTY, "an item block without items or tombstones")
+    ids = strings(b["ids"], rows, "ids")
+    tombstones = strings(b["tombstones"], len(b["tombstones"]), "tombstones")
+    return ItemBlock(check_space(b["space"]), ids, tables, b["time_ms"], tombstones, load_in(b["load"]))
+
+
+def _click_out(r: Click) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "list_id": r.list_id,
+        "items": list(r.items),
+        "positions": list(r.positions),
+        "clicks": [{"item": c.item, "time_ms": c.time_ms, "dwell_ms": c.dwell_ms} for c in r.clicks],
+        "shown_at_ms": r.shown_at_ms,
+        "session": r.session,
+        "user": r.user,
+        "query_item": r.query_item,
+        "query_vector": tables_out(r.query_vector),
+        "load": load_out(r.load),
+    }
+
+
+def _click_in(b: dict[str, Any]) -> Click:
+    if not b["items"]:
+        raise BadRecord(Reason.EMPTY, "a click record without shown items")
+    if len(b["positions"]) != len(b["items"]):
+        raise BadRecord(Reason.BAD_SHAPE, "positions and items differ in number")
+    query = tables_in(b["query_vector"], "query vector")
+    if any(len(t.vectors) != 1 for t in query):
+        raise BadRecord(Reason.BAD_SHAPE, "a query vector has one row for each modality")
+    check_finite(query, "query vector")
+    return Click(
+        check_space(b["space"]),
+        text(b["list_id"], "the list id"),
+        strings(b["items"], len(b["items"]), "items"),
+        tuple(b["positions"]),
+        tuple(ItemClick(text(c["item"], "a clicked item"), c["time_ms"], c["dwell_ms"]) for c in b["clicks"]),
+        b["shown_at_ms"],
+        optional_text(b["session"], "the session"),
+        optional_text(b["user"], "the user"),
+        optional_text(b["query_item"], "the query item"),
+        query,
+        load_in(b["load"]),
+    )
+
+
+def _relation_out(r: Relation) -> dict[str, Any]:
+    return {
+        "space": r.space,
+        "left": r.left,
+        "right": r.right,
+        "similar": r.similar,
+        "time_ms": r.time_ms,
+        "source": r.source,
+        "load": load_out(r.load),
+    }
+
+
+def _relation_in(b: dict[str, Any]) -> Relation:
+    left, right = text(b["left"], "left"), text(b["right"], "right")
+    source, load = optional_text(b["source"], "the source"), load_in(b["load"])
+    return Relation(check_space(b["space"]), left, right, b["similar"], b["time_ms"], source, load)
+
+
+def _control_out(r: Control) -> dict[str, Any]:
+    declaration = r.declaration and {
+        "modalities": [{"name": name, "dimension": size} for name, size in r.declaration.modalities],
+        "labels": r.declaration.labels,
+        "scaler": r.declaration.scaler,
+    }
+    return {
+        "space": r.space,
+        "action": r.action.value,
+        "time_ms": r.time_ms,
+        "declaration": declaration,
+        "epoch": r.epoch,
+    }
+
+
+def _control_in(b: dict[str, Any]) -> Control:
+    d = b["declaration"]
+    declaration = None
+    if d is not None:
+        if d["labels"] not in {"any", "integer", "string"}:
+            raise BadRecord(Reason.BAD_SHAPE, f"label type {d['labels'][:40]!r}")
+        sizes = tuple((text(m["name"], "the name of a modality"), m["dimension"]) for m in d["modalities"])
+        if any(not 1 <= size <= MAX_DIMENSION for _, size in sizes) or len(dict(sizes)) < len(sizes):
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"modalities have different names, and 1 to {MAX_DIMENSION} dimensions each"
+            )
+        if d["scaler"] not in (None, *SCALERS):
+            raise BadRecord(Reason.BAD_SHAPE, f"scaler {d['scaler'][:40]!r}")
+        declaration = Declaration(sizes, d["labels"], d["scaler"])
+    return Control(check_space(b["space"]), Action(b["action"]), b["time_ms"], declaration, b["epoch"])
+
+
+# ---- constraints ------------------------------------------------------------------------------------------------
+
+
+def _constraints_out(r: ConstraintBlock) -> dict[str, Any]:
+    unit = bool(np.all(r.weights == 1.0))
+    return {
+        "space": r.space,
+        "kind": r.kind.value,
+        "tables": tables_out(r.tables),
+        "index": np.ascontiguousarray(r.index, dtype="<i4").tobytes(),
+        "signs": np.ascontiguousarray(r.signs, dtype="i1").tobytes() if r.kind is Kind.PAIR else b"",
+        "targets": None if r.targets is None else np.ascontiguousarray(r.targets, dtype="<f4").tobytes(),
+        "weights": b"" if unit else np.ascontiguousarray(r.weights, dtype="<f4").tobytes(),
+        "rules": list(r.rules),
+        "rule": r.rule.tobytes(),
+        "derived": np.ascontiguousarray(r.derived, dtype="u1").tobytes(),
+        "time_ms": r.time_ms,
+        "epoch": r.epoch,
+        "events": None if r.events is None else np.ascontiguousarray(r.events, dtype="<i4").tobytes(),
+        "earlier": r.earlier and r.earlier.value,
+    }
+
+
+def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
+    kind = Kind(b["kind"])
+    arity = 2 if kind is Kind.PAIR else 3
+    tables = tables_in(b["tables"], "constraints")
+    if not tables or not b["index"]:
+        raise BadRecord(Reason.EMPTY, "a constraint block without rows")
+    check_finite(tables, "constraints")
+    if len(b["index"]) % (4 * arity):
+        raise BadRecord(Reason.BAD_SHAPE, f"the index of {kind.value}s has {len(b['index'])} bytes")
+    index = np.frombuffer(b["index"], dtype="<i4").reshape(-1, arity)
+    rows = len(index)
+    if index.min() < 0 or index.max() >= len(tables[0].vectors):
+        raise BadRecord(Reason.BAD_SHAPE, "an index row points outside the table")
+    signs = array(b["signs"], "i1", rows, "signs") if kind is Kind.PAIR else np.zeros(rows, np.int8)
+    if kind is Kind.PAIR and not np.all(np.abs(signs) == 1):
+        raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair is +1 or -1")
+    rule = array(b["rule"], "u1", rows, "rule")
+    if rule.max() >= len(b["rules"]):
+        raise BadRecord(Reason.BAD_SHAPE, "a row points outside the rules")
+    derived = array(b["derived"], "u1", rows, "derived")
+    if derived.max() > 1:
+        raise BadRecord(Reason.BAD_SHAPE, "derived is 0 or 1")
+    targets = None if b["targets"] is None else array(b["targets"], "<f4", rows, "targets")
+    weights = array(b["weights"], "<f4", rows, "weights") if b["weights"] else np.ones(rows, np.float32)
+    if not np.isfinite(weights).all() or not (targets is None or np.isfinite(targets).all()):
+        raise BadRecord(Reason.NOT_FINITE, "weights and targets must be finite")
+    if b["epoch"] < 0:
+        raise BadRecord(Reason.BAD_SHAPE, "a negative epoch")
+    events = None if b["events"] is None else array(b["events"], "<i4", rows, "events")
+    if events is not None and (events[0] < 0 or np.any(events[1:] < events[:-1])):
+        raise BadRecord(Reason.BAD_SHAPE, "the numbers of events are negative or decrease")
+    earlier = None if b["earlier"] is None else Kind(b["earlier"])
+    if earlier is kind:
+        raise BadRecord(
+            Reason.BAD_SHAPE, f"earlier constraints of a block of {kind.value}s are of the other kind"
+        )
+    return ConstraintBlock(
+        check_space(b["space"]),
+        kind,
+        tables,
+        index,
+        signs,
+        strings(b["rules"], len(b["rules"]), "rules"),
+        rule,
+        derived.astype(np.bool_),
+        weights,
+        b["time_ms"],
+        b["epoch"],
+        targets,
+        events,
+        earlier,
+    )
+
+
+# ---- outcomes and models ----------------------------------------------------------------------------------------
+
+
+def _outcome_out(r: Outcome) -> dict[str, Any]:
+    body = {name: getattr(r, name) for name in Outcome.__dataclass_fields__}
+    body["counts"] = _counts_out(r.counts)
+    body["by_rule"] = {rule: _counts_out(c) for rule, c in sorted(r.by_rule.items())}
+    body["weights"] = dict(sorted(r.weights.items()))
+    return body
+
+
+def _counts_out(c: Counts) -> dict[str, Any]:
+    return {name: getattr(c, name) for name in Counts.__dataclass_fields__}
+
+
+def _counts_in(b: dict[str, Any]) -> Counts:
+    if any(b[name] < 0 for name in b if name != "loss_sum"):
+        raise BadRecord(Reason.BAD_SHAPE, "a negative count")
+    return Counts(**{**b, "loss_sum": finite_float(b["loss_sum"], "loss_sum")})
+
+
+def _outcome_in(b: dict[str, Any]) -> Outcome:
+    check_space(b["space"])
+    strings([*b["by_rule"], *b["weights"]], len(b["by_rule"]) + len(b["weights"]), "names")
+    for name in ("learner", "emitter", "kind"):
+        text(b[name], name)
+    b["counts"] = _counts_in(b["counts"])
+    b["by_rule"] = {rule: _counts_in(c) for rule, c in b["by_rule"].items()}
+    b["weights"] = {name: finite_float(w, "weight") for name, w in b["weights"].items()}
+    return Outcome(**b)
+
+
+def _model_out(r: ModelVersion) -> dict[str, Any]:
+    return {name: getattr(r, name) for name in ModelVersion.__dataclass_fields__}
+
+
+def _model_in(b: dict[str, Any]) -> ModelVersion:
+    check_space(b["space"])
+    for name in ("learner", "algorithm", "topic", "location", "sha256"):
+        text(b[name], name)
+    # A space that only a refused block has named has epoch -1.
+    if b["generation"] < 1 or b["epoch"] < -1 or min(b["step"], b["partition"], b["offset"]) < 0:
+        raise BadRecord(Reason.BAD_SHAPE, "a model with a negative number")
+    return ModelVersion(**b)
+
+
+_TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
+    "SampleBlock": _sample_out,
+    "ItemBlock": _item_out,
+    "Click": _click_out,
+    "ClickBlock": click_block_out,
+    "Relation": _relation_out,
+    "RelationBlock": relation_block_out,
+    "Control": _control_out,
+    "ConstraintBlock": _constraints_out,
+    "Outcome": _outcome_out,
+    "ModelVersion": _model_out,
+    "ModelUpdate": update_out,
+}
+_FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
+    "SampleBlock": _sample_in,
+    "ItemBlock": _item_in,
+    "Click": _click_in,
+    "ClickBlock": click_block_in,
+    "Relation": _relation_in,
+    "RelationBlock": relation_block_in,
+    "Control": _control_in,
+    "ConstraintBlock": _constraints_in,
+    "Outcome": _outcome_in,
+    "ModelVersion": _model_in,
+    "ModelUpdate": update_in,
+}

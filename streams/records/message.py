@@ -1,0 +1,46 @@
+"""What a log gives and what it takes: the two values between the pure machines and any transport."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from kinstream.streams.records.identity import Headers
+
+#: A partition: its topic, and its number.
+PartitionName = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One record as the log gave it.
+
+    Parameters
+    ----------
+    timestamp_ms : the log's own.
+    previous : offset that the client returned before this one on the partition, or the seek position less one.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    previous: int
+
+    def checksum(self) -> int:
+        """CRC-32 of key and value, kept in the manifest to notice another log under the same name."""
+        return zlib.crc32(self.value or b"", zlib.crc32(self.key or b""))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One record to write. `partition` is None where the key decides."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None = None

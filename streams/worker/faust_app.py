@@ -1,0 +1,71 @@
+"""The faust app of a worker: membership in the group and the stream of its records, all else switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kinstream.streams.kafka.clients import faust_broker
+from kinstream.streams.settings import Settings
+from kinstream.streams.worker.partition_task import QUEUE_SIZE
+from kinstream.streams.worker.port import Port, PortedApp
+from kinstream.streams.worker.recovery import TableManager
+from kinstream.streams.worker.transport import RUN
+
+Handler = Callable[..., Awaitable[None]]
+
+
+def make_app(
+    group: str,
+    input_topic: str,
+    settings: Settings,
+    port: Port,
+    *,
+    deliver: Callable[[Any], Awaitable[None]],
+    on_revoked: Handler,
+    on_rebalance_complete: Handler,
+) -> PortedApp:
+    """An app that is not started yet.
+
+    Parameters
+    ----------
+    deliver : awaited with every record of the input topic, in the order of each partition.
+    on_revoked, on_rebalance_complete : faust's signal handlers, `(app, revoked, **)` and `(app, **)`.
+    """
+    w = settings.worker
+    app = PortedApp(
+        group,
+        port=port,
+        **faust_broker(settings.kafka),
+        autodiscover=False,
+        store="memory://",
+        web_enabled=False,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        TableManager=TableManager,
+        table_standby_replicas=0,
+        consumer_auto_offset_reset="none",
+        stream_wait_empty=False,
+        stream_buffer_maxsize=QUEUE_SIZE // RUN,
+        consumer_max_fetch_size=4 * 1024 * 1024,
+        broker_session_timeout=w.session_timeout_seconds,
+        broker_heartbeat_interval=w.heartbeat_interval_seconds,
+    )
+    app.on_partitions_revoked.connect(on_revoked, weak=False)
+    app.on_rebalance_complete.connect(on_rebalance_complete, weak=False)
+    topic = app.topic(
+        input_topic,
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+        acks=False,
+    )
+
+    async def deliver_runs(stream: Any) -> None:
+        async for event in stream.events():
+            for message in (*event.message.earlier, event.message):
+                await deliver(message)
+
+    app.agent(topic, name=group)(deliver_runs)
+    return app

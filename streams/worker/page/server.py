@@ -1,0 +1,396 @@
+"""`/healthz`, `/readyz` and `/metrics` of a worker, on threads of their own: a busy event loop delays none.
+
+It is meant for probes and Prometheus inside a trusted network, and listens on loopback unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import LineTooLong
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
+
+from kinstream.streams.processes.listening import bound, cannot_listen
+
+log = logging.getLogger("kinstream.http")
+
+#: Connections at the same time. For one more the one goes that has waited longest for its request.
+MAX_CONNECTIONS: Final = 64
+#: Longest wait for a client to send or take something, and longest life of a connection.
+IDLE_SECONDS: Final = 5.0
+CONNECTION_SECONDS: Final = 30.0
+#: Bytes of a request line, and of all headers together.
+MAX_LINE_BYTES: Final = 4_096
+MAX_HEADER_BYTES: Final = 16_384
+#: What a client may still send after an answer that did not wait for it, so that it comes to read the answer.
+_LINGER_SECONDS: Final = 1.0
+_LINGER_BYTES: Final = 16 * 2**20
+_SWEEP_SECONDS: Final = 0.2
+#: Answers to requests of which a part may not be read.
+_UNREAD: Final = frozenset({400, 405, 413, 414, 431, 505})
+_JSON: Final = "application/json; charset=utf-8"
+
+Value = bool | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold.
+
+    Parameters
+    ----------
+    value : reads it now, from any thread and without waiting. None means that it never happened, and fails.
+    limit : True: the value must be true; a number: the value must not be above it.
+    message : what to do where it does not hold; None where the name says enough.
+    """
+
+    name: str
+    value: Callable[[], Value]
+    limit: float | bool = True
+    message: Callable[[], str | None] = lambda: None
+
+    def run(self) -> dict[str, Any]:
+        """Name, value, limit, whether it holds, and what to do if not. A check that raises fails and is logged."""
+        try:
+            value = self.value()
+        except Exception:
+            log.exception("health check %r failed to answer", self.name)
+            value = None
+        if isinstance(value, float) and not math.isfinite(value):
+            value = None
+        ok = value is not None and (bool(value) if self.limit is True else value <= self.limit)
+        answer = {"name": self.name, "ok": ok, "value": value, "limit": self.limit}
+        message = None if ok else self.message()
+        return answer if message is None else {**answer, "message": message}
+
+
+class Health:
+    """Whether the process lives, and whether it does its work.
+
+    Parameters
+    ----------
+    live : what a restart would mend; nothing that waits for a broker.
+    ready : what must hold before the worker counts as up.
+    about : who answers: agent, generation, process.
+    """
+
+    def __init__(
+        self,
+        live: Iterable[Check] = (),
+        ready: Iterable[Check] = (),
+        about: Mapping[str, str | int | None] | None = None,
+    ) -> None:
+        self._live = tuple(live)
+        self._ready = tuple(ready)
+        self._about = dict(about or {})
+
+    def live(self) -> tuple[bool, dict[str, Any]]:
+        """Whether every check of `live` holds, and the answer in words."""
+        return self._answer(self._live)
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether every check of `live` and `ready` holds, and the answer in words."""
+        return self._answer((*self._live, *self._ready))
+
+    def _answer(self, checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
+        results = [check.run() for check in checks]
+        ok = all(result["ok"] for result in results)
+        return ok, {"status": "ok" if ok else "failing", **self._about, "checks": results}
+
+
+def worker_health(
+    *,
+    loop_age: Callable[[], float | None],
+    assigned: Callable[[], bool],
+    restored: Callable[[], bool],
+    poll_age: Callable[[], float | None],
+    checkpoint_age: Callable[[], float | None],
+    catching_up: Callable[[], int],
+    loop_limit_seconds: float,
+    poll_limit_seconds: float,
+    checkpoint_limit_seconds: float,
+    more: Iterable[Check] = (),
+    about: Mapping[str, str | int | None] | None = None,
+) -> Health:
+    """The checks of a worker.
+
+    Parameters
+    ----------
+    loop_age : seconds since the event loop last ran a heartbeat.
+    assigned : the group has said which partitions are this worker's; it may be none, for a spare worker.
+    restored : the checkpoints of all of them are loaded.
+    poll_age : seconds since the client last asked the broker for records.
+    checkpoint_age : greatest age of a partition, as `kinstream_checkpoint_age_seconds`; 0 for a spare worker.
+    catching_up : records to apply until everything is emitted again that a killed run may have emitted.
+    more : what else must hold before the worker is ready.
+    """
+    return Health(
+        live=[Check("event_loop_age_seconds", loop_age, loop_limit_seconds)],
+        ready=[
+            Check("assigned", assigned),
+            Check("restored", restored),
+            Check("last_poll_age_seconds", poll_age, poll_limit_seconds),
+            Check("last_checkpoint_age_seconds", checkpoint_age, checkpoint_limit_seconds),
+            Check("catching_up_records", catching_up, 0, message=lambda: "catching up with its own outputs"),
+            *more,
+        ],
+        about=about,
+    )
+
+
+class HttpServer:
+    """Serves until it is closed. A context manager.
+
+    Parameters
+    ----------
+    port : 0 for any free one; `port` says which.
+    listener : a socket that is bound to them already.
+
+    Raises
+    ------
+    CannotListen : the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        registry: CollectorRegistry,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket.socket | None = None,
+    ) -> None:
+        own = listener or bound(host, port, "worker")
+        try:
+            self._server = _Server(own, health, registry)
+        except OSError as error:
+            own.close()
+            raise cannot_listen(host, port, "worker", error) from error
+        self.host = host
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_SWEEP_SECONDS,), name="kinstream-http", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Address without a path."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def close(self) -> None:
+        """Stop listening and end the connections that are open. Twice is fine."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    #: A connection that finds no place here is tried again by its client after a second or more.
+    request_queue_size = 512
+
+    def __init__(self, listener: socket.socket, health: Health, registry: CollectorRegistry) -> None:
+        self.health = health
+        self.registry = registry
+        #: When each connection was opened, the oldest first; and those whose request has not come yet.
+        self._open: dict[socket.socket, float] = {}
+        self._waiting: dict[socket.socket, None] = {}
+        self._guard = threading.Lock()
+        self.address_family = listener.family
+        address = listener.getsockname()
+        # Not bound by the base class, which asks the name server for this machine's name; that can take seconds.
+        super().__init__(address[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = address
+        self.server_name, self.server_port = str(address[0]), int(address[1])
+        self.server_activate()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        with self._guard:
+            if len(self._open) >= MAX_CONNECTIONS:
+                oldest = next(iter(self._waiting), None)
+                if oldest is None:
+                    return False
+                # Its thread closes it, once it sees the end.
+                self._forget(oldest)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = time.monotonic()
+            self._waiting[request] = None
+        return True
+
+    def answers(self, request: socket.socket) -> None:
+        """The request of a connection has come."""
+        with self._guard:
+            self._waiting.pop(request, None)
+
+    def lingers(self, request: socket.socket) -> None:
+        """A connection is answered, and waits for its client's end."""
+        with self._guard:
+            if request in self._open:
+                self._waiting[request] = None
+
+    def _forget(self, request: socket.socket) -> None:
+        self._open.pop(request, None)
+        self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._forget(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        self._end_connections(time.monotonic() - CONNECTION_SECONDS)
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._end_connections(math.inf)
+
+    def _end_connections(self, opened_before: float) -> None:
+        with self._guard:
+            for connection, opened in self._open.items():
+                if opened <= opened_before:
+                    try:
+                        connection.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        continue
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that went away, or was too slow; what the routes raise is answered by the handler.
+        log.debug("connection of %s ended: %r", client_address, sys.exception())
+
+
+class _Limited:
+    """What a client sends, up to the limits. The base class would take 64 KiB for a line, and 100 lines."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left = MAX_HEADER_BYTES
+        self._first = True
+
+    def readline(self, limit: int) -> bytes:
+        """A line; of a request line that is too long, one that the base class finds too long as well.
+
+        Raises
+        ------
+        LineTooLong : the headers are too long together, which the base class answers.
+        """
+        most = MAX_LINE_BYTES if self._first else self._left
+        line: bytes = self._stream.readline(most + 1)
+        if len(line) > most:
+            if self._first:
+                return line.ljust(limit, b" ")
+            raise LineTooLong("header")
+        if not self._first:
+            self._left -= len(line)
+        self._first = False
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = IDLE_SECONDS
+    protocol_version = "HTTP/1.0"
+
+    def parse_request(self) -> bool:
+        whole = super().parse_request()
+        cast(_Server, self.server).answers(self.connection)
+        return whole
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = cast(Any, _Limited(self.rfile))
+
+    def version_string(self) -> str:
+        return "kinstream"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("%s %s", self.address_string(), format % args)
+
+    def do_GET(self) -> None:
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _JSON, _message("a request has no body here"))
+            return
+        server = cast(_Server, self.server)
+        path = self.path.partition("?")[0]
+        try:
+            if path == "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                answer = HTTPStatus.OK, content_type, encode(server.registry)
+            elif path in ("/healthz", "/readyz"):
+                ok, body = server.health.live() if path == "/healthz" else server.health.ready()
+                status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+                answer = status, _JSON, json.dumps(body).encode()
+            else:
+                answer = HTTPStatus.NOT_FOUND, _JSON, _message("there are /healthz, /readyz and /metrics")
+        except Exception:
+            log.exception("%s could not be answered", path)
+            answer = HTTPStatus.INTERNAL_SERVER_ERROR, _JSON, _message("see the log of the worker")
+        self._send(*answer)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # Called by the base class for what it cannot read, and for methods that are not served.
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"
+        self._send(HTTPStatus(code), _JSON, _message(message or HTTPStatus(code).phrase))
+
+    def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.close_connection = True
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        if status in _UNREAD:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Throw away what still comes: a socket that is closed with something unread takes the answer with it."""
+        cast(_Server, self.server).lingers(self.connection)
+        until, left = time.monotonic() + _LINGER_SECONDS, _LINGER_BYTES
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (seconds := until - time.monotonic()) > 0:
+                self.connection.settimeout(seconds)
+                part = len(self.connection.recv(65_536))
+                left = left - part if part else 0
+
+
+def _message(text: str) -> bytes:
+    return json.dumps({"status": text}).encode()

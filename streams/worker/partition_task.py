@@ -1,0 +1,197 @@
+"""A partition that a worker owns, and the task that serves it: batches to its thread, checkpoints when due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.generations.parking import FAULTS, Parking
+from kinstream.streams.agents.machine import RecordsMissed
+from kinstream.streams.agents.partition import PartitionRunner
+from kinstream.streams.errors import KinstreamError
+from kinstream.streams.records.message import Message, PartitionName
+
+log = logging.getLogger("kinstream.worker")
+
+QUEUE_SIZE: Final = 64
+#: How many waiting messages a partition applies in one go on its thread.
+BATCH: Final = 64
+ANNOUNCE_SECONDS: Final = 600.0
+LOOK_SECONDS: Final = 0.25
+
+
+class Host(Protocol):
+    """What the task of a partition asks of its worker."""
+
+    async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any: ...
+
+    async def seek_back(self, place: PartitionName, offset: int) -> None: ...
+
+    async def commit(self, place: PartitionName, offset: int) -> bool: ...
+
+    def position(self, place: PartitionName, applied: int) -> int: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Owned:
+    """A restored partition.
+
+    Parameters
+    ----------
+    live_at : last stable offset of the log when it was taken over.
+    live : whether nothing of it was ever shown on a metrics page.
+    emitted_to : input offset up to which a run that was killed before may have emitted.
+    careful : note each record before it is applied, until a checkpoint is past the place of a crash.
+    """
+
+    def __init__(
+        self,
+        place: PartitionName,
+        runner: PartitionRunner,
+        host: Host,
+        parking: Parking,
+        *,
+        interval_seconds: float,
+        live_at: int,
+        live: bool,
+        emitted_to: int,
+        careful: bool,
+    ) -> None:
+        self.place = place
+        self.runner = runner
+        self.queue: asyncio.Queue[Message] = asyncio.Queue(QUEUE_SIZE)
+        self.closing = False
+        self.task: asyncio.Task[None] | None = None
+        self.received = -1
+        #: The log's own time of the record last received, in seconds since the epoch; None before the first.
+        self.received_at: float | None = None
+        self.read_bytes = self.bytes_shown = 0
+        self.busy_shown = 0.0
+        #: Monotonic time at which a checkpoint was last known to hold all that was applied.
+        self.covered_at = time.monotonic()
+        self._host = host
+        self._parking = parking
+        self._interval_seconds = interval_seconds
+        self._announced_at = time.monotonic()
+        self._committed = -1
+        self._commit_again_at = 0.0
+        self._live_at = live_at
+        self._live = live
+        self._emitted_to = emitted_to
+        #: Records to apply until everything is emitted again that a run before this one may have emitted.
+        self.catching_up = max(0, emitted_to - runner.machine.next_offset)
+        #: The number of this run, for its final mark; None before it begins.
+        self._run: int | None = None
+        self._careful = careful
+        #: Whether a fault file may still be there that progress should clear.
+        self._faults = True
+
+    async def put(self, message: Message) -> None:
+        """Hand over a message; waits while the queue is full."""
+        await self.queue.put(message)
+        self.received = message.offset
+        self.received_at = message.timestamp_ms / 1000
+        self.read_bytes += len(message.value or b"")
+
+    def drain(self) -> None:
+        """Forget what waits; it will be read again."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+
+    def begin_run(self, generation: Generation) -> None:
+        """Say that this run may emit: from here on the last final mark does not count."""
+        self._run = generation.mark_started(self.place[1])
+        if self.catching_up:
+            where = (*self.place, self.catching_up)
+            log.info("%s partition %d: catching up with its own outputs, %d records", *where)
+
+    def end_run(self, generation: Generation) -> None:
+        """Write the final mark where everything is emitted again that a run before this one may have emitted."""
+        if self._run is not None and not self.catching_up:
+            partition, manifest = self.place[1], self.runner.manifest
+            ended = generation.birth_offset(partition) if manifest is None else manifest.offset
+            generation.mark_final(partition, ended, self._run)
+
+    async def serve(self) -> None:
+        """Work until told to close. A fault of our own ends the process."""
+        try:
+            while not self.closing:
+                batch = await self._next_batch()
+                if batch and not self.closing:
+                    await self._work(batch)
+                await self._checkpoint_if_due()
+        except Exception as error:
+            self._note_fault(error)
+            self._host.fail(error)
+
+    async def _next_batch(self) -> list[Message]:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                batch = [await self.queue.get()]
+        except TimeoutError:
+            return []
+        while len(batch) < BATCH and not self.queue.empty():
+            batch.append(self.queue.get_nowait())
+        return batch
+
+    async def _work(self, batch: list[Message]) -> None:
+        try:
+            await self._host.run_in_thread(self._work_carefully if self._careful else self.runner.work, batch)
+        except RecordsMissed as missed:
+            where = (*self.place, missed.wanted)
+            log.info("%s partition %d: records were dropped on the way; reading again at %d", *where)
+            self.drain()
+            await self._host.seek_back(self.place, missed.wanted)
+
+    def _work_carefully(self, batch: list[Message]) -> None:
+        for message in batch:
+            self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
+            self.runner.work([message])
+
+    async def _checkpoint_if_due(self) -> None:
+        now = time.monotonic()
+        runner, host = self.runner, self._host
+        self.note_position()
+        if not self._live and self._has_reached(self._live_at):
+            self._live = True
+            runner.machine.on_live()
+        if runner.dirty and now - runner.checkpointed_at >= self._interval_seconds:
+            await host.run_in_thread(runner.checkpoint)
+            if self._faults:
+                await host.run_in_thread(self._parking.clear_faults, *self.place)
+                self._faults = self._careful = False
+        if runner.checkpointed_offset != self._committed and now >= self._commit_again_at:
+            # Also after a restart, and after a commit that an outage swallowed.
+            self._commit_again_at = now + self._interval_seconds
+            if await host.commit(self.place, runner.checkpointed_offset):
+                self._committed = runner.checkpointed_offset
+        if now - self._announced_at >= ANNOUNCE_SECONDS:
+            self._announced_at = now
+            await host.run_in_thread(runner.announce_all)
+
+    def note_position(self) -> None:
+        """Bring `catching_up` up to date. At 0 it stays there."""
+        if not self.catching_up:
+            return
+        if self._has_reached(self._emitted_to):
+            self.catching_up = 0
+            log.info("%s partition %d: has caught up with its own outputs", *self.place)
+        else:
+            self.catching_up = self._emitted_to - self.runner.machine.next_offset
+
+    def _has_reached(self, offset: int) -> bool:
+        # Transaction markers at the end of the log have offsets and are never delivered.
+        applied = self.runner.machine.next_offset
+        return applied >= offset or self._host.position(self.place, applied) >= offset
+
+    def _note_fault(self, error: Exception) -> None:
+        offset = self.runner.in_flight
+        if offset is not None and not isinstance(error, KinstreamError):
+            count = self._parking.record_fault(*self.place, offset, repr(error))
+            where = (*self.place, offset, count, FAULTS)
+            log.error("%s partition %d offset %d has ended the worker (%d of %d)", *where)

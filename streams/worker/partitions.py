@@ -1,0 +1,310 @@
+"""The partitions of a worker: taken over from their checkpoints, served, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.errors import KinstreamError, LogGap, PartitionParked
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.processes.supervisor import CRASHED
+from kinstream.streams.records.message import Message, PartitionName
+from kinstream.streams.settings import Settings
+from kinstream.streams.worker.life import Life, LifeCycle
+from kinstream.streams.worker.partition_task import Owned
+from kinstream.streams.worker.watchdog import Progress
+
+if TYPE_CHECKING:
+    from faust.types import TP
+
+    from kinstream.streams.worker.port import Client
+
+log = logging.getLogger("kinstream.worker")
+
+
+class Partitions:
+    """Those that the group has given to this worker.
+
+    Parameters
+    ----------
+    sink : where the outputs of their machines go.
+    life : of the worker: it says whether what was begun is still wanted.
+    client : gives the transport's consumer; asked on the event loop only, since faust makes it there.
+    check_topics : raises where the topics are not those of the generation any more.
+    fail : ends the process.
+    on_assign, on_revoke : called when a partition begins and stops to be served.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        settings: Settings,
+        cluster: Cluster,
+        sink: Sink,
+        life: LifeCycle,
+        *,
+        client: Callable[[], Client],
+        check_topics: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        on_assign: Callable[[PartitionName, Owned], None],
+        on_revoke: Callable[[PartitionName], None],
+    ) -> None:
+        self.owned: dict[PartitionName, Owned] = {}
+        self.parked: dict[PartitionName, int] = {}
+        self._generation = generation
+        self._settings = settings
+        self._cluster = cluster
+        self._sink = sink
+        self._life = life
+        self._client = client
+        self._check_topics = check_topics
+        self._fail = fail
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._topic = generation.birth.input_topic
+        self._pool = ThreadPoolExecutor(32, "partition")
+        #: Held by a take-over, and by a revocation that waits for it.
+        self._turn = asyncio.Lock()
+
+    # ---- taking over --------------------------------------------------------------------------------------------
+
+    async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
+        """Take over the assigned partitions.
+
+        Returns
+        -------
+        The offset that each wants next; None where the assignment was over before all were taken over.
+        """
+        # A thread that restores cannot be called back: where faust waits no more, what it makes must not be forgotten.
+        return await asyncio.shield(self._restore(assigned, self._life.assignment))
+
+    async def _restore(self, assigned: set[TP], assignment: int) -> Mapping[TP, int] | None:
+        async with self._turn:
+            if self._life.stopping:
+                # faust seeks once more when the flow stops; what was given back must not be taken over again.
+                return {}
+            if self._life.assignment != assignment:
+                return None
+            if self._life.state is not Life.SERVING:
+                # faust seeks again while its flow stands still, too: then everything is served already.
+                self._life.enter(Life.RESTORING)
+            mine = sorted(tp for tp in assigned if tp.topic == self._topic)
+            taken = await self._taken(mine, assignment)
+            if taken is None:
+                return None
+            for owned in taken:
+                await self._begin(owned)
+            if self._life.state is Life.RESTORING:
+                self._life.enter(Life.SERVING)
+            return {tp: self._next_offset(tp) for tp in mine}
+
+    async def _taken(self, wanted: list[TP], assignment: int) -> list[Owned] | None:
+        """Restored partitions; None where the assignment is over, or the worker stops."""
+        taken: list[Owned] = []
+        gaps: list[LogGap] = []
+        for tp in wanted:
+            if self._is_over(assignment):
+                return None
+            try:
+                taken += await self._taken_over(tp)
+            except LogGap as gap:
+                # An operator wants to accept all of them at once.
+                gaps.append(gap)
+        if gaps:
+            self._fail(LogGap("\n".join(map(str, gaps))))
+            raise gaps[0]
+        return None if self._is_over(assignment) else taken
+
+    def _is_over(self, assignment: int) -> bool:
+        return self._life.ending or self._life.assignment != assignment
+
+    async def _taken_over(self, tp: TP) -> list[Owned]:
+        """The restored partition; none where it is owned already, or parked.
+
+        Raises
+        ------
+        LogGap : the log has lost what it wants next.
+        """
+        place = (tp.topic, tp.partition)
+        if place in self.owned or place in self.parked or not self._serves(tp.partition):
+            return []
+        try:
+            return [await self.run_in_thread(self._take_over, tp.partition)]
+        except LogGap:
+            raise
+        except PartitionParked as error:
+            log.error("%s", error)
+            self.parked[place] = self._generation.parking.parked_offset(*place) or 0
+            return []
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _take_over(self, partition: int) -> Owned:
+        self._check_topics()
+        runner = self._generation.runner(partition, self._sink)
+        start, end = self._cluster.bounds(self._topic, partition)
+        for note in runner.restore(self._generation.birth_offset(partition), start, end):
+            log.warning("%s", note)
+        self._generation.verify_last_record(runner.manifest, start)
+        machine = runner.machine
+        log.info("%s partition %d: reading on at %d", self._topic, partition, machine.next_offset)
+        unseen = runner.manifest is None
+        machine.on_owned(live=unseen)
+        return Owned(
+            (self._topic, partition),
+            runner,
+            self,
+            self._generation.parking,
+            interval_seconds=self._settings.checkpoints.interval_seconds,
+            live_at=end,
+            live=unseen,
+            emitted_to=self._generation.emitted_to(partition, end),
+            careful=os.environ.get(CRASHED) == "1",
+        )
+
+    async def _begin(self, owned: Owned) -> None:
+        """Serve a restored partition. From here on its last final mark does not count."""
+        try:
+            await self.run_in_thread(owned.begin_run, self._generation)
+        except Exception as error:
+            self._fail(error)
+            raise
+        self.owned[owned.place] = owned
+        self._on_assign(owned.place, owned)
+        owned.task = asyncio.create_task(owned.serve())
+
+    def _next_offset(self, tp: TP) -> int:
+        """Where to read on a partition that was taken over, or is parked."""
+        place = (tp.topic, tp.partition)
+        if not self._serves(tp.partition):
+            self._client().pause_partitions({tp})
+            return 0
+        owned = self.owned.get(place)
+        if owned is None:
+            self._client().pause_partitions({tp})
+            return self.parked[place]
+        return int(owned.runner.machine.next_offset)
+
+    def _serves(self, partition: int) -> bool:
+        """Whether a partition was there when the generation began; one that was added waits for a repartition."""
+        return partition < self._generation.birth.input_partitions
+
+    # ---- giving back --------------------------------------------------------------------------------------------
+
+    async def revoke(self, revoked: set[TP]) -> None:
+        """Give back partitions that the group takes away."""
+        limit = self._settings.worker.session_timeout_seconds
+        # A take-over that is still under way belongs to the assignment that ends here.
+        async with self._turn:
+            places = {(tp.topic, tp.partition) for tp in revoked}
+            leaving = [place for place in self.owned if place in places]
+            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in leaving))
+        for tp in revoked:
+            self.parked.pop((tp.topic, tp.partition), None)
+
+    async def give_back_all(self, limit: float) -> None:
+        """Give back everything at the end; a take-over or revocation that is under way is completed first."""
+        async with self._turn:
+            await asyncio.gather(*(self._give_back(place, limit, limit / 2) for place in list(self.owned)))
+
+    async def _give_back(self, place: PartitionName, limit: float, confirm_seconds: float) -> None:
+        owned = self.owned[place]
+        owned.closing = True
+        owned.drain()
+        self._on_revoke(place)
+        assert owned.task is not None
+        done, _ = await asyncio.wait({owned.task}, timeout=limit)
+        if not done:
+            self._fail(
+                TimeoutError(
+                    f"{place[0]} partition {place[1]}: the kernel did not return within {limit:.0f} s"
+                )
+            )
+            return
+        # Not before: what ran until now still counts into what the machine shows.
+        owned.runner.machine.on_revoked()
+        if self._life.state is Life.FAILED:
+            return
+        try:
+            if owned.runner.dirty:
+                offset = await self.run_in_thread(owned.runner.checkpoint, confirm_seconds)
+                if self._life.stopping:
+                    await self.commit(place, offset)
+            owned.note_position()
+            await self.run_in_thread(owned.end_run, self._generation)
+        except KinstreamError as error:
+            # The next owner repeats what is behind the last checkpoint, with the same identities. A delivery that
+            # failed forbids another send, so the process ends with it.
+            self._fail(error)
+            return
+        self.owned.pop(place, None)
+
+    def check_parked(self) -> None:
+        """End the process where a partition is parked no longer: the next one takes it over."""
+        for (topic, partition), offset in list(self.parked.items()):
+            if self._generation.parking.parked_offset(topic, partition) != offset:
+                self._fail(PartitionParked(f"{topic} partition {partition} is no longer parked"))
+
+    # ---- records, and what the task of a partition asks of its worker -------------------------------------------
+
+    async def deliver(self, message: Any) -> None:
+        """Hand a message to its partition's task; what is not owned any more is read again by its next owner."""
+        owned = self.owned.get((message.topic, message.partition))
+        if owned is None or owned.closing:
+            return
+        value = Message(
+            message.topic,
+            message.partition,
+            message.offset,
+            int((message.timestamp or 0) * 1000),
+            message.key,
+            message.value,
+            tuple(message.headers or ()),
+            message.previous,
+        )
+        await owned.put(value)
+
+    async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Run something that may take long away from the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+
+    async def seek_back(self, place: PartitionName, offset: int) -> None:
+        """Read a partition again from `offset`."""
+        await self._client().seek_back(_tp(place), offset)
+
+    async def commit(self, place: PartitionName, offset: int) -> bool:
+        """Write the group's offset, for lag tools; whether the brokers took it."""
+        return await self._client().commit_for_tools({_tp(place): offset})
+
+    def fail(self, error: BaseException) -> None:
+        """End the process without another send."""
+        self._fail(error)
+
+    def position(self, place: PartitionName, applied: int) -> int:
+        """The offset applied next; past what follows the last record where that is never delivered (markers)."""
+        client = self._client()
+        # What the client has returned and no task has applied may be on its way, or was dropped there.
+        at = client.client_position(*place) if client.last_returned(*place) < applied else None
+        return applied if at is None else max(applied, at)
+
+    def progress(self) -> Mapping[PartitionName, Progress]:
+        """How far each has come, for the watchdog."""
+        found = {}
+        for place, owned in list(self.owned.items()):
+            applied = owned.runner.machine.next_offset
+            busy = owned.runner.in_flight is not None or not owned.queue.empty()
+            found[place] = Progress(self.position(place, applied), applied, busy)
+        return found
+
+
+def _tp(place: PartitionName) -> TP:
+    from faust.types import TP
+
+    return TP(*place)

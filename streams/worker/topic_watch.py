@@ -1,0 +1,269 @@
+"""The topics of a running agent are watched: is each still the one that it began with, and has it as many partitions?
+
+A topic that was deleted and made again has another id. What an agent had written is gone from it, its offsets count
+something else, and what the agent writes on belongs to a generation that ends there. So the agent stops, within one
+round of questions, and no checkpoint is written in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from kinstream.streams.agents.generations.birth import RECIPE, Birth
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.cluster_view import TopicView
+from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.kafka.unanswered import answers
+from kinstream.streams.records.identity import Headers
+from kinstream.streams.settings import Settings
+
+log = logging.getLogger("kinstream.topics")
+
+#: Between two rounds of questions.
+POLL_SECONDS: Final = 5.0
+#: A checkpoint waits for the answer, and goes on without one.
+_ANSWER_SECONDS: Final = 3.0
+#: For so long a topic has to be missing: a broker that comes back may answer before it knows all topics.
+MISSING_SECONDS: Final = 8.0
+
+Describe = Callable[[Iterable[str]], Mapping[str, TopicView]]
+
+
+def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
+    """Those of the topics that exist, in one question that is about them alone.
+
+    Raises
+    ------
+    BrokerUnavailable : the brokers do not answer it.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    found: dict[str, TopicView] = {}
+    # As in `Cluster.nobodys`: no administrative question may be left to time out.
+    if not answers(cluster.admin):
+        raise BrokerUnavailable("the topics are not described: no broker answers")
+    try:
+        asked = cluster.admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ANSWER_SECONDS)
+        for name, future in asked.items():
+            try:
+                topic = future.result(timeout=_ANSWER_SECONDS * 2)
+            except KafkaException as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise
+            else:
+                found[name] = TopicView(name, str(topic.topic_id), len(topic.partitions))
+    except (KafkaException, NotInTime) as error:
+        raise BrokerUnavailable(f"the topics are not described: {error}") from error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A topic of an agent.
+
+    Parameters
+    ----------
+    reads : or else it writes it.
+    began_id : at the beginning of the generation; None where the agent begins with what it finds at its start.
+    began_partitions : None where their number does not matter to the agent.
+    """
+
+    name: str
+    reads: bool
+    began_id: str | None = None
+    began_partitions: int | None = None
+
+    @property
+    def in_birth(self) -> bool:
+        """Whether a generation ends with the topic."""
+        return self.began_partitions is not None
+
+
+def watched(spec: AgentSpec, birth: Birth, settings: Settings) -> list[Watched]:
+    """All topics that an agent reads or writes."""
+    found = [Watched(birth.input_topic, True, birth.input_topic_id, birth.input_partitions)]
+    found += [Watched(n, False, one.topic_id, one.partitions) for n, one in birth.output_topics.items()]
+    known = {one.name for one in found}
+    others = (settings.topic(role) for role in spec.roles)
+    return [*found, *(Watched(name, False) for name in others if name not in known)]
+
+
+class TopicWatch:
+    """Asks for the topics every few seconds, on a thread of its own, and whenever `check` is called.
+
+    Parameters
+    ----------
+    spec : the agent.
+    topics : what it began with. None are watched where the brokers give no ids (the embedded broker).
+    describe : the topics that exist, of some; raises BrokerUnavailable.
+    on_refusal : called once, from the thread, with what a start would be refused for.
+    clock : monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        topics: Iterable[Watched],
+        describe: Describe,
+        *,
+        on_refusal: Callable[[GenerationMismatch], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec = spec
+        self._topics = list(topics)
+        self._ids = {one.name: one.began_id for one in self._topics}
+        self._describe = describe
+        self._on_refusal = on_refusal
+        self._clock = clock
+        self._missing: dict[str, float] = {}
+        self._guard = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+        #: Partitions that each topic has and had not when the generation began.
+        self.added: dict[str, int] = {one.name: 0 for one in self._topics if one.in_birth}
+
+    def start(self) -> None:
+        if self._topics:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def check(self) -> None:
+        """One round, now. Brokers that do not answer are no finding.
+
+        Raises
+        ------
+        GenerationMismatch : a topic was re-created, or has been missing for a while; names it and what to do.
+        """
+        if not self._topics:
+            return
+        try:
+            found = self._describe([one.name for one in self._topics])
+        except BrokerUnavailable as error:
+            log.debug("%s", error)
+            return
+        with self._guard:
+            for one in self._topics:
+                self._compare(one, found.get(one.name))
+
+    @property
+    def message(self) -> str | None:
+        """What to do about partitions that were added; None where there are none."""
+        grown = {name: number for name, number in self.added.items() if number}
+        if not grown:
+            return None
+        began = {one.name: one.began_partitions or 0 for one in self._topics}
+        told = ", ".join(
+            f"{name} has {began[name] + n} partitions, not {began[name]}" for name, n in grown.items()
+        )
+        most = max(began[name] + number for name, number in grown.items())
+        return (
+            f"{told}: producers use the new ones, and this generation does not. Stop producers and workers; then "
+            f"kinstream topics repartition --partitions {most}"
+        )
+
+    # ---- one topic ----------------------------------------------------------------------------------------------
+
+    def _compare(self, one: Watched, now: TopicView | None) -> None:
+        if now is None:
+            since = self._missing.setdefault(one.name, self._clock())
+            if self._clock() - since >= MISSING_SECONDS:
+                raise GenerationMismatch(f"{self._subject(one)} does not exist: kinstream topics create")
+            return
+        self._missing.pop(one.name, None)
+        began = self._ids[one.name]
+        if began is None:
+            self._ids[one.name] = now.topic_id
+        elif now.topic_id is not None and now.topic_id != began:
+            raise GenerationMismatch(
+                f"{self._subject(one)} was re-created while it ran: its id was {began} and is {now.topic_id}. "
+                + self._advice(one)
+            )
+        if one.began_partitions is not None:
+            added = max(0, now.partitions - one.began_partitions)
+            if added != self.added[one.name]:
+                self.added = {**self.added, one.name: added}
+                log.warning("%s", self.message or f"{one.name} has {one.began_partitions} partitions again")
+
+    def _subject(self, one: Watched) -> str:
+        does = "reads" if one.reads else "writes"
+        return f"topic {one.name}, which {self._spec.application} {does},"
+
+    def _advice(self, one: Watched) -> str:
+        if not one.in_birth:
+            return f"What it held is gone. Go on with the new one: {self._spec.command}"
+        return (
+            "What it held is gone, and what has been written into it since belongs to this generation. Restore the "
+            f"topic; or stop all workers, delete it once more, and begin anew ({RECIPE}): kinstream topics create, "
+            f"{self._spec.command} --new-generation --from-start"
+        )
+
+    # ---- the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.check()
+            except GenerationMismatch as refusal:
+                if not self._stop.is_set():
+                    self._on_refusal(refusal)
+                return
+            except Exception:
+                # What is unforeseen here must not end the watch.
+                log.exception("the topics could not be compared")
+            self._stop.wait(POLL_SECONDS)
+
+
+def topic_watch(
+    spec: AgentSpec, settings: Settings, birth: Birth, on_refusal: Callable[[GenerationMismatch], None]
+) -> TopicWatch:
+    """The watch of a worker, with a client of its own."""
+    cluster = Cluster(settings.kafka)
+    # The embedded broker says neither its own id nor those of topics.
+    topics = watched(spec, birth, settings) if birth.cluster_id else []
+    return TopicWatch(spec, topics, partial(described, cluster), on_refusal=on_refusal)
+
+
+class _Checks(Protocol):
+    def check(self) -> None: ...
+
+
+class WatchedSink:
+    """A sink whose `confirm` means: acknowledged, and by the topics that the generation began with.
+
+    Confirming comes before every checkpoint, so none is written after a topic was re-created.
+    """
+
+    def __init__(self, sink: Sink, watch: _Checks) -> None:
+        self._sink = sink
+        self._watch = watch
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        self._sink.send(topic, key, value, headers, partition)
+
+    def confirm(self, deadline_seconds: float) -> None:
+        """As `Sink.confirm`.
+
+        Raises
+        ------
+        GenerationMismatch : a topic was re-created.
+        """
+        self._sink.confirm(deadline_seconds)
+        self._watch.check()

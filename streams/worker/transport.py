@@ -1,0 +1,219 @@
+"""The checkpointed faust transport: aiokafka's, except that positions come from checkpoints.
+
+faust seeks every partition to the group's committed offset after each rebalance. Here the checkpoints say where to
+read, and the group's offsets are written for lag tools only. Each record is tagged with the offset that the client
+returned before it, so that a machine can tell a hole in the log from records that were dropped on the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar, Final, cast
+
+from aiokafka import TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
+from faust.tables.recovery import RebalanceAgain
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from kinstream.streams.errors import BatchTooLarge
+from kinstream.streams.worker import decompress
+from kinstream.streams.worker.port import Port, PortedApp
+
+decompress.install()
+
+#: Most records of a partition that go through faust as one message.
+RUN: Final = 16
+
+
+def _port(app: Any) -> Port:
+    return cast(PortedApp, app).port
+
+
+class _Tagged:
+    __slots__ = ("previous", "record")
+
+    def __init__(self, record: Any, previous: int) -> None:
+        self.record = record
+        self.previous = previous
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    """The thread that owns the aiokafka consumer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._returned: dict[tuple[str, int], int] = {}
+        self.polled_at: float | None = None
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # faust offers this only together with its own transactions.
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
+        self.polled_at = time.monotonic()
+        try:
+            fetched = await super()._fetch_records(*args, **kwargs)
+        except (BatchTooLarge, GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+            # faust would log it three times, each with a traceback, before it asks its app.
+            _port(self.app).fail_in_client(error)
+            raise
+        # Tagged here, in one step with the fetch: what faust throws away later still counts as returned.
+        return {tp: self._tag(tp, records) for tp, records in fetched.items()}
+
+    def _tag(self, tp: Any, records: list[Any]) -> list[_Tagged]:
+        key = (tp.topic, tp.partition)
+        previous = self._returned.get(key, -1)
+        tagged = []
+        for record in records:
+            tagged.append(_Tagged(record, previous))
+            previous = record.offset
+        self._returned[key] = previous
+        return tagged
+
+    async def seek_all(self, offsets: Mapping[TP, int]) -> None:
+        """Seek partitions, on this thread."""
+        await self.call_thread(self._seek_all, offsets)
+
+    async def _seek_all(self, offsets: Mapping[TP, int]) -> None:
+        consumer = self._ensure_consumer()
+        assigned = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        for tp, offset in offsets.items():
+            if (tp.topic, tp.partition) in assigned:
+                consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
+                self._returned[tp.topic, tp.partition] = offset - 1
+
+    def client_position(self, topic: str, partition: int) -> int | None:
+        assignment = self._consumer and self._consumer._subscription.subscription
+        current = assignment and assignment.assignment
+        state = current and current.state_value(TopicPartition(topic, partition))
+        return state.position if state is not None and state.has_valid_position else None
+
+    def last_returned(self, topic: str, partition: int) -> int:
+        return self._returned.get((topic, partition), -1)
+
+    async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
+        return bool(await self.call_thread(self._commit_for_tools, offsets))
+
+    async def _commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
+        consumer = self._ensure_consumer()
+        if _joins(consumer._coordinator, consumer._subscription.subscription):
+            # On the same connection it would be answered after the join, by then for a generation that is over: and
+            # aiokafka takes that for a reason to join again, for ever.
+            return False
+        assigned = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        mine = {
+            TopicPartition(tp.topic, tp.partition): offset
+            for tp, offset in offsets.items()
+            if (tp.topic, tp.partition) in assigned
+        }
+        try:
+            if mine:
+                await consumer.commit(mine)
+        except KafkaError as error:
+            # faust's own commit would crash the app here, in the middle of an outage that ends by itself.
+            self.log.info("the group's offsets were not written: %r", error)
+            return False
+        return True
+
+
+def _joins(coordinator: Any, subscription: Any) -> bool:
+    """Whether a consumer is joining its group, or is about to."""
+    if subscription is None or coordinator._performed_join_prepare:
+        return True
+    return bool(coordinator.need_rejoin(subscription))
+
+
+def _as_one(run: list[Any]) -> Any:
+    message = run.pop()
+    message.earlier = run
+    return message
+
+
+class Consumer(driver.Consumer):
+    """A consumer that reads from where the checkpoints say."""
+
+    _thread: ConsumerThread
+    #: Whether the client's assignment stands: not from a revocation to the next assignment.
+    _stands = False
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self._stands = False
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        self._stands = True
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Restore the assigned partitions and seek to the offsets that their checkpoints want next."""
+        if not self._stands:
+            # faust seeks once more when the flow stops: what was given back must not be taken over again.
+            return {}
+        offsets = await _port(self.app).restore(set(self.assignment()))
+        if offsets is None:
+            raise RebalanceAgain
+        await self._thread.seek_all(offsets)
+        return offsets
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
+        """Fetch records; a message stands for a run of its partition's records, the others in `earlier`.
+
+        faust takes as long over a message as a kernel over a small block. Whatever it does with a message, throwing it
+        away when the flow stops included, it does with the run, and the tags tell of it.
+        """
+        runs: dict[TP, list[Any]] = {}
+        async for tp, message in super().getmany(timeout):
+            run = runs.setdefault(tp, [])
+            run.append(message)
+            if len(run) == RUN:
+                yield tp, _as_one(runs.pop(tp))
+        for tp, run in runs.items():
+            yield tp, _as_one(run)
+
+    def on_buffer_full(self, tp: TP) -> None:
+        """Nothing: a full queue makes the fetcher wait, record by record.
+
+        faust would leave the partition out of the next fetch besides, and where none is left it sleeps for a second
+        whatever becomes of the queue: a backlog of large blocks would come in bursts.
+        """
+
+    def client_position(self, topic: str, partition: int) -> int | None:
+        """The client's own next offset, transaction markers passed; None where the partition is not assigned."""
+        return self._thread.client_position(topic, partition)
+
+    def last_returned(self, topic: str, partition: int) -> int:
+        """Offset of the last record that the client has returned, or that of the seek position less one."""
+        return self._thread.last_returned(topic, partition)
+
+    @property
+    def polled_at(self) -> float | None:
+        """Monotonic time at which the client last asked for records."""
+        return self._thread.polled_at
+
+    async def seek_back(self, tp: TP, offset: int) -> None:
+        """Read a partition again from `offset`."""
+        self._read_offset[tp] = offset
+        await self._thread.seek_all({tp: offset})
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        message: Any = super()._to_message(tp, record.record)
+        message.previous = record.previous
+        return message
+
+    async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
+        """Write the group's offsets, so that lag tools see them. Nothing depends on it, so a failure is only told."""
+        return await self._thread.commit_for_tools(offsets)
+
+
+class Transport(driver.Transport):
+    """Registered under the `faust.transports` entry point; broker URLs begin with `kinstream://`."""
+
+    Consumer: ClassVar[type[Consumer]] = Consumer
+    driver_version = f"kinstream on {driver.Transport.driver_version}"

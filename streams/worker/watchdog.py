@@ -1,0 +1,222 @@
+"""Ends a process that has work and does not move. A restart is always safe, so ending early costs little.
+
+It runs on a thread of its own and asks the brokers with a client of its own: neither a stuck event loop nor a fetch
+that never returns can keep it quiet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kinstream.streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
+from kinstream.streams.kafka.cluster import Cluster
+
+log = logging.getLogger("kinstream.watchdog")
+
+#: Brokers that are silent for so long are reported: shorter is how a leader moves.
+SILENT_SECONDS: Final = 3.0
+#: Between two looks at how the group has shared out the partitions.
+GROUP_LOOK_SECONDS: Final = 5.0
+#: Between two looks at how long the topic keeps its records, and after one that was not answered.
+RETENTION_LOOK_SECONDS: Final = 600.0
+RETENTION_AGAIN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one partition has come: the client's position, and the machine's next offset."""
+
+    position: int
+    applied: int
+    in_kernel: bool = False
+
+
+class Watched(Protocol):
+    """What the watchdog looks at. Called from its own thread."""
+
+    def progress(self) -> Mapping[tuple[str, int], Progress]:
+        """Partitions that should move: owned, restored and not parked."""
+
+    def rebalancing_since(self) -> float | None:
+        """Monotonic time at which the running rebalance began."""
+
+    def restoring_since(self) -> float | None:
+        """Monotonic time at which the take-over of partitions that is under way began."""
+
+    def loop_seen_at(self) -> float:
+        """Monotonic time of the event loop's last sign of life."""
+
+
+class Watchdog:
+    """Calls `on_stall` once with a sentence that says what stands still.
+
+    Parameters
+    ----------
+    stall_seconds : how long a partition with lag, or the event loop, may stand still.
+    rebalance_seconds : how long a rebalance may last.
+    restore_seconds : how long it may take to take over the assigned partitions; none of them moves meanwhile.
+    group : consumer group, topic and number of partitions that its members must share among them; None to look at
+        no group. A leader that read the metadata while a broker was coming back assigns the topic to nobody, and
+        nothing in the clients puts that right.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        cluster: Cluster,
+        *,
+        stall_seconds: float,
+        rebalance_seconds: float,
+        restore_seconds: float,
+        on_stall: Callable[[str], None],
+        group: tuple[str, str, int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watched = watched
+        self._cluster = cluster
+        self._stall_seconds = stall_seconds
+        self._rebalance_seconds = rebalance_seconds
+        self._restore_seconds = restore_seconds
+        self._on_stall = on_stall
+        self._group = group
+        self._nobodys: frozenset[int] = frozenset()
+        #: Looks in a row at which the brokers refused to answer.
+        self._refusals = 0
+        self._group_look_at = clock() + GROUP_LOOK_SECONDS
+        self._clock = clock
+        self._stop = threading.Event()
+        self._moved: dict[tuple[str, int], tuple[Progress, float]] = {}
+        #: Last stable offset of each partition, when the brokers last said it.
+        self.ends: dict[tuple[str, int], int] = {}
+        self.starts: dict[tuple[str, int], int] = {}
+        #: How long the group's topic keeps a record, in seconds; None: for ever, or not known.
+        self.retention: float | None = None
+        self._retention_look_at = clock()
+        #: By `clock`, when the brokers stopped to answer; None while they do.
+        self.silent_since: float | None = None
+        self._reported = False
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        period = min(1.0, self._stall_seconds / 4)
+        before = self._clock()
+        while not self._stop.wait(period):
+            now = self._clock()
+            # A process that was stopped and continued has moved nothing, and is not to blame.
+            suspended, before = now - before > period + self._stall_seconds / 2, now
+            verdict = None if suspended else self._verdict()
+            before = self._clock()
+            if verdict is not None and not self._stop.is_set():
+                self._on_stall(verdict)
+                return
+
+    def _verdict(self) -> str | None:
+        """One round, in which the brokers may refuse to answer: twice in a row, and a start would say why."""
+        try:
+            found = self.look()
+        except (LoginRefused, AccessDenied) as error:
+            self._refusals += 1
+            return str(error) if self._refusals > 1 else None
+        self._refusals = 0
+        return found
+
+    def look(self) -> str | None:
+        """One round: a sentence if something stands still that should not.
+
+        Raises
+        ------
+        LoginRefused, AccessDenied : the brokers do not let this client ask.
+        """
+        now = self._clock()
+        silent = now - self._watched.loop_seen_at()
+        if silent > self._stall_seconds:
+            return f"the event loop has not answered for {silent:.0f} s"
+        began = self._watched.rebalancing_since()
+        if began is not None and now - began > self._rebalance_seconds:
+            return f"a rebalance has lasted {now - began:.0f} s"
+        restoring = self._watched.restoring_since()
+        if restoring is not None and now - restoring > self._restore_seconds:
+            return f"taking over partitions has lasted {now - restoring:.0f} s"
+        if began is None and now >= self._retention_look_at:
+            self._look_at_retention(now)
+        if began is None and now >= self._group_look_at:
+            self._group_look_at = now + GROUP_LOOK_SECONDS
+            left = self._left_to_nobody()
+            if left is not None:
+                return left
+        progress = self._watched.progress()
+        self._moved = {place: seen for place, seen in self._moved.items() if place in progress}
+        for place, at in progress.items():
+            before = self._moved.get(place)
+            if before is None or before[0] != at:
+                self._moved[place] = (at, now)
+            self._ask(place)
+            end = self.ends.get(place)
+            lag = 0 if end is None else end - at.position
+            if restoring is not None or (lag <= 0 and not at.in_kernel):
+                # Idle: the time to do something begins when there is something to do, and the flow runs.
+                self._moved[place] = (at, now)
+            still = now - self._moved[place][1]
+            if still > self._stall_seconds and began is None:
+                what = "the kernel does not return" if at.in_kernel else f"{lag} records wait"
+                return f"{place[0]} partition {place[1]} has not moved for {still:.0f} s: {what}"
+        return None
+
+    def _look_at_retention(self, now: float) -> None:
+        if self._group is None:
+            return
+        self._retention_look_at = now + RETENTION_LOOK_SECONDS
+        try:
+            self.retention = self._cluster.retention_seconds(self._group[1])
+        except (AccessDenied, BrokerUnavailable):
+            # That this client is not allowed to ask says nothing about the brokers.
+            self._retention_look_at = now + RETENTION_AGAIN_SECONDS
+
+    def _answered(self, error: BrokerUnavailable | None) -> None:
+        """Note whether the brokers answer, and report once that they do not, and once that they do again."""
+        now = self._clock()
+        if error is None:
+            if self._reported:
+                log.info("the brokers answer again, after %.0f s", now - (self.silent_since or now))
+            self.silent_since, self._reported = None, False
+        elif self.silent_since is None:
+            self.silent_since = now
+        elif not self._reported and now - self.silent_since >= SILENT_SECONDS:
+            self._reported = True
+            log.warning("%s", error)
+
+    def _left_to_nobody(self) -> str | None:
+        if self._group is None:
+            return None
+        group, topic, partitions = self._group
+        try:
+            found = self._cluster.nobodys(group, topic, partitions)
+            self._answered(None)
+        except BrokerUnavailable as error:
+            found = frozenset()
+            self._answered(error)
+        # Twice in a row: a settled group may be about to take in a member.
+        still, self._nobodys = found & self._nobodys, found
+        if not still:
+            return None
+        return f"group {group} has assigned partitions {sorted(still)} of {topic} to nobody"
+
+    def _ask(self, place: tuple[str, int]) -> None:
+        try:
+            self.starts[place], self.ends[place] = self._cluster.bounds(*place)
+            self._answered(None)
+        except BrokerUnavailable as error:
+            self._answered(error)
+            # Without an answer there is no verdict: an outage must not end the workers that would survive it.
+            self._moved[place] = (Progress(-1, -1), self._clock())

@@ -1,0 +1,305 @@
+"""The worker process: one agent, as a member of its consumer group.
+
+faust is there for two things: membership in the group, and the stream of records of the assigned partitions; its acks
+and commits, its own positions, tables, web server, topic creation and waiting for empty streams are switched off (by
+`make_app` and the transport), because positions come from checkpoints and a guarantee must not rest on acks that
+faust gives for failed events, too.
+
+The event loop only moves messages; machines, kernels and checkpoints run on threads. Whatever is not a record's own
+fault ends the process at once, and the supervisor starts it again from the checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kinstream.streams.agents.generations.generation import Generation
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.errors import (
+    AccessDenied,
+    BatchTooLarge,
+    CheckpointError,
+    DeliveryDenied,
+    DeliveryError,
+    GenerationMismatch,
+    KinstreamError,
+    LogGap,
+    LoginRefused,
+    SettingsError,
+)
+from kinstream.streams.kafka.client_errors import explained
+from kinstream.streams.kafka.clients import confluent_producer
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.processes.supervisor import REFUSED, RESTART, hold_on_to_supervisor
+from kinstream.streams.records.message import PartitionName
+from kinstream.streams.settings import Settings
+from kinstream.streams.worker.life import Life, LifeCycle
+from kinstream.streams.worker.page.view import WorkerView
+from kinstream.streams.worker.partition_task import Owned
+from kinstream.streams.worker.partitions import Partitions
+from kinstream.streams.worker.topic_watch import WatchedSink, topic_watch
+from kinstream.streams.worker.watchdog import Progress, Watchdog
+
+if TYPE_CHECKING:
+    from faust.types import TP
+
+    from kinstream.streams.worker.port import Client, PortedApp
+
+#: How long a thread may keep the interpreter while another waits for it.
+SWITCH_SECONDS: Final = 0.0005
+#: What a fresh process would meet as well: an operator has to change something.
+FOR_PEOPLE: Final = (
+    AccessDenied,
+    BatchTooLarge,
+    DeliveryDenied,
+    GenerationMismatch,
+    LogGap,
+    LoginRefused,
+    SettingsError,
+)
+
+log = logging.getLogger("kinstream.worker")
+
+
+class Worker:
+    """One process of one agent. What it is doing is its `life`, see `kinstream.streams.worker.life.Life`.
+
+    Parameters
+    ----------
+    spec : which agent.
+    generation : its opened generation: birth record and checkpoint stores.
+    listener : a socket that is bound to the address of the page already.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        settings: Settings,
+        generation: Generation,
+        listener: socket.socket | None = None,
+    ) -> None:
+        self.spec = spec
+        self.settings = settings
+        self.generation = generation
+        self.input_topic = settings.topic(spec.input_role)
+        self.life = LifeCycle(on_illegal=self.fail)
+        self.emitter = Emitter(
+            confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
+        )
+        self.topics = topic_watch(spec, settings, generation.birth, self.fail)
+        self.partitions = Partitions(
+            generation,
+            settings,
+            Cluster(settings.kafka),
+            WatchedSink(self.emitter, self.topics),
+            self.life,
+            client=self._client,
+            check_topics=self.topics.check,
+            fail=self.fail,
+            on_assign=lambda place, owned: self.view.assign(place, owned),
+            on_revoke=lambda place: self.view.revoke(place),
+        )
+        self._loop_seen_at = time.monotonic()
+        self._failure: BaseException | None = None
+        self.watchdog = Watchdog(
+            self,
+            Cluster(settings.kafka),
+            stall_seconds=settings.worker.stall_seconds,
+            rebalance_seconds=settings.worker.rebalance_limit_seconds,
+            restore_seconds=settings.worker.restore_limit_seconds,
+            on_stall=self._on_stall,
+            group=(generation.group, self.input_topic, generation.birth.input_partitions)
+            if generation.birth.cluster_id
+            else None,
+        )
+        self.app = self._make_app()
+        self.view = WorkerView(self, listener)
+
+    def _make_app(self) -> PortedApp:
+        # faust takes long to import, and what this file offers besides is wanted without it.
+        from kinstream.streams.worker.faust_app import make_app
+
+        return make_app(
+            self.generation.group,
+            self.input_topic,
+            self.settings,
+            self,
+            deliver=self.partitions.deliver,
+            on_revoked=self._on_revoked,
+            on_rebalance_complete=self._on_rebalance_complete,
+        )
+
+    def _client(self) -> Client:
+        return cast("Client", self.app.consumer)
+
+    # ---- what the transport asks, and what faust reports --------------------------------------------------------
+
+    async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
+        """Take over the assigned partitions: see `kinstream.streams.worker.port.Port`."""
+        return await self.partitions.restore(assigned)
+
+    def fail_in_client(self, error: BaseException) -> None:
+        """End the process for an error of the client library, in our words where there are any."""
+        self.fail(explained(self.settings.kafka, error) or error)
+
+    async def _on_revoked(self, app: Any, revoked: set[TP], **kwargs: Any) -> None:
+        self.life.revoked()
+        await self.partitions.revoke(revoked)
+
+    async def _on_rebalance_complete(self, app: Any, **kwargs: Any) -> None:
+        self.life.rebalanced()
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """End the process without another send."""
+        if self._failure is None:
+            self._failure = error
+            self.life.enter(Life.FAILED)
+            log.critical("%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
+            sys.stderr.flush()
+            os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
+
+    async def _fail_explained(self, error: BaseException) -> None:
+        """End the process; where login or permission is behind the error, say what is missing."""
+        self.fail(await self.partitions.run_in_thread(explained, self.settings.kafka, error) or error)
+
+    def _on_stall(self, verdict: str) -> None:
+        log.critical("Stalled: %s; ending the process", verdict)
+        sys.stderr.flush()
+        os._exit(RESTART)
+
+    def _stop_soon(self) -> None:
+        if self.life.stop():
+            log.info("stopping")
+            timer = threading.Timer(self.settings.worker.shutdown_seconds, self._stop_hard)
+            timer.daemon = True
+            timer.start()
+
+    def _stop_hard(self) -> None:
+        log.critical("not stopped within %.0f s; ending hard", self.settings.worker.shutdown_seconds)
+        sys.stderr.flush()
+        os._exit(RESTART)
+
+    # ---- what the watchdog and the page see ---------------------------------------------------------------------
+
+    @property
+    def generation_number(self) -> int:
+        return self.generation.number
+
+    @property
+    def owned(self) -> Mapping[PartitionName, Owned]:
+        return self.partitions.owned
+
+    @property
+    def parked(self) -> Mapping[PartitionName, int]:
+        return self.partitions.parked
+
+    @property
+    def assigned(self) -> bool:
+        """Whether all partitions of the last assignment have been taken over."""
+        return self.life.state is Life.SERVING
+
+    def progress(self) -> Mapping[PartitionName, Progress]:
+        return self.partitions.progress()
+
+    def position(self, place: PartitionName, applied: int) -> int:
+        return self.partitions.position(place, applied)
+
+    def polled_at(self) -> float | None:
+        """Monotonic time at which the client last asked for records."""
+        # faust makes its consumer when it is first asked for, on the loop that asks: not on the page's thread.
+        return self._client().polled_at if self.assigned else None
+
+    def rebalancing_since(self) -> float | None:
+        return self.life.since(Life.REBALANCING)
+
+    def restoring_since(self) -> float | None:
+        return self.life.since(Life.RESTORING)
+
+    def loop_seen_at(self) -> float:
+        return self._loop_seen_at
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until stopped; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_soon)
+        hold_on_to_supervisor()
+        # A kernel that is done waits this long for the event loop to hand it the interpreter; 5 ms is Python's own.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        beat = asyncio.create_task(self._beat())
+        self.watchdog.start()
+        self.topics.start()
+        log.info(
+            "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
+        )
+        self.app.loop = loop
+        self.app.finalize()
+        await self._start()
+        while not self.life.stopping:
+            if self.app.crashed:
+                await self._fail_explained(self.app.crash_reason or RuntimeError("the faust app crashed"))
+            try:
+                self.emitter.check()
+            except DeliveryError as error:
+                self.fail(error)
+            self.partitions.check_parked()
+            self.view.refresh()
+            try:
+                async with asyncio.timeout(0.5):
+                    await self.life.stopped()
+            except TimeoutError:
+                continue
+        await self._shut_down()
+        beat.cancel()
+        return 0
+
+    async def _start(self) -> None:
+        """Start the app, which waits for the first take-over; or be told to stop meanwhile."""
+        starting = asyncio.create_task(self.app.start())
+        stopped = asyncio.create_task(self.life.stopped())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not starting.done():
+            starting.cancel()
+            return
+        error = starting.exception()
+        if error is not None:
+            await self._fail_explained(error)
+
+    async def _beat(self) -> None:
+        """A sign of life of the event loop, also while the app starts."""
+        while True:
+            self._loop_seen_at = time.monotonic()
+            await asyncio.sleep(0.5)
+
+    async def _shut_down(self) -> None:
+        self.watchdog.stop()
+        self.topics.stop()
+        self.app.consumer.stop_flow()
+        limit = self.settings.worker.shutdown_seconds
+        await self.partitions.give_back_all(limit)
+        try:
+            # With the brokers away, aiokafka may not come to an end; everything that counts is done.
+            await asyncio.wait_for(self.app.stop(), limit / 2)
+        except TimeoutError:
+            log.warning("the group could not be left in order; the brokers will notice")
+        self.view.close()
+        self.emitter.close(1.0)
+
+
+def _expected(error: BaseException) -> bool:
+    return isinstance(error, (KinstreamError, DeliveryError, CheckpointError, TimeoutError))
