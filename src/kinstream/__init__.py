@@ -104,7 +104,10 @@ def __getattr__(name: str) -> Any:
         return version("kinstream")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    from kinstream.streams.extras import importing
+
+    with importing(name):
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -85,10 +85,18 @@ for name in kinstream.__all__:
         print(name, type(error).__name__, error)
 """
     done = without_extras(code, cwd=tmp_path)
-    assert done.stdout.splitlines() == [
-        "MetricLearner PackageMissing MetricLearner needs the package scikit-learn, which is not installed: "
-        "pip install 'kinstream[learn]'"
-    ], done.stderr
+    wanted = {
+        "MetricLearner": "learn",
+        "BlockSettings": "files",
+        "LabelledLoad": "files",
+        "open_source": "files",
+    }
+    lines = done.stdout.splitlines()
+    assert {line.partition(" ")[0] for line in lines} == set(wanted), done.stderr
+    for line in lines:
+        name = line.partition(" ")[0]
+        assert line.startswith(f"{name} PackageMissing {name} needs the package ")
+        assert line.endswith(f"which is not installed: pip install 'kinstream[{wanted[name]}]'")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +108,7 @@ for name in kinstream.__all__:
         ("from kinstream.learners.models.onnx_graph import Graph; Graph()", "onnx"),
         ("from kinstream.replay.evaluation.report import write_report; write_report({}, None)", "report"),
         ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
-        ("from kinstream.search.index.mapped import _faiss; _faiss()", "search"),
+        ("from kinstream.search.index.faiss import _faiss; _faiss()", "search"),
     ],
 )
 def test_from_python_the_error_names_the_command_that_installs(code: str, extra: str, tmp_path: Path) -> None:
