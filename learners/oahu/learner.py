@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.oahu import autograd as oahu_torch
-from kinstream.learners.oahu import chunks as oahu_compiled
-from kinstream.learners.oahu import votes
+from kinstream.learners.oahu import autograd, chunks, votes
 from kinstream.learners.oahu.anchors import ANCHORS, MEASURED, Lift, anchored, margins
 from kinstream.learners.oahu.autograd import DEVICES
 from kinstream.learners.oahu.events import Look, measuring
@@ -199,7 +197,7 @@ class OAHU(SingleModal):
         self.batch, self.path = whole("batch", batch, 1), one_of("path", path, PATHS)
         self.device = one_of("device", device, DEVICES)
         if self.path == "torch":
-            oahu_torch.require(self.device)
+            autograd.require(self.device)
         elif self.device != "cpu":
             raise SettingsError(f'device {self.device} needs path = "torch"')
         self._rule = Rule(
@@ -469,7 +467,7 @@ class OAHU(SingleModal):
         rows: slice,
     ) -> None:
         if self._alone:
-            self._bound = oahu_compiled.learn(
+            self._bound = chunks.learn(
                 self._network,
                 self._alpha,
                 self._rule,
@@ -486,7 +484,7 @@ class OAHU(SingleModal):
         if self.path == "compiled":
             machine: Machine = NumpyMachine(self._network, self._sums)
         else:
-            machine = oahu_torch.TorchMachine(self._network, self._sums, self.device)
+            machine = autograd.TorchMachine(self._network, self._sums, self.device)
         self._batches.learn(machine, self._alpha, self._rule, X, index, usable, given, outcomes, look, rows)
         machine.close()
 
