@@ -65,6 +65,9 @@ def installed(package: str) -> bool:
     """Whether a package can be imported; it is not imported here."""
     try:
         return find_spec(package) is not None
+    except ValueError:
+        # It is imported, and without a spec: faust puts such a module in its own place.
+        return True
     except ImportError:
         return False
 

@@ -27,7 +27,6 @@ LONG: Final = (
     "tests/learners/test_export_onnx.py::test_the_scaler_is_within",
     "tests/learners/test_first_model.py",
     "tests/learners/test_no_python_per_constraint.py",
-    "tests/learners/test_lomdml_blocked.py",
     "tests/search/test_served_exactly.py",
     "tests/streams/test_crashes_of_kinds.py",
     "tests/streams/test_repartition_kills.py",

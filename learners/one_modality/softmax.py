@@ -117,7 +117,7 @@ class Softmax(SingleModal):
         per_group: int = 5,
         buffer: int = 128,
         groups: str = "chains",
-        dtype: str = "float32",
+        dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
     ) -> None:

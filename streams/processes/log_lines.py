@@ -18,12 +18,14 @@ from kinstream.streams.secrets import HidingFormatter
 
 #: Libraries whose lines these are, by the first part of their loggers' names.
 OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})
-#: Least level of their lines. `streams` is what faust calls its services in our transport; our own lines are
-#: `kinstream`'s. What aiokafka logs as errors is tried again, or raised to us.
+#: The loggers of faust's services in our transport: faust names them after the module. Our own lines have loggers of
+#: other names, such as `kinstream.worker`.
+SERVICES: Final = "kinstream.streams"
+#: Least level of their lines. What aiokafka logs as errors is tried again, or raised to us.
 _LEVELS: Final = {
     "faust": logging.WARNING,
     "mode": logging.WARNING,
-    "streams": logging.WARNING,
+    SERVICES: logging.WARNING,
     "aiokafka": logging.CRITICAL,
 }
 #: For so long a line is not repeated.
@@ -70,6 +72,8 @@ class OneLine(logging.Filter):
         self._seen: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith(f"{SERVICES}."):
+            record.name = "faust"
         if record.name.partition(".")[0] not in OTHERS:
             return True
         # By its form: the same line about another node or try is the same line.

@@ -35,7 +35,7 @@ CASES: list[tuple[str, dict[str, Any], Kind]] = [
     ("pola", {"cap": 0.001}, Kind.PAIR),
     ("omdml", {"margin": 1.0}, Kind.TRIPLET),
     ("omdml", {"margin": 1.0, "psd_every": 3}, Kind.TRIPLET),
-    *(("lomdml", {"rank": 4, "margin": 0.5, "kernel": k}, Kind.TRIPLET) for k in ("sequential", "blocked")),
+    ("lomdml", {"rank": 4, "margin": 0.5}, Kind.TRIPLET),
     ("omks", {"kernels": ["linear", "rbf"], "bandwidth": 4.0, "budget": 25}, Kind.TRIPLET),
 ]
 IDS = [f"{kind}-{number}-{form}" for number, (kind, _, form) in enumerate(CASES)]

@@ -347,7 +347,7 @@ def test_products_run_on_one_thread_wherever_the_kernel_is_loaded(inside: str) -
         "from kinstream.streams.compute.blas_threads import one_blas_thread\n"
         "with one_blas_thread():\n"
         "    pass\n"
-        f"{inside}from kinstream.learners.kernels import lego_blocked\n"
+        f"{inside}from kinstream.learners.kernels.one_modality import lego_blocks as lego_blocked\n"
         "from threadpoolctl import threadpool_info\n"
         "def threads(): return {x['num_threads'] for x in threadpool_info() if x['user_api'] == 'blas'}\n"
         "assert threads() == {2}, threads()\n"

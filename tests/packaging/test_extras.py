@@ -85,12 +85,7 @@ for name in kinstream.__all__:
         print(name, type(error).__name__, error)
 """
     done = without_extras(code, cwd=tmp_path)
-    wanted = {
-        "MetricLearner": "learn",
-        "BlockSettings": "files",
-        "LabelledLoad": "files",
-        "open_source": "files",
-    }
+    wanted = {"MetricLearner": "learn", "BlockSettings": "files", "LabelledLoad": "files"}
     lines = done.stdout.splitlines()
     assert {line.partition(" ")[0] for line in lines} == set(wanted), done.stderr
     for line in lines:
