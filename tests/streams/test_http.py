@@ -269,7 +269,8 @@ def test_where_every_connection_is_being_answered_one_more_is_closed(
         for _ in range(server_module.MAX_CONNECTIONS):
             client = stack.enter_context(socket.create_connection(address, timeout=10))
             client.sendall(request)
-        eventually(lambda: not server._server._waiting)
+        most = server_module.MAX_CONNECTIONS
+        eventually(lambda: len(server._server._open) == most and not server._server._waiting)
         assert refused(server)
         go.set()
         assert client.recv(100).startswith(b"HTTP/1.0 200")
