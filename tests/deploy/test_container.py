@@ -57,11 +57,13 @@ def visible(path: str) -> bool:
 def context(folder: Path) -> Path:
     """What the build sees, copied."""
     tops = [top for top in ROOT.iterdir() if top.name == "deploy" or visible(top.name)]
-    for path in [path for top in tops for path in (top, *top.rglob("*")) if path.is_file()]:
+    for path in [
+        path for top in tops for path in (top, *top.rglob("*")) if path.is_file() or path.is_symlink()
+    ]:
         inside = path.relative_to(ROOT)
         if visible(inside.as_posix()):
             (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, folder / inside)
+            shutil.copy2(path, folder / inside, follow_symlinks=False)
     return folder
 
 

@@ -249,8 +249,9 @@ def _no_secret(case: Case, secret: str, pages: list[str]) -> None:
     ]
     assert not holders
     names = {path.name for path in case.folder.rglob("*")}
-    assert {"birth.json", "kinstream.toml", "metrics-2.log"} <= names
-    assert any(name.endswith(".manifest.json") for name in names)
+    assert {"birth.json", "kinstream.toml"} <= names
+    for ending in (".manifest.json", "-metrics.log"):
+        assert any(name.endswith(ending) for name in names), ending
 
 
 # ---- one permission less ---------------------------------------------------------------------------------------------
