@@ -260,7 +260,7 @@ def test_the_steps_make_what_runs_without_rights_under_a_read_only_root(built: P
     helped = contained(built, "kinstream --help && kinstream --version")
     assert helped.returncode == 0 and "worker" in helped.stdout, helped.stderr
 
-    warm = contained(built, f"NUMBA_DEBUG_CACHE=1 kinstream warm-up {KERNELS}")
+    warm = contained(built, f"NUMBA_DEBUG_CACHE=1 kinstream warm-up --jobs 1 {KERNELS}")
     assert warm.returncode == 0, warm.stderr
     assert warm.stdout.count("data loaded") > 10 and "data saved" not in warm.stdout
 
@@ -281,7 +281,7 @@ def test_the_steps_make_what_runs_without_rights_under_a_read_only_root(built: P
 def test_kernels_of_a_source_that_changed_are_compiled_and_kept_elsewhere(built: Path) -> None:
     # The check above can fail: a kernel that the image does not have is compiled, and nothing of the image changes.
     before = sorted(path.name for path in (built / "kernels").rglob("*"))
-    done = contained(built, "NUMBA_DEBUG_CACHE=1 kinstream warm-up rdml; ls /tmp/kinstream-kernels")
+    done = contained(built, "NUMBA_DEBUG_CACHE=1 kinstream warm-up --jobs 1 rdml; ls /tmp/kinstream-kernels")
     assert done.returncode == 0, done.stderr
     assert "data saved to '/tmp/kinstream-kernels/" in done.stdout
     assert sorted(path.name for path in (built / "kernels").rglob("*")) == before
