@@ -89,8 +89,8 @@ def loaded(names: tuple[str, ...]) -> Iterator[SharedSet | str]:
         yield name if found is None else found
 
 
-def split(data: SharedSet, seed: int, *, inner: bool = False) -> Split:
-    """A random split, from the seed alone.
+def parts(data: SharedSet, seed: int, *, inner: bool = False) -> tuple[Codes, Codes]:
+    """Rows to learn from and to test on, of a random split, from the seed alone.
 
     Parameters
     ----------
@@ -106,7 +106,13 @@ def split(data: SharedSet, seed: int, *, inner: bool = False) -> Split:
     if inner:
         kept = IMAGE_PARTS[0] - IMAGE_PARTS[1] if images else learn - learn // 2
         first, last = first[:kept], first[kept:]
-    X, X_test = scaled(data.X[first], data.X[last], one_scale=images)
+    return first, last
+
+
+def split(data: SharedSet, seed: int, *, inner: bool = False) -> Split:
+    """The scaled vectors of `parts`."""
+    first, last = parts(data, seed, inner=inner)
+    X, X_test = scaled(data.X[first], data.X[last], one_scale=data.name in IMAGES)
     return Split(X, data.y[first], X_test, data.y[last])
 
 
