@@ -9,10 +9,8 @@ from typing import Any, Final, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.records.state import State as State
 from kinstream.streams.records.values import ConstraintBlock, Counts, Kind
-
-#: A learner's state as a checkpoint stores it: names to arrays and scalars, nothing else.
-State = dict[str, NDArray[Any] | int | float | str | bool]
 
 #: Vectors (n, d), or what a model makes of them.
 Rows = NDArray[np.floating[Any]]

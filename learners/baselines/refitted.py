@@ -118,7 +118,7 @@ class Refitted(Euclidean):
             row, self._since, due = self._scored(batch, outcomes, first, self._since, self._every)
             self._window.add(batch, outcomes, slice(first, row))
             if due:
-                end = _end(batch, row)
+                end = batch.end_of_event(row)
                 if end > max(row, judged):
                     late.append((row, self._rest(batch, row, end)))
                     judged = end
@@ -158,12 +158,3 @@ class Refitted(Euclidean):
             self._threshold = self._threshold_of(pairs.X @ found.T)
         self.fits += 1
         return True
-
-
-def _end(batch: Batch, row: int) -> int:
-    """The row behind the event that goes on at a row; that row itself where an event begins, or the batch has ended."""
-    events = batch.events
-    at = np.searchsorted(events.rows * batch.group, row)
-    if at == len(events.rows) or events.rows[at] * batch.group != row:
-        return row
-    return int(events.ends[events.firsts[at] * batch.group])

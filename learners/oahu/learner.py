@@ -22,6 +22,7 @@ from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import Kind
 
 #: What a variant sets where the settings leave it open.
@@ -369,7 +370,7 @@ class OAHU(SingleModal):
     def _restore_model(self, state: State) -> int:
         inputs = len(np.asarray(state["Theta0"]))
         network, sums = self._zeros(inputs), self._zeros(0 if self._alone else inputs)
-        begun = {name.removeprefix("sum_"): value for name, value in state.items() if name.startswith("sum_")}
+        begun = without_prefix("sum_", state)
         alpha = np.array(state["alpha"], np.float64)
         try:
             if alpha.shape != (self.layers + 1,):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows
-from kinstream.learners.kernels.one_modality import lego
-from kinstream.learners.kernels.one_modality import lego_blocks as lego_blocked
+from kinstream.learners.kernels.one_modality import lego, lego_blocks
 from kinstream.learners.shared.linear_map import LinearMap
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.pairs import PairLearner
@@ -102,7 +101,7 @@ class LogDetMap(LinearMap, TargetLearner):
         T = self._T
         way = self.kernel
         if way == "auto":
-            way = "blocked" if len(T) >= lego_blocked.CROSSOVER[T.dtype] else "sequential"
+            way = "blocked" if len(T) >= lego_blocks.CROSSOVER[T.dtype] else "sequential"
         arguments: Any = (
             T,
             batch.X,
@@ -119,7 +118,7 @@ class LogDetMap(LinearMap, TargetLearner):
             batch.events.judged,
         )
         if way == "blocked":
-            self._bound, steps, total = lego_blocked.pairs(*arguments)
+            self._bound, steps, total = lego_blocks.pairs(*arguments)
         else:
             whole: Any = (*arguments, 0, len(batch))
             self._bound, steps, total = lego.pairs(*whole)

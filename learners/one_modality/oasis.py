@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.kernels.one_modality import oasis
-from kinstream.learners.kernels.one_modality import oasis_blocks as oasis_blocked
+from kinstream.learners.kernels.one_modality import oasis, oasis_blocks
 from kinstream.learners.shared.bilinear import Bilinear
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.scaler import WARM_UP
@@ -116,10 +115,10 @@ class OASIS(Bilinear):
     def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
         W = self._W
         arguments = (W, batch.X, batch.index, batch.usable, self.aggressiveness, limit(W.dtype))
-        wide = len(W) >= oasis_blocked.CROSSOVER[W.dtype]
+        wide = len(W) >= oasis_blocks.CROSSOVER[W.dtype]
         if self.kernel == "blocked" or (self.kernel == "auto" and wide):
             full = self.kernel == "blocked"
-            self._bound = oasis_blocked.triplets(
+            self._bound = oasis_blocks.triplets(
                 *arguments, self._bound, full, outcomes.report(), batch.events.judged
             )
         else:

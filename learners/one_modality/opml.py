@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
-from kinstream.learners.kernels.one_modality import opml
-from kinstream.learners.kernels.one_modality import opml_blocks as blocked
+from kinstream.learners.kernels.one_modality import opml, opml_blocks
 from kinstream.learners.shared.events import write
 from kinstream.learners.shared.linear_map import LinearMap
 from kinstream.learners.shared.one_modality import Batch, Index
@@ -140,7 +139,7 @@ class OPML(LinearMap):
         T = self._T
         way = self.kernel
         if way == "auto":
-            way = "blocked" if len(T) >= blocked.CROSSOVER[T.dtype] else "sequential"
+            way = "blocked" if len(T) >= opml_blocks.CROSSOVER[T.dtype] else "sequential"
         radius = self.radius
         before = 1.0 / radius if radius > 0.0 else 1.0
         scale = self._scale(batch.X, batch.index, batch.usable)
@@ -158,7 +157,7 @@ class OPML(LinearMap):
             batch.events.judged,
         )
         if way == "blocked":
-            self._bound = blocked.triplets(*arguments)
+            self._bound = opml_blocks.triplets(*arguments)
         else:
             whole: Any = (*arguments, 0, len(batch))
             self._bound = opml.triplets(*whole)

@@ -186,11 +186,8 @@ class Softmax(SingleModal):
         self._begin(found.shape[1])
         self._mean, self._W = np.array(found), np.array(state["W"])
         self._M, self._V = np.array(state["first_moment"]), np.array(state["second_moment"])
-        self._steps, self._unit, self._usual = (
-            int(state["steps"]),
-            float(state["unit"]),
-            float(state["usual"]),
-        )
+        self._steps, self._unit = int(state["steps"]), float(state["unit"])
+        self._usual = float(state["usual"])
         self._tally = np.array(state["tally"], np.int64)
         used, wait = len(remembered), self._wait
         self._vectors[:used], self._hashes[:used] = remembered, state["memory_hashes"]
@@ -214,7 +211,7 @@ class Softmax(SingleModal):
             row = self._admit(X, own, batch.index, good, row)
             if self._tally[softmax.PENDING] >= self._wait:
                 # What shares an event with this row is measured before the step.
-                stop = max(self._end(batch, row), judged)
+                stop = max(batch.end_of_event(row), judged)
                 self._measure(X, batch.index, usable, judged, stop, margins)
                 judged = stop
                 self._learn_pending(row - 1, outcomes)
@@ -237,14 +234,6 @@ class Softmax(SingleModal):
         pending: Any = (self._pending, self._pending_hashes, self._goals, self._tally)
         everything: Any = (*arguments, *memory, *pending)
         return int(softmax.admit(*everything))
-
-    @staticmethod
-    def _end(batch: Batch, row: int) -> int:
-        """The row behind the event that goes on at a row; that row where an event begins, or the batch has ended."""
-        at = np.searchsorted(batch.events.rows, row)
-        if at == len(batch.events.rows) or batch.events.rows[at] != row:
-            return row
-        return int(batch.events.ends[batch.events.firsts[at]])
 
     def _measure(
         self, X: Model, index: Any, usable: Any, first: int, last: int, margins: NDArray[np.float64]

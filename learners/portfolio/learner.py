@@ -22,6 +22,7 @@ from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import not_negative, positive, whole
 from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
 
 #: Constraints in a row that a member may reject where others do not, before it is dropped.
@@ -241,11 +242,11 @@ class Portfolio(SingleModal):
     def restore(self, state: State) -> None:
         self._renew()
         self.accepted = int(state["accepted"])
-        self._scaler.restore(_under("scaler.", state))
+        self._scaler.restore(without_prefix("scaler.", state))
         self._dimension = self._restore_model(state) if "dimension" in state else None
         for member, gone in zip(self._members, self._gone, strict=True):
             if not gone:
-                member.learner.restore(_under(f"member.{member.name}.", state))
+                member.learner.restore(without_prefix(f"member.{member.name}.", state))
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
         left, right = self.transform(X), self.transform(Y)
@@ -315,8 +316,8 @@ class Portfolio(SingleModal):
             if found.shape != own.shape:
                 raise SettingsError(f"the state to restore is of {len(found)} members, not of {len(own)}")
             setattr(self, f"_{name}", found.astype(own.dtype))
-        self._views.restore(_under("views.", state))
-        self._hubs.restore(_under("hubs.", state))
+        self._views.restore(without_prefix("views.", state))
+        self._hubs.restore(without_prefix("hubs.", state))
         return int(state["dimension"])
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -447,7 +448,3 @@ class Portfolio(SingleModal):
         except BROKEN:
             self._gone[i] = True
             return nothing
-
-
-def _under(prefix: str, state: State) -> State:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

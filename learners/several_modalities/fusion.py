@@ -26,6 +26,7 @@ from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.several_modalities import Features, MultiModal
 from kinstream.learners.shared.validation import one_of, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
 HOWS: Final = ("concatenate", "uniform", "best")
@@ -237,9 +238,7 @@ class Fusion:
         self._wrong = np.array(state.get("wrong", np.zeros(count)), np.float64)
         self._seen = np.array(state.get("seen", np.zeros(count)), np.float64)
         for i, one in enumerate(self._learners):
-            one.restore(
-                {n.removeprefix(f"{i}."): value for n, value in state.items() if n.startswith(f"{i}.")}
-            )
+            one.restore(without_prefix(f"{i}.", state))
 
     def transform(self, X: Features) -> Rows:
         """Map raw features so that squared Euclidean distance is the fused one; see `MultiModal.transform`."""

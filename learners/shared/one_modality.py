@@ -17,6 +17,7 @@ from kinstream.learners.shared.pairs_of_triplets import merged, pairs_of_triplet
 from kinstream.learners.shared.targets import Targets
 from kinstream.learners.shared.validation import one_of, whole
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 DTYPES: Final = ("float64", "float32")
@@ -54,6 +55,14 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def end_of_event(self, row: int) -> int:
+        """The row behind the event that goes on at a row; that row where an event begins, or the batch has ended."""
+        events = self.events
+        at = np.searchsorted(events.rows * self.group, row)
+        if at == len(events.rows) or events.rows[at] * self.group != row:
+            return row
+        return int(events.ends[events.firsts[at] * self.group])
 
 
 class SingleModal(ABC):
@@ -190,11 +199,11 @@ class SingleModal(ABC):
         self.accepted = int(model.pop("accepted"))
         self._dimension = self._restore_model(model) if model else None
         self._scaler = scalers.create(self.scaler, self.warm_up)
-        kept = _part(state, "scaler.")
+        kept = without_prefix("scaler.", state)
         if kept:
             self._scaler.restore(kept)
         if self._targets is not None:
-            self._targets.restore(_part(state, "targets."))
+            self._targets.restore(without_prefix("targets.", state))
 
     @property
     @abstractmethod
@@ -441,10 +450,6 @@ class SingleModal(ABC):
                 np.asarray(self._scaler.apply(points), np.float64), int(signs[t])
             )
         return len(index)
-
-
-def _part(state: State, prefix: str) -> State:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def _stacked(*tables: Rows) -> tuple[Rows, Index]:

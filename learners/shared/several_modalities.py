@@ -28,6 +28,7 @@ from kinstream.learners.shared.one_modality import DTYPES, Batch, Index
 from kinstream.learners.shared.scaler import Scaler
 from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 Parts = list[Rows]
@@ -171,9 +172,7 @@ class MultiModal(ABC):
             }
             if mine:
                 one.restore(mine)
-        kept = {
-            name.removeprefix("buffer."): value for name, value in state.items() if name.startswith("buffer.")
-        }
+        kept = without_prefix("buffer.", state)
         if kept:
             self._buffer = Buffer(self.warm_up)
             self._buffer.restore(kept)

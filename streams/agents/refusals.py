@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from heapq import merge
 from operator import itemgetter
 
@@ -150,8 +150,3 @@ def parse_rows(text: str) -> Rows:
             raise ValueError(f"{text[:40]!r} names no rows")
         rows.extend(range(low, high + 1))
     return tuple(rows)
-
-
-def contains_all(rows: Iterable[int], size: int) -> bool:
-    """Whether the rows are all of a block of `size`."""
-    return len(set(rows)) >= size

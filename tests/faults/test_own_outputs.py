@@ -52,7 +52,7 @@ def slow(folder: Path, seconds: float) -> dict[str, str]:
         folder,
         f"""
         import time
-        from kinstream.streams.worker import partition_task as owned
+        from kinstream.streams.worker import partition_task
         from kinstream.streams.agents.partition import PartitionRunner
 
         work = PartitionRunner.work
@@ -62,7 +62,7 @@ def slow(folder: Path, seconds: float) -> dict[str, str]:
             work(self, messages)
 
         PartitionRunner.work = slowly
-        owned.BATCH = 1
+        partition_task.BATCH = 1
         """,
     )
 

@@ -11,8 +11,7 @@ from threadpoolctl import (  # type: ignore[import-untyped, unused-ignore]
     threadpool_limits,
 )
 
-from kinstream.learners.kernels.one_modality import opml
-from kinstream.learners.kernels.one_modality import opml_blocks as blocked
+from kinstream.learners.kernels.one_modality import opml, opml_blocks
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -40,7 +39,7 @@ def test_shared_vectors_save_work_and_change_nothing(
 ) -> None:
     """Triplets as one-pass construction chains them, near the origin and far off, one vector not finite."""
     found: list[int] = []
-    points = blocked._points
+    points = opml_blocks._points
 
     def watched(*arguments: Any) -> int:
         found.append(points(*arguments))
@@ -51,10 +50,10 @@ def test_shared_vectors_save_work_and_change_nothing(
     X[77] = np.nan
     first = np.arange(128)
     message = block(X, np.column_stack([first + 2, first + 1, first]))
-    monkeypatch.setattr(blocked, "_points", watched)
+    monkeypatch.setattr(opml_blocks, "_points", watched)
     learners = [OPML(dtype=dtype, kernel="blocked"), OPML(dtype=dtype, kernel="sequential")]
     outcomes = [learner.learn(message) for learner in learners]
-    assert len(found) == (2 if d >= blocked.WIDE else 4)
+    assert len(found) == (2 if d >= opml_blocks.WIDE else 4)
     assert min(found) > 0
     assert outcomes[0].counts().rejected == 3
     assert outcomes[0].counts().utilised > 30
@@ -70,8 +69,8 @@ def test_shared_vectors_are_left_where_they_would_cost_digits(monkeypatch: pytes
     X[30:] += 1e5
     index = np.array([(t + 2, t + 1, t) for start in (0, 30) for t in range(start, start + 28)])
     maps = []
-    for shared in (blocked.SHARED, 0.0):
-        monkeypatch.setattr(blocked, "SHARED", shared)
+    for shared in (opml_blocks.SHARED, 0.0):
+        monkeypatch.setattr(opml_blocks, "SHARED", shared)
         learner = OPML(1e-2, kernel="blocked")
         learner.learn(block(X, np.random.default_rng(1).permutation(index)))
         maps.append(learner.L)
@@ -81,13 +80,13 @@ def test_shared_vectors_are_left_where_they_would_cost_digits(monkeypatch: pytes
 def test_a_block_that_would_lose_its_digits_is_done_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same triplet again and again, at a scale where one step shrinks a distance to rounding."""
     taken: list[bool] = []
-    step = blocked._step
+    step = opml_blocks._step
 
     def watched(*arguments: Any) -> bool:
         taken.append(step(*arguments))
         return taken[-1]
 
-    monkeypatch.setattr(blocked, "_step", watched)
+    monkeypatch.setattr(opml_blocks, "_step", watched)
     X = 1e6 * np.array([[0.0, 0.0], [1.0, 0.0], [0.1, 0.0]])
     message = block(X, np.tile([0, 1, 2], (40, 1)))
     maps = []
@@ -134,7 +133,7 @@ def test_the_thread_setting_is_put_back_by_the_last_one_out() -> None:
 
 
 def test_auto_is_decided_by_dimension_alone() -> None:
-    for dtype, crossover in blocked.CROSSOVER.items():
+    for dtype, crossover in opml_blocks.CROSSOVER.items():
         for d, kernel in ((crossover - 1, "sequential"), (crossover, "blocked")):
             maps = []
             for way in ("auto", kernel):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.kernels.one_modality import lego
-from kinstream.learners.kernels.one_modality import lego_blocks as lego_blocked
+from kinstream.learners.kernels.one_modality import lego, lego_blocks
 from kinstream.learners.one_modality.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
@@ -347,7 +346,7 @@ def test_products_run_on_one_thread_wherever_the_kernel_is_loaded(inside: str) -
         "from kinstream.streams.compute.blas_threads import one_blas_thread\n"
         "with one_blas_thread():\n"
         "    pass\n"
-        f"{inside}from kinstream.learners.kernels.one_modality import lego_blocks as lego_blocked\n"
+        f"{inside}from kinstream.learners.kernels.one_modality import lego_blocks\n"
         "from threadpoolctl import threadpool_info\n"
         "def threads(): return {x['num_threads'] for x in threadpool_info() if x['user_api'] == 'blas'}\n"
         "assert threads() == {2}, threads()\n"
@@ -361,7 +360,7 @@ def test_products_run_on_one_thread_wherever_the_kernel_is_loaded(inside: str) -
 
 
 def test_auto_is_decided_by_dimension_alone() -> None:
-    for dtype, crossover in lego_blocked.CROSSOVER.items():
+    for dtype, crossover in lego_blocks.CROSSOVER.items():
         for d, kernel in ((crossover - 1, "sequential"), (crossover, "blocked")):
             maps = []
             for way in ("auto", kernel):
@@ -379,7 +378,7 @@ def test_warm_up_needs_no_targets_of_blocks() -> None:
 def test_warm_up_leaves_nothing_to_compile() -> None:
     for dtype in ("float32", "float64"):
         warm_up("lego", {"dtype": dtype})
-    kernels: tuple[Any, ...] = (lego.pairs, lego_blocked.blocks, lego_blocked.recursion)
+    kernels: tuple[Any, ...] = (lego.pairs, lego_blocks.blocks, lego_blocks.recursion)
     before = [len(kernel.signatures) for kernel in kernels]
     for dtype in ("float32", "float64"):
         for kernel in KERNELS:

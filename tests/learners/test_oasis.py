@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
-from kinstream.learners.kernels.one_modality import oasis
-from kinstream.learners.kernels.one_modality import oasis_blocks as oasis_blocked
+from kinstream.learners.kernels.one_modality import oasis, oasis_blocks
 from kinstream.learners.one_modality.oasis import OASIS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
@@ -156,13 +155,13 @@ def test_anchors_that_come_again_are_calculated_once(shared: int) -> None:
 def test_a_block_of_rounding_is_done_sequentially(monkeypatch: pytest.MonkeyPatch) -> None:
     """A triplet that was repaired is met again and again."""
     found: list[float] = []
-    step = oasis_blocked._step
+    step = oasis_blocks._step
 
     def watched(*arguments: Any) -> float:
         found.append(step(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(oasis_blocked, "_step", watched)
+    monkeypatch.setattr(oasis_blocks, "_step", watched)
     X = np.array([[0.1, 0.7], [0.3, 0.2], [0.9, 0.4]])
     maps = []
     for kernel in KERNELS:
@@ -204,7 +203,7 @@ def test_zeros_save_work_and_change_nothing(density: float, monkeypatch: pytest.
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_auto_is_decided_by_dimension_and_zeros(dtype: str) -> None:
-    crossover = oasis_blocked.CROSSOVER[np.dtype(dtype)]
+    crossover = oasis_blocks.CROSSOVER[np.dtype(dtype)]
     for d, density, kernel in (
         (crossover - 1, 1.0, "sequential"),
         (crossover, 1.0, "blocked"),

@@ -281,7 +281,7 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(SettingsError, match="memory is 20"):
         Softmax(memory=20).restore(state)
     with pytest.raises(SettingsError, match="float64"):
-        Softmax(dtype="float64").restore(state)
+        Softmax(dtype="float32").restore(state)
 
 
 def both(seed: int) -> tuple[Matrix, NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kinstream
-from kinstream.learners.kernels.one_modality import opml_blocks as blocked
+from kinstream.learners.kernels.one_modality import opml_blocks
 from kinstream.streams.compute import compiled
 
 ROOT = Path(kinstream.__file__).parent
@@ -65,7 +65,7 @@ def test_a_change_of_a_shared_piece_is_noticed(tmp_path: Path) -> None:
 
 
 def test_files_that_are_imported_belong_to_the_stamp() -> None:
-    names = {path.name for path in compiled.sources(Path(blocked.__file__))}
+    names = {path.name for path in compiled.sources(Path(opml_blocks.__file__))}
     assert {"opml_blocks.py", "compiled.py", "equal_vectors.py", "events.py", "shared.py"} <= names
 
 
