@@ -36,8 +36,10 @@ def up(
     from kinstream.cli.local.folder_lock import FolderLock
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
     from kinstream.streams.errors import SettingsError
+    from kinstream.streams.extras import WORKER, require
     from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
 
+    require(*WORKER, who="kinstream up", extra="worker")
     settings = settings_of(ctx)
     if not settings.builders:
         raise SettingsError(

@@ -37,6 +37,14 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     """Run a plan and show what came of it. Returns the result."""
     import json
 
+    from kinstream.streams.extras import require
+
+    # Not at the end of what may take hours.
+    require("scipy", "numba", who="kinstream evaluate")
+    require("rich", who="the summary")
+    if not options["no_report"]:
+        require("matplotlib", "jinja2", who="the report (--no-report leaves it out)")
+
     from kinstream.replay.evaluation.runner.run import evaluate as run
 
     jobs = options["jobs"] or os.cpu_count() or 1

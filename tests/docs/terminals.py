@@ -24,15 +24,26 @@ class Walk:
     Parameters
     ----------
     variables : in addition to those of this process.
+    environment : the folder of a virtual environment in which Kinstream is installed; by default this process's, with
+        the sources of this checkout.
     """
 
-    def __init__(self, page: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        page: Path,
+        folder: Path,
+        variables: Mapping[str, str] | None = None,
+        environment: Path | None = None,
+    ) -> None:
         self.page = page
         self.folder = folder
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "KINSTREAM_"))
         }
-        own = {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+        if environment is None:
+            own = {"PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+        else:
+            own = {"PATH": f"{environment / 'bin'}:{kept['PATH']}", "PYTHONPATH": ""}
         self.environment = kept | own | {"PYTHONUNBUFFERED": "1"} | dict(variables or {})
         self._running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
 
@@ -117,10 +128,28 @@ class Walk:
 
 
 @contextmanager
-def walk(page: Path, folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[Walk]:
+def walk(
+    page: Path, folder: Path, variables: Mapping[str, str] | None = None, environment: Path | None = None
+) -> Iterator[Walk]:
     """Ends all that the page has started."""
-    found = Walk(page, folder, variables)
+    found = Walk(page, folder, variables, environment)
     try:
         yield found
     finally:
         found.close()
+
+
+def installed_as_told(page: Path, folder: Path) -> Path:
+    """A new virtual environment with Kinstream and the extras that a page names first, and nothing else.
+
+    Needs an index of packages, or a cache of them. What is installed is the last commit.
+    """
+    named = re.search(r"pip install '(kinstream\[[\w,]+\])'", page.read_text(encoding="utf-8"))
+    assert named is not None, page
+    source, environment = folder / "source", folder / "environment"
+    subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    wanted = named[1].replace("kinstream", str(source), 1)
+    pip = [environment / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, wanted], check=True)
+    return environment

@@ -18,7 +18,7 @@ from kinstream.streams.records.codec.every_kind import decode_outcome
 from kinstream.streams.records.values import Outcome
 from kinstream.streams.settings import KafkaSettings
 from tests.docs.pages import ROOT, blocks
-from tests.docs.terminals import Walk, walk
+from tests.docs.terminals import Walk, installed_as_told, walk
 
 PAGE = ROOT / "docs" / "own-learner.md"
 OPTIONS = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
@@ -51,6 +51,22 @@ def test_a_learner_of_another_package_is_installed_checked_and_learns_live(tmp_p
         assert learned.shape == (64, 64) and not np.allclose(np.diag(learned), 1.0)
         total = sum(outcome.counts.utilised for outcome in outcomes(page) if outcome.learner == "weights")
         assert total > 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_the_extras_that_the_page_names_are_enough(tmp_path: Path) -> None:
+    environment = installed_as_told(PAGE, tmp_path)
+    with walk(PAGE, tmp_path, environment=environment) as page:
+        page.write_files()
+        page.done("pip install -q --disable-pip-version-check ./weights-learner")
+        assert page.done(page.commands("checks")) == "all checks pass\n"
+        page.start_agents("up", ready=3)
+        produce, models, export = page.commands("use").splitlines()
+        page.done(produce)
+        page.until(lambda: settled(page, models), "a checkpoint covers all that was sent")
+        page.done(export)
+    assert (tmp_path / "weights.npz").is_file()
 
 
 def settled(page: Walk, models: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.docs.terminals import Walk, walk
+from tests.docs.terminals import Walk, installed_as_told, walk
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
@@ -26,8 +26,8 @@ def right(page: Walk, grade: str) -> int:
     return int(found)
 
 
-@pytest.mark.timeout(500)
-def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
+def ends_where_it_says(folder: Path, environment: Path | None = None) -> None:
+    """Walk the page; the environment is as for `tests.docs.terminals.Walk`."""
     shown = [int(n) for b in blocks(PAGE, "text") for n in re.findall(r"^(\d+) of 500", b.text)]
     port = free_port()
 
@@ -35,7 +35,7 @@ def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
         # The port of the page may be taken on this machine.
         return page.commands(name).replace(":8088", f":{port}")
 
-    with walk(PAGE, tmp_path, {"KINSTREAM_SEARCH__HTTP_PORT": str(port)}) as page:
+    with walk(PAGE, folder, {"KINSTREAM_SEARCH__HTTP_PORT": str(port)}, environment) as page:
         page.write_files()
         page.done(here("make"))
         page.start_agents("up", ready=3)
@@ -51,3 +51,16 @@ def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
     assert len(shown) == 2
     assert abs(before - shown[0]) <= 15
     assert shown[1] > 450
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
+    ends_where_it_says(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_the_extras_that_the_tutorial_names_are_enough(tmp_path: Path) -> None:
+    environment = installed_as_told(PAGE, tmp_path)
+    (tmp_path / "shop").mkdir()
+    ends_where_it_says(tmp_path / "shop", environment)

@@ -8,16 +8,21 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
+from kinstream.cli.evaluate.run import finish
 from kinstream.learners import registry
 from kinstream.streams import extras
 from kinstream.streams.errors import PackageMissing
 from tests.docs.pages import ROOT
 from tests.golden.write_agents import CHECKPOINTS, config
 from tests.packaging.without import without_extras
+
+if TYPE_CHECKING:
+    from kinstream.replay.evaluation.experiment.plan import Plan
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Their classes are made of metric-learn's.
@@ -120,6 +125,7 @@ def test_from_python_the_error_names_the_command_that_installs(code: str, extra:
     ("command", "extra"),
     [
         ("worker learner opml", "worker"),
+        ("up", "worker"),
         ("warm-up opml", "learn"),
         ("demo", "demo"),
         ("search", "search"),
@@ -137,6 +143,15 @@ def test_a_command_ends_with_one_line_that_names_the_command_that_installs(
     assert line.endswith(f"which is not installed: pip install 'kinstream[{extra}]'")
     assert "Traceback" not in done.stderr
     assert done.returncode == PackageMissing.exit_status
+
+
+def test_an_evaluation_reports_that_packages_of_its_report_are_missing_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(extras, "installed", lambda package: package != "matplotlib")
+    with pytest.raises(PackageMissing, match=r"matplotlib, which is not installed: .*kinstream\[report\]"):
+        finish(cast("Plan", None), [], tmp_path, {"no_report": False, "as_json": False, "jobs": 1})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_and_what_only_reads_need_no_extra(tmp_path: Path) -> None:
