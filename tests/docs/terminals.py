@@ -150,6 +150,6 @@ def installed_as_told(page: Path, folder: Path) -> Path:
     subprocess.run(["git", "clone", "-q", ROOT, source], check=True)
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     wanted = named[1].replace("kinstream", str(source), 1)
-    pip = [environment / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, wanted], check=True)
+    pip = str(environment / "bin" / "pip")
+    subprocess.run([pip, "install", "-q", "--disable-pip-version-check", wanted], check=True)
     return environment
