@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
-# What the demonstration needs, and what the tests need.
+# What the demonstration needs, what the tests need, and what the long tests need: torch is 3 GB.
 RUN_EXTRAS := demo
-TEST_EXTRAS := dev,all
-# Processes that run tests.
-JOBS ?= 2
+TEST_EXTRAS := dev,worker,learn,files,report,search,baselines,onnx
+LONG_EXTRAS := dev,all
+# Processes that run tests: some wait for others.
+JOBS ?= 3
 
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -53,6 +54,9 @@ $(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
 $(VENV)/.installed-$(TEST_EXTRAS): pyproject.toml | $(BIN)/pip
 	@$(call install,.[$(TEST_EXTRAS)])
 
+$(VENV)/.installed-$(LONG_EXTRAS): pyproject.toml $(VENV)/.installed-$(TEST_EXTRAS) | $(BIN)/pip
+	@$(call install,.[$(LONG_EXTRAS)])
+
 run: $(VENV)/.installed-run
 	@$(BIN)/kinstream demo $(ARGS)
 
@@ -88,10 +92,11 @@ kernels: python
 	@$(BIN)/kinstream warm-up --dtype float64 opml copml
 
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
-test: lint kafka-jars kernels
+test:
+	@$(MAKE) --no-print-directory -j2 lint kafka-jars kernels
 	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
-test-long: kafka-jars go-tools kernels
+test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels
 	$(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
 bench: kafka-jars

@@ -7,6 +7,7 @@ all number types, kernels and settings of all learners.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pytest
@@ -22,6 +23,8 @@ LONG: Final = (
     "tests/learners/test_transcriptions_themselves.py",
     "tests/learners/test_oahu_reference.py",
     "tests/replay/papers/",
+    "tests/learners/test_oahu.py::test_compiled_steps_are_those_of_autograd",
+    "tests/learners/test_oahu_torch.py",
     # One property of every learner in every setting.
     "tests/learners/test_export_onnx.py::test_every_learner_has_the_form_or_says_that_it_has_none",
     "tests/learners/test_export_onnx.py::test_the_scaler_is_within",
@@ -34,13 +37,41 @@ LONG: Final = (
     "tests/search/test_lsh_linear.py",
     "tests/search/test_lsh_second_level.py",
     "tests/search/test_recall.py",
+    "tests/learners/test_eigenpair.py",
+    "tests/learners/test_equal_vectors.py",
+    "tests/learners/test_late_events.py",
+    "tests/learners/test_mdml.py::test_a_stream_keeps_eigenvectors_orthogonal",
+    "tests/learners/test_rdml.py::test_a_stream_keeps_the_matrix_positive",
+    "tests/learners/test_steps.py",
+    "tests/learners/test_zero_differences.py",
+    "tests/learners/test_checks.py::test_other_processes_end_in_the_same_state",
+    "tests/cli/test_models.py::test_a_similarity_can_be_ranked_by_with_numpy_alone",
+    "tests/search/test_model.py::test_threads_share_a_model",
+    # What draws must look like in the long run, and a second implementation of the rules for clicks.
+    "tests/processors/test_click_reference.py",
+    "tests/processors/test_closure.py::test_triplet_draws_are_uniform_over_all_kinds",
+    "tests/processors/test_closure.py::test_draws_without_replacement_are_uniform",
+    "tests/processors/test_closure_hubs.py",
     # Figures of simulated and of real clicks.
     "tests/clicks/test_mistake_rate.py",
     "tests/clicks/test_online_mistake_rate.py",
     "tests/clicks/test_open_bandit.py",
-    # Real workers in trouble; outages, checkpoints and poisoned records stay.
+    # Counts of three ways to evaluate, and its interruptions.
+    "tests/replay/evaluation/test_agreement.py",
+    "tests/replay/evaluation/test_command.py::test_two_processes_and_an_interruption_end_in_the_bytes_of_one",
+    "tests/replay/evaluation/test_command.py::test_its_processes_end_with_it_however_it_ends",
+    # An installation beside other code.
+    "tests/packaging/test_beside_other_code.py::test_a_strictly_typed_script_is_accepted",
+    "tests/packaging/test_beside_other_code.py::test_examples_of_the_readme_run_among_modules_of_the_same_names",
+    # The broker that tests use.
+    "tests/kafka/test_broker.py",
+    # Real workers in trouble; a killed broker, killed workers, checkpoints and poisoned records stay.
+    "tests/crash/test_crash_run.py",
     "tests/crash/test_join_crash_run.py",
     "tests/faults/test_log.py",
+    "tests/faults/test_outages.py::test_an_outage_is_reported_in_one_line_of_ours_and_a_stop_in_it_leaves_no_traceback",
+    "tests/faults/test_outages.py::test_the_end_of_an_outage_is_reported_too",
+    "tests/faults/test_outages.py::test_a_stop_signal_while_the_broker_is_away_ends_within_its_limit",
     "tests/faults/test_outputs.py",
     "tests/faults/test_own_outputs.py",
     "tests/faults/test_recreated.py",
@@ -53,7 +84,23 @@ LONG: Final = (
     "tests/security/test_acls.py",
     "tests/security/test_refused_while_running.py",
     "tests/security/test_roles.py",
+    "tests/cli/test_closure.py::test_it_tells_the_chain_with_its_provenance",
+    "tests/cli/test_demo.py::test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process",
+    "tests/cli/test_demo.py::test_it_stays_up_when_told_to",
+    "tests/cli/test_demo.py::test_ctrl_c_ends_it_within_ten_seconds",
     "tests/cli/test_demo_clicks.py",
+    "tests/docs/test_own_learner.py::test_a_learner_of_another_package_is_installed_checked_and_learns_live",
+    "tests/cli/test_up.py::test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id",
+    "tests/producers/test_produce_command.py::test_a_load_killed_again_and_again_counts_every_row_once",
+    "tests/replay/test_kafka.py::test_two_builders_each_followed_by_a_learner_of_its_own",
+    "tests/replay/test_what_if_kafka.py",
+    "tests/search/test_follower_kafka.py",
+    "tests/search/test_process.py::test_a_catalogue_is_read_anew_where_its_topic_was_recreated",
+)
+#: Cases: torch, which `make test` does not install; what fills the memory of every builder; of the commands that wait
+#: for a broker that does not answer all but one.
+LONG_CASES: Final = re.compile(
+    r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_in_the_same_words\[(?!topics list))"
 )
 #: Tests over cases, of which `make test` runs the first of every learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
@@ -62,6 +109,8 @@ OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
 def is_long(nodeid: str) -> bool:
     """Whether a test belongs to `make test-long` by its name."""
     name = nodeid.partition("[")[0]
+    if LONG_CASES.search(nodeid):
+        return True
     return any(name == one or name.startswith((one.rstrip("/") + "/", one + "::")) for one in LONG)
 
 

@@ -31,6 +31,14 @@ def test_names_are_compared_whole() -> None:
     assert not is_long("tests/deployed/test_log.py::test_this")
 
 
+def test_cases_are_known_by_their_names() -> None:
+    assert is_long("tests/learners/test_checks.py::test_check[oahu:torch-float64-weights]")
+    assert is_long("tests/learners/test_oahu.py::test_it_learns[torch-1]")
+    assert is_long("tests/processors/test_checks.py::test_builder_of_samples[one-pass-memory_is_bounded]")
+    assert not is_long("tests/security/test_no_code_from_data.py::test_found[torch.load(path)]")
+    assert not is_long("tests/cli/test_demo.py::test_it_needs_no_torch")
+
+
 class Item:
     """As much of a test of pytest's as the selection reads."""
 

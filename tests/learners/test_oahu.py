@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -242,51 +241,6 @@ def test_a_batch_takes_one_step_with_the_mean_gradient(variant: str, path: str) 
         for each in losses:
             form.reweigh(each)
     same_weights(learner, form, 1e-12)
-
-
-def test_bits_of_torch_do_not_depend_on_threads() -> None:
-    before, states = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            reference = OAHU(path="torch", batch=16, hidden=300)
-            reference.learn_triplets(*triplets_of(1, 64, 400))
-            assert torch.get_num_threads() == threads
-            states.append(digest(reference.state()))
-    finally:
-        torch.set_num_threads(before)
-    assert len(set(states)) == 1
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
-@pytest.mark.parametrize(("dtype", "room"), [("float64", 1e-8), ("float32", 1e-3)])
-@pytest.mark.parametrize("batch", [1, 16])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_gpu_agrees_to_its_rounding(variant: str, batch: int, dtype: str, room: float) -> None:
-    here, there = (
-        OAHU(variant, dtype=dtype, path="torch", device=device, batch=batch) for device in ("cpu", "cuda")
-    )
-    T = triplets_of(3, 320, 17)
-    for start in range(0, 320, 16):
-        some = T[:, start : start + 16]
-        found, wanted = there.learn_triplets(*some), here.learn_triplets(*some)
-        np.testing.assert_allclose(found.loss, wanted.loss, rtol=0, atol=room)
-        assert apart(there, here) <= room
-        there.restore(here.state())
-
-
-def test_torch_says_what_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="device must be one of cpu, cuda, not 'tpu'"):
-        OAHU(path="torch", device="tpu")
-    with pytest.raises(SettingsError, match="device cuda needs"):
-        OAHU(device="cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SettingsError, match="torch sees none"):
-        OAHU(path="torch", device="cuda")
-    monkeypatch.setattr("kinstream.streams.extras.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install 'kinstream\[torch\]'"):
-        OAHU(path="torch")
-    OAHU()
 
 
 # What always holds
