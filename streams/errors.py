@@ -114,7 +114,6 @@ class Reason(StrEnum):
     CONTRADICTION = "contradiction"
     AHEAD_OF_LOG = "ahead-of-log"
     BAD_IDENTITY = "bad-identity"
-    NOT_REFUSED = "not-refused"
     SKIPPED = "skipped"
 
 

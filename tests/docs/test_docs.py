@@ -136,7 +136,11 @@ def test_every_command_in_an_example_is_parsed_whole(place: str, line: str) -> N
 def test_every_command_in_the_text_exists(page: Path) -> None:
     for inline in re.findall(r"`kinstream ([^`]+)`", prose(page)):
         for variant in alternatives(inline):
-            resolve(variant)
+            command, _ = resolve(variant)
+        if " | " not in inline and "..." not in inline:
+            known = {name for one in (command, cli) for param in one.params for name in param.opts}
+            named = {word.partition("=")[0] for word in shlex.split(inline) if word.startswith("--")}
+            assert named <= known | {"--help"}, inline
 
 
 def alternatives(text: str) -> list[list[str]]:
