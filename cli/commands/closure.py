@@ -45,8 +45,8 @@ def explain(
     relation = "none" if found is None else "similar" if found.similar else "dissimilar"
     if as_json:
         links = [] if found is None else [asdict(link) for link in found.links]
-        told = {"space": space, "left": left, "right": right, "relation": relation, "chain": links}
-        click.echo(json.dumps(told | {"offset": seen.manifest.offset}, indent=2))
+        content = {"space": space, "left": left, "right": right, "relation": relation, "chain": links}
+        click.echo(json.dumps(content | {"offset": seen.manifest.offset}, indent=2))
     elif found is None:
         click.echo(f"{left} and {right}: nothing is known of the two (checkpoint at {seen.manifest.offset})")
     else:
@@ -69,12 +69,12 @@ def newest_closure(settings: Settings, space: str, name: str | None) -> tuple[Cl
     builders = [a for a in agents(settings) if a.role == "builder" and name in (None, a.name)]
     closures = [a for a in builders if _kind(settings, a) == "closure"]
     if not closures:
-        told = (
+        message = (
             "the settings have no builder of kind closure"
             if name is None
             else f"no closure is called {name!r}"
         )
-        raise SettingsError(f'{told}; add one: [builders.NAME] with kind = "closure"')
+        raise SettingsError(f'{message}; add one: [builders.NAME] with kind = "closure"')
     found: list[tuple[Agent, Seen]] = []
     known: set[str] = set()
     for agent in closures:

@@ -113,11 +113,11 @@ def show(ctx: click.Context, place: str) -> None:
         raise SettingsError(
             f"{topic} has no record {place}; partition {partition} holds {start} up to {stop}"
         )
-    for line in told(message):
+    for line in described(message):
         click.echo(line)
 
 
-def told(message: Message) -> Iterator[str]:
+def described(message: Message) -> Iterator[str]:
     """A dead letter in lines: where it came from, headers, and its JSON, or record if it decodes, else its bytes."""
     from kinstream.cli.views.tables import moment
     from kinstream.streams.errors import BadRecord

@@ -115,14 +115,14 @@ def export(
     version = find(_models(settings, checkpoints), space, learner)
     form = form or output.suffix.removeprefix(".")
     make = _as_onnx if form == "onnx" else _as_arrays
-    data, told = make(rebuilt(version, settings), version, computed_with(version, settings), form)
+    data, summary = make(rebuilt(version, settings), version, computed_with(version, settings), form)
     unfinished = output.with_name(f".{output.name}.part")
     try:
         unfinished.write_bytes(data)
         unfinished.replace(output)
     except OSError as error:
         raise click.FileError(str(output), hint=str(error)) from error
-    click.echo(f"{output}: {told}, step {version.step}")
+    click.echo(f"{output}: {summary}, step {version.step}")
 
 
 def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
@@ -131,10 +131,10 @@ def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], fo
 
     exported = export(learner, version, versions)
     maps = {name: array for name, array in exported.arrays.items() if array.ndim == 2}
-    told = ", ".join(f"{name} {' x '.join(map(str, array.shape))}" for name, array in maps.items())
+    summary = ", ".join(f"{name} {' x '.join(map(str, array.shape))}" for name, array in maps.items())
     scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
     dtype = next(iter(maps.values())).dtype
-    return encode(exported, form), f"{told} {dtype}{scaler}"
+    return encode(exported, form), f"{summary} {dtype}{scaler}"
 
 
 def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:

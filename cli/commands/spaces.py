@@ -53,10 +53,10 @@ def list_spaces(ctx: click.Context, as_json: bool) -> None:
 
 
 def _steps(space: SpaceView) -> str:
-    told = []
+    steps = []
     for learner, (epoch, step) in sorted(space.learners.items()):
-        told.append(f"{learner}={step}" if epoch == space.epoch else f"{learner}={step} (epoch {epoch})")
-    return ", ".join(told) or "-"
+        steps.append(f"{learner}={step}" if epoch == space.epoch else f"{learner}={step} (epoch {epoch})")
+    return ", ".join(steps) or "-"
 
 
 @spaces.command()

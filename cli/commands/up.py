@@ -86,7 +86,7 @@ def _check_generations(settings: Any, *, from_start: bool) -> None:
     from kinstream.streams.operations.checkpoints import agents
 
     cluster = Cluster(settings.kafka)
-    told = []
+    errors = []
     try:
         cluster.wait(settings.worker.startup_seconds)
         for agent in agents(settings):
@@ -95,17 +95,17 @@ def _check_generations(settings: Any, *, from_start: bool) -> None:
                     agent_spec(settings, agent.role, agent.name), settings, cluster, from_start=from_start
                 )
             except GenerationMismatch as error:
-                told.append(str(error))
+                errors.append(str(error))
     finally:
         cluster.close()
-    if told:
-        raise GenerationMismatch("\n".join(["no agent has begun a new generation:", *told]))
+    if errors:
+        raise GenerationMismatch("\n".join(["no agent has begun a new generation:", *errors]))
 
 
 def _watch(system: Any, stopping: threading.Event) -> int:
     from kinstream.cli.local.system import status_of, tail
 
-    told: set[str] = set()
+    reported: set[str] = set()
     began = time.monotonic()
     while not stopping.wait(0.5):
         failed = system.failed()
@@ -114,10 +114,10 @@ def _watch(system: Any, stopping: threading.Event) -> int:
                 f"{failed.name} ended with status {failed.popen.returncode}:\n{tail(failed.log)}", err=True
             )
             return status_of(failed.popen.returncode)
-        ready = system.ready() if len(told) < len(system.agents()) else []
+        ready = system.ready() if len(reported) < len(system.agents()) else []
         for process in system.agents():
-            if process.name in ready and process.name not in told:
-                told.add(process.name)
+            if process.name in ready and process.name not in reported:
+                reported.add(process.name)
                 click.echo(
                     f"{process.name}: ready after {time.monotonic() - began:.0f} s, {process.url}/metrics",
                     err=True,

@@ -177,10 +177,10 @@ def _is_ready(process: Process) -> bool:
     """Whether the process's own worker answers that it is ready; another's page is not believed."""
     try:
         with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
-            told = json.loads(answer.read(_MAX_PAGE_BYTES))
+            answered = json.loads(answer.read(_MAX_PAGE_BYTES))
     except (OSError, ValueError, HTTPException):
         return False
-    of = (told.get("agent"), told.get("supervisor")) if isinstance(told, dict) else None
+    of = (answered.get("agent"), answered.get("supervisor")) if isinstance(answered, dict) else None
     return of == (process.name, process.popen.pid)
 
 

@@ -264,8 +264,8 @@ def progress_bar(load: Load[Any], *, hidden: bool) -> Iterator[Callable[[Sent], 
 
         def watch(sent: Sent) -> None:
             speed = bar.tasks[task].speed
-            told = "" if speed is None else f"{speed:,.0f}/s"
-            bar.update(task, completed=sent.rows, speed=told)
+            text = "" if speed is None else f"{speed:,.0f}/s"
+            bar.update(task, completed=sent.rows, speed=text)
 
         yield watch
 

@@ -114,8 +114,8 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
             click.echo(_split(row))
     for agent, dead in result.dead.items():
         if dead:
-            told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
-            click.echo(f"{agent} refused: {told}")
+            listed = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
+            click.echo(f"{agent} refused: {listed}")
     if graded is not None:
         click.echo()
         echo_table(
@@ -159,5 +159,5 @@ def _show_comparisons(result: Result) -> None:
     click.echo()
     echo_table(("AGENT", "PARTITION", "SPACE", "CHECKPOINT AT", "VERDICT", "DETAIL"), rows[:MAX_LINES])
     verdicts = Counter(c.verdict.value for c in found)
-    told = ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(verdicts.items()))
-    click.echo(f"against the checkpoints: {told or 'nothing could be compared'}")
+    listed = ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(verdicts.items()))
+    click.echo(f"against the checkpoints: {listed or 'nothing could be compared'}")

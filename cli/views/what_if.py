@@ -118,8 +118,8 @@ def _lines(side: SideBySide) -> Iterator[list[str]]:
 
 
 def _ratios(counts: Counts) -> list[str]:
-    told = counts_as_dict(counts)
-    return [_number(told["mistake_rate"]), _number(told["utilisation"])]
+    values = counts_as_dict(counts)
+    return [_number(values["mistake_rate"]), _number(values["utilisation"])]
 
 
 def _tested(side: SideBySide) -> list[str]:
@@ -163,8 +163,8 @@ def _missed(result: WhatIfResult) -> Iterator[str]:
                 yield f"{counts[name]:,} constraint blocks of {agent}: {words}"
     for agent, dead in result.replayed.dead.items():
         if dead:
-            told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
-            yield f"{agent} would refuse: {told}"
+            listed = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
+            yield f"{agent} would refuse: {listed}"
 
 
 def _number(value: float | None) -> str:

@@ -117,15 +117,15 @@ def _link(seed: Seed, items: ItemLog, left: int, right: int) -> Link:
 
 def chain_text(seeds: SeedLog, items: ItemLog, numbers: Sequence[int], total: int) -> str:
     """Some seeds of a chain in words, for a dead letter."""
-    told = []
+    parts = []
     for number in numbers:
         seed = seeds.seed(number)
         names = " and ".join(_name(items.name(item)) for item in (seed.left, seed.right))
         word = "similar" if seed.similar else "dissimilar"
         where = seed_text(seed.via, seed.offset, seed.row, seed.time_ms, seed.source)
-        told.append(f"{names} {word} ({where})")
-    more = f"; and {total - len(told)} more" if total > len(told) else ""
-    return "; ".join(told) + more
+        parts.append(f"{names} {word} ({where})")
+    more = f"; and {total - len(parts)} more" if total > len(parts) else ""
+    return "; ".join(parts) + more
 
 
 def seed_text(via: str, offset: int, row: int, time_ms: int, source: str | None) -> str:

@@ -79,16 +79,16 @@ def open_clicks(
                 "JSON lines have the fields of docs/json-events.md; leave --column, --query-features and "
                 "--first-position out"
             )
-        told: dict[str, object] = {"space": space}
+        described: dict[str, object] = {"space": space}
         reader = JsonLists(file, space, digest[:NAME_LENGTH], now=reading.now)
     else:
         columns = _columns(file, reading, digest[:NAME_LENGTH])
-        told = {"columns": columns.found, "query": columns.query, "times": columns.times}
-        told |= {"first": columns.first_position, "separator": columns.separator}
+        described = {"columns": columns.found, "query": columns.query, "times": columns.times}
+        described |= {"first": columns.first_position, "separator": columns.separator}
         in_lists = "items" in columns.found
         reader = ListRows(file, columns) if in_lists else ImpressionRows(file, columns)
-    told |= {"reading": file.reading, "now": reading.now}
-    identity = hashlib.sha256(f"{digest} {json.dumps(told, sort_keys=True)}".encode()).hexdigest()
+    described |= {"reading": file.reading, "now": reading.now}
+    identity = hashlib.sha256(f"{digest} {json.dumps(described, sort_keys=True)}".encode()).hexdigest()
     return RecordSource(name, identity, reader.read, click_bytes, ClickRows, ClickTally(name))
 
 

@@ -38,7 +38,7 @@ class OneHot:
         return len(self._places)
 
     @property
-    def told(self) -> list[Any]:
+    def described(self) -> list[Any]:
         """What decides the features, for an identity."""
         return ["one-hot", self.column]
 
@@ -91,7 +91,7 @@ class Hashed:
         self._known: dict[str, tuple[int, float]] = {}
 
     @property
-    def told(self) -> list[Any]:
+    def described(self) -> list[Any]:
         """What decides the features, for an identity."""
         return ["hashed", self.column, self.width]
 

@@ -140,16 +140,16 @@ class ItemSource:
 
     def _digest(self, hot: Sequence[OneHot]) -> str:
         wanted = self._columns
-        told = {
+        described = {
             "reading": self._file.reading,
             "ids": self._ids,
             "features": self._features,
-            "categories": {m: [c.told for c in found] for m, found in self._categories.items()},
+            "categories": {m: [c.described for c in found] for m, found in self._categories.items()},
             "vocabulary": [category.vocabulary for category in hot],
             "deleted": wanted.deleted,
             "time": [wanted.time, wanted.times],
         }
-        text = f"{file_digest(self._file.path)} {json.dumps(told, sort_keys=True)}"
+        text = f"{file_digest(self._file.path)} {json.dumps(described, sort_keys=True)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check_fits(self, room: int) -> None:

@@ -27,8 +27,8 @@ def open_npz(path: Path, selection: Selection) -> ArraySource:
         arrays = {name: read(file, name, path) for name in columns.all()}
     features = {modality: arrays[names[0]] for modality, names in columns.features}
     ids = None if columns.ids is None else tuple(str(i) for i in arrays[columns.ids].tolist())
-    told = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
-    identity = hashlib.sha256(f"{file_digest(path)} {told}".encode()).hexdigest()
+    described = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
+    identity = hashlib.sha256(f"{file_digest(path)} {described}".encode()).hexdigest()
     return from_arrays(
         features,
         arrays[columns.label],

@@ -50,13 +50,15 @@ class TableSource:
         check_rows(scan, str(path))
         self._labels: LabelType = scan.kind
         self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes)
-        told = {
+        described = {
             "reading": file.reading,
             "columns": [columns.features, columns.label, columns.ids],
             "labels": scan.kind,
         }
         digest = file_digest(path)
-        self.identity = hashlib.sha256(f"{digest} {json.dumps(told, sort_keys=True)}".encode()).hexdigest()
+        self.identity = hashlib.sha256(
+            f"{digest} {json.dumps(described, sort_keys=True)}".encode()
+        ).hexdigest()
         self._row = 0
         self._parts: Iterator[pa.RecordBatch] | None = None
 

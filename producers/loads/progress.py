@@ -140,11 +140,11 @@ class ProgressFolder:
         names = sorted(progress.shaping.keys() | shaping.keys())
         changed = [name for name in names if progress.shaping.get(name) != shaping.get(name)]
         if changed:
-            told = "; ".join(
+            changes = "; ".join(
                 f"{n} was {progress.shaping.get(n)!r} and is {shaping.get(n)!r}" for n in changed
             )
             raise SettingsError(
-                f"load {progress.load_id} was begun otherwise: {told}. Continue it as it was, or begin "
+                f"load {progress.load_id} was begun otherwise: {changes}. Continue it as it was, or begin "
                 "another one with --load-id"
             )
 

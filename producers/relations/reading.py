@@ -51,8 +51,8 @@ def open_relations(
     file = open_cells(path, csv)
     found = find_columns(name, file.names, FIELDS, columns or {})
     require(name, found, file.names, "left", "right", "similar")
-    told = json.dumps({"reading": file.reading, "columns": found, "times": times}, sort_keys=True)
-    identity = hashlib.sha256(f"{file_digest(path)} {told}".encode()).hexdigest()
+    described = json.dumps({"reading": file.reading, "columns": found, "times": times}, sort_keys=True)
+    identity = hashlib.sha256(f"{file_digest(path)} {described}".encode()).hexdigest()
     reader = _Reader(file, found, times)
     return RecordSource(name, identity, reader.read, relation_bytes, RelationRows, _Tally())
 

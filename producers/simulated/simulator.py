@@ -85,8 +85,13 @@ class ClickSimulator:
     @property
     def identity(self) -> str:
         """Digest of items and settings: equal identities give equal lists."""
-        told = [VERSION, asdict(self.settings), self._ids, [(t.name, t.vectors.shape) for t in self._tables]]
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        described = [
+            VERSION,
+            asdict(self.settings),
+            self._ids,
+            [(t.name, t.vectors.shape) for t in self._tables],
+        ]
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
         digest.update(self._classes.astype("<i8").tobytes())
         for table in self._tables:
             digest.update(table.vectors.tobytes())

@@ -164,8 +164,8 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
             f"the settings of {spec.application} are not those of generation {birth.generation}"
         )
     if birth.promotion is not None and birth.promotion.taken_over:
-        told = ", ".join(birth.promotion.taken_over[:5])
-        differences.append(f"{spec.application} generation {birth.generation} took spaces over ({told})")
+        listed = ", ".join(birth.promotion.taken_over[:5])
+        differences.append(f"{spec.application} generation {birth.generation} took spaces over ({listed})")
     return Agent(spec, settings, Generation(spec, settings, birth), partitions, tuple(differences))
 
 

@@ -339,14 +339,14 @@ def replay_blocks(
     replayed = [AgentReplay(a.spec, a.place) for a in opened]
     pipeline = Pipeline(builders, replayed, settings.topic("constraints"))
 
-    def told() -> Iterator[SampleBlock]:
+    def counted() -> Iterator[SampleBlock]:
         done = 0
         for block in blocks:
             yield block
             done += len(block.labels)
             progress(done)
 
-    messages = _run(pipeline, messages_of(settings, told()))
+    messages = _run(pipeline, messages_of(settings, counted()))
     said = claim(Origin.DATA, {name: settings.learners[name].follows for name in learners})
     learned = {
         (agent.spec.name, space): core

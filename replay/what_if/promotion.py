@@ -203,7 +203,7 @@ def _check_same(folder: StateFolder, saved: SavedState, view: BirthFacts) -> Non
     settings = list(settings_differences(saved.birth, view))
     if not cluster and not settings:
         return
-    told = "".join(f"\n  - {difference}" for difference in cluster + settings)
+    listed = "".join(f"\n  - {difference}" for difference in cluster + settings)
     advice = ""
     if cluster:
         advice += "\n  If this is the wrong cluster, correct KAFKA_BOOTSTRAP_SERVERS; else replay the log of this one."
@@ -211,7 +211,7 @@ def _check_same(folder: StateFolder, saved: SavedState, view: BirthFacts) -> Non
         section = as_toml(saved.learner, saved.section)
         advice += f"\n  To promote it, let the settings say what was replayed:\n\n{section}"
     raise GenerationMismatch(
-        f"{folder.url} was replayed from another log or with other settings:{told}{advice}"
+        f"{folder.url} was replayed from another log or with other settings:{listed}{advice}"
     )
 
 
@@ -290,14 +290,14 @@ def _missing(
         return {name: p for name, p in found.items() if name in taken}
     if found and not allowed:
         names = sorted(found)
-        told = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         where = ", ".join(
             f"{saved.learned_from[p]} to {manifests[p].offset} of partition {p}"
             for p in sorted(set(found.values()))
         )
         raise GenerationMismatch(
             f"the state lacks {len(names)} space{'s' if len(names) > 1 else ''} that {old.spec.application} "
-            f"generation {old.number} has: {told}. The replay met none of their constraints (offsets {where}). "
+            f"generation {old.number} has: {listed}. The replay met none of their constraints (offsets {where}). "
             "Replay from further back with --start, or up to the end; or let them begin with what was declared and "
             "nothing learned: --allow-missing-spaces"
         )
@@ -362,7 +362,7 @@ def _beginnings(
     finals = {} if old is None else {p: old.final_offset(p) for p in manifests}
     covered = {} if old is None else {p: old.covered_offset(p) for p in manifests}
     reached = covered if old is None else {**covered, **emitted_past(old, cluster, covered)}
-    told = []
+    listed = []
     for p, manifest in manifests.items():
         spaces = len(manifest.spaces) + sum(at == p for at in missing.values())
         if old is None:
@@ -370,15 +370,15 @@ def _beginnings(
             continue
         begun = Beginning(p, manifest.offset, spaces, reached[p], finals[p] == reached[p])
         if begun.again and not begun.clean:
-            told.append(
+            listed.append(
                 f"{old.spec.application} generation {old.number} did not end cleanly on partition {p}: it may have "
                 f"emitted outcomes of records up to offset {begun.ended}, its last checkpoint is at offset "
                 f"{covered[p]}, and the state goes on at {begun.offset}: {begun.again:,} records would be counted twice"
             )
         yield begun
-    if told and old is not None:
+    if listed and old is not None:
         raise GenerationMismatch(
-            "\n".join(told)
+            "\n".join(listed)
             + f"\n{what_to_do(old)}; then replay with --until-checkpoint --save and promote that. Or "
             "replay to the end of the log and promote that"
         )

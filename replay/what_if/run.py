@@ -289,6 +289,6 @@ def _trimmed(outcomes: TopicRange, space: str) -> bool:
 
 
 def _places(starts: Mapping[int, int]) -> str:
-    told = [f"at offset {offset} of partition {p}" for p, offset in sorted(starts.items())]
-    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
-    return ", ".join(told[:3]) + more
+    places = [f"at offset {offset} of partition {p}" for p, offset in sorted(starts.items())]
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(places[:3]) + more

@@ -62,8 +62,8 @@ def what_if_settings(
     try:
         changed = LearnerSettings(**content)
     except ValidationError as error:
-        told = "; ".join(f"{dotted(path)} {text}" for path, _, text in faults_of(error, LearnerSettings))
-        raise SettingsError(f"[learners.{wanted}] as changed: {told}") from None
+        faults = "; ".join(f"{dotted(path)} {text}" for path, _, text in faults_of(error, LearnerSettings))
+        raise SettingsError(f"[learners.{wanted}] as changed: {faults}") from None
     except TypeError as error:
         raise SettingsError(f"[learners.{wanted}] as changed: {error}") from None
     if strangers := [name for name in changed.follows if name not in settings.builders]:

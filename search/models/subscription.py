@@ -121,10 +121,10 @@ class Subscription:
         with self._changed:
             if self._changed.wait_for(there, timeout):
                 return self.model
-        told = self.staleness()
-        why = f": {told.trouble}" if told.trouble else ""
+        now = self.staleness()
+        why = f": {now.trouble}" if now.trouble else ""
         raise NotYet(
-            f"{self.space}/{self.learner}: waited {timeout:g} s; {told.serving} serves, {told.announced} was "
+            f"{self.space}/{self.learner}: waited {timeout:g} s; {now.serving} serves, {now.announced} was "
             f"announced{why}"
         )
 

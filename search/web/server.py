@@ -110,13 +110,13 @@ class Server:
 
     def _watch(self, server: Any, seconds: float) -> None:
         """End the server where the service has failed, and the process where the server does not end in time."""
-        told = False
+        reported = False
         while not server.should_exit:
             if self.service.failure is not None:
                 server.should_exit = True
-            if not told and self.service.ready:
+            if not reported and self.service.ready:
                 log.info("query agent: ready")
-                told = True
+                reported = True
             time.sleep(_LOOK_SECONDS)
         time.sleep(seconds)
         log.error("not ended within %.0f s; ending hard", seconds)

@@ -150,10 +150,10 @@ def difference(found: Manifest, own: Manifest) -> str:
         parts.append(f"Last record {found.last_record}, here {own.last_record}: not the same log.")
     changed = sorted(name for name in own.versions if found.versions.get(name) != own.versions[name])
     if changed:
-        told = ", ".join(
+        changes = ", ".join(
             f"{name} {found.versions.get(name)} then, {own.versions[name]} now" for name in changed
         )
-        parts.append(f"Versions differ: {told}.")
+        parts.append(f"Versions differ: {changes}.")
     return " ".join(parts)
 
 

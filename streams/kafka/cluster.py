@@ -106,8 +106,8 @@ class Cluster:
                 # Serves the callback for errors. A record cannot come: nothing is ever assigned.
                 client.poll(0)
         if self._refused is not None:
-            told, self._refused = self._refused, None
-            return refused_login(self._kafka, told)
+            reason, self._refused = self._refused, None
+            return refused_login(self._kafka, reason)
         now = time.monotonic()
         if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
             return None
@@ -126,7 +126,7 @@ class Cluster:
         """
         limit = time.monotonic() + seconds
         pause, patience = _FIRST_WAIT, _FIRST_WAIT / 2
-        told = False
+        reported = False
         while True:
             # A refusal is known by a closer look only, so the first tries are short.
             patience = min(patience * 2, ANSWER_SECONDS)
@@ -140,13 +140,13 @@ class Cluster:
                         f"No broker answers at {self._servers} within {seconds:.0f} s: "
                         "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
                     ) from None
-                if not told:
+                if not reported:
                     log.warning("No broker answers at %s; trying for %.0f s", self._servers, seconds)
-                    told = True
+                    reported = True
                 sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_WAIT)
             else:
-                if told:
+                if reported:
                     log.info("the brokers at %s answer again", self._servers)
                 return
 

@@ -41,11 +41,11 @@ def who(kafka: KafkaSettings) -> str:
     return "User:ANONYMOUS"
 
 
-def refused_login(kafka: KafkaSettings, told: str) -> LoginRefused:
+def refused_login(kafka: KafkaSettings, answer: str) -> LoginRefused:
     """The error for what a broker said of a login by password."""
-    if "mechanism" in told.lower() and "unsupported" in told.lower():
+    if "mechanism" in answer.lower() and "unsupported" in answer.lower():
         cause = f"it does not offer {kafka.sasl_mechanism}: check KAFKA_SASL_MECHANISM"
-    elif "illegal" in told.lower() and "state" in told.lower():
+    elif "illegal" in answer.lower() and "state" in answer.lower():
         cause = "its listener takes no login by password: check KAFKA_SECURITY_PROTOCOL and the port"
     else:
         cause = "check KAFKA_SASL_USERNAME, and KAFKA_SASL_PASSWORD or the file that holds it"

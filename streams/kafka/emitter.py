@@ -75,13 +75,13 @@ class Emitter:
         if error.fatal():
             self._fail(error, f"the producer failed for good: {error.str()}")
 
-    def _fail(self, error: Any, told: str) -> None:
+    def _fail(self, error: Any, text: str) -> None:
         """Note the first failure. `error` is librdkafka's, or whatever stands for it."""
         if self._failure is not None:
             return
         name = error.name() if hasattr(error, "name") else ""
-        self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in told.lower()
-        self._failure = f"{told}; kinstream topics acls tells what to allow" if self._denied else told
+        self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in text.lower()
+        self._failure = f"{text}; kinstream topics acls tells what to allow" if self._denied else text
 
     def _failed(self) -> DeliveryError:
         return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
@@ -177,8 +177,8 @@ class Emitter:
             # A fatal error is raised here in place of the error callback, sometimes in the middle of a report, which
             # Python then tells as a fault of the call it was in.
             cause = error.__cause__ or error
-            told = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
-            self._fail(cause, f"the producer failed for good: {told}")
+            text = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
+            self._fail(cause, f"the producer failed for good: {text}")
 
 
 def _rejected(error: Any, message: Any) -> str:

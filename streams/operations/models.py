@@ -143,8 +143,8 @@ def find(models: Models, space: str, learner: str | None) -> ModelVersion:
         return next(iter(found.values()))
     if not found:
         known = sorted({owner for owner, _ in models})
-        told = f"; there are models of {', '.join(known[:20])}" if known else ", nor of any other space"
-        raise SettingsError(f"there is no model of space {space!r}{told}")
+        others = f"; there are models of {', '.join(known[:20])}" if known else ", nor of any other space"
+        raise SettingsError(f"there is no model of space {space!r}{others}")
     wanted = "say which with --learner" if learner is None else f"not {learner!r}"
     raise SettingsError(f"space {space!r} has models of {', '.join(sorted(found))}: {wanted}")
 

@@ -53,9 +53,9 @@ def cannot_listen(host: str, port: int, section: str, error: Exception) -> Canno
         )
     if number == errno.EACCES:
         return CannotListen(f"cannot listen on {where}: not permitted; change {section}.http_port")
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return CannotListen(
-        f"cannot listen on {where}: {told}; change {section}.http_host or {section}.http_port"
+        f"cannot listen on {where}: {cause}; change {section}.http_host or {section}.http_port"
     )
 
 

@@ -20,8 +20,8 @@ def describe(value: Any) -> str:
         head = f"{value.dtype} {' x '.join(map(str, value.shape))}"
         return f"{head}: {_listed(value.tolist())}" if value.ndim == 1 else head
     if is_dataclass(value) and not isinstance(value, type):
-        told = (f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
-        return f"{type(value).__name__}({', '.join(told)})"
+        parts = (f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
+        return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple | list):
         return _listed(list(value))
     if isinstance(value, dict):
@@ -31,8 +31,8 @@ def describe(value: Any) -> str:
 
 
 def _listed(values: list[Any]) -> str:
-    told = ", ".join(describe(v) for v in values[:_SHOWN])
-    return f"[{told}]" if len(values) <= _SHOWN else f"[{told}, ...] ({len(values)})"
+    parts = ", ".join(describe(v) for v in values[:_SHOWN])
+    return f"[{parts}]" if len(values) <= _SHOWN else f"[{parts}, ...] ({len(values)})"
 
 
 def record_lines(record: Any) -> Iterator[str]:

@@ -163,12 +163,12 @@ class TopicWatch:
         if not grown:
             return None
         began = {one.name: one.began_partitions or 0 for one in self._topics}
-        told = ", ".join(
+        changes = ", ".join(
             f"{name} has {began[name] + n} partitions, not {began[name]}" for name, n in grown.items()
         )
         most = max(began[name] + number for name, number in grown.items())
         return (
-            f"{told}: producers use the new ones, and this generation does not. Stop producers and workers; then "
+            f"{changes}: producers use the new ones, and this generation does not. Stop producers and workers; then "
             f"kinstream topics repartition --partitions {most}"
         )
 

@@ -108,18 +108,18 @@ class Candidates:
     ) -> tuple[Slots, NDArray[np.float32]]:
         """Slots whose estimates are among the smallest, and some more of them: mostly not many, and at worst all."""
         n = self._items.top
-        told = self._keys.table, query, self._lengths, table
+        arguments = self._keys.table, query, self._lengths, table
         glance = np.empty(-(-n // _GLANCE), np.float32)
         rank = _rank(wanted)
         if rank < len(glance):
-            kernels.estimates(*told, _GLANCE, glance)
+            kernels.estimates(*arguments, _GLANCE, glance)
             room = 4 * _GLANCE * rank
             places, values = np.empty(room, np.int64), np.empty(room, np.float32)
-            count = kernels.estimates_up_to(*told, n, np.partition(glance, rank)[rank], places, values)
+            count = kernels.estimates_up_to(*arguments, n, np.partition(glance, rank)[rank], places, values)
             if wanted <= count <= room:
                 return places[:count], values[:count]
         values = np.empty(n, np.float32)
-        kernels.estimates(*told, 1, values)
+        kernels.estimates(*arguments, 1, values)
         return np.arange(n), values
 
     def _calculate(self, slots: Slots, lengths: Callable[[Slots], NDArray[Any]]) -> None:

@@ -211,10 +211,10 @@ def compare(birth: Birth, found: BirthFacts, command: str = "kinstream worker le
         f"this one ends, `{command} --new-generation --from-start` reads the log again (consumers then count "
         "again), `kinstream up --new-generation` does it for all workers"
     )
-    told = "".join(f"\n  - {difference}" for difference in cluster + settings)
+    listed = "".join(f"\n  - {difference}" for difference in cluster + settings)
     advised = "".join(f"\n  {sentence}." for sentence in advice)
     raise GenerationMismatch(
-        f"{birth.application} generation {birth.generation} does not match its birth record:{told}{advised}"
+        f"{birth.application} generation {birth.generation} does not match its birth record:{listed}{advised}"
     )
 
 
