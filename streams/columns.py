@@ -1,4 +1,4 @@
-"""Rows as aligned text: one line a row, never cut, no lines drawn; what reads it may be a program."""
+"""Rows as aligned text: one line a row, never cut, no lines drawn, so that programs can read it too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str
 
 def _cell(value: object) -> str:
     text = str(value) or "-"
-    # A row is one line, whatever a name holds.
+    # A row is one line, even if a name holds line ends.
     return (
         text
         if text.isprintable()

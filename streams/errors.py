@@ -1,4 +1,4 @@
-"""The one hierarchy of errors. The command line prints them without a traceback."""
+"""The hierarchy of errors. The command line prints them without a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class KinstreamError(Exception):
-    """Anything that Kinstream reports to a person: what was wrong, where, and what to do."""
+    """Base of all errors that Kinstream reports to users: what was wrong, where, and what to do."""
 
     exit_status = 1
 
@@ -18,23 +18,23 @@ class SettingsError(KinstreamError):
 
 
 class PackageMissing(SettingsError):
-    """A setting needs a package, or a device, that this machine lacks; says how to install it."""
+    """A setting needs a package, or a device, that this machine lacks; the message says how to install it."""
 
 
 class CannotListen(SettingsError):
-    """The address of a page cannot be listened on: another process has the port, or this machine lacks the address."""
+    """A page cannot listen on its address: another process has the port, or this machine lacks the address."""
 
     exit_status = 3
 
 
 class FolderInUse(KinstreamError):
-    """Another process of ours works in that folder; names it."""
+    """Another Kinstream process works in that folder; the message names it."""
 
     exit_status = 3
 
 
 class SourceError(KinstreamError):
-    """A file or data set that a producer was told to read cannot be used; names file, row and column."""
+    """A file or data set of a producer cannot be used; the message names file, row and column."""
 
 
 class BrokerUnavailable(KinstreamError):
@@ -42,13 +42,13 @@ class BrokerUnavailable(KinstreamError):
 
 
 class LoginRefused(KinstreamError):
-    """A broker does not let this client in, or the client does not trust the broker. Waiting does not help."""
+    """A broker refuses the login of this client, or the client does not trust the broker. Waiting does not help."""
 
     exit_status = 3
 
 
 class AccessDenied(KinstreamError):
-    """The brokers do not allow this principal what it needs; names operation and resource."""
+    """The brokers deny this principal an operation that it needs; the message names operation and resource."""
 
     exit_status = 3
 
@@ -68,19 +68,19 @@ class CheckpointError(KinstreamError):
 
 
 class GenerationMismatch(KinstreamError):
-    """What was recorded when a generation began and what is found now differ; names the commands that resolve it."""
+    """The birth record of a generation differs from what is found now; the message names commands that resolve it."""
 
     exit_status = 3
 
 
 class LogGap(KinstreamError):
-    """The log has lost records that the state still wants; names the command that accepts the loss."""
+    """The log has lost records that the state still needs; the message names the command that accepts the loss."""
 
     exit_status = 3
 
 
 class BatchTooLarge(KinstreamError):
-    """A compressed batch in the log unpacks to more than this process takes."""
+    """A compressed batch in the log unpacks to more than the limit of this process."""
 
     exit_status = 3
 
@@ -122,9 +122,9 @@ class BadRecord(KinstreamError):
 
     Parameters
     ----------
-    reason : the bounded word that metrics count.
-    detail : one sentence for the person who reads the dead letter.
-    rows : the failed rows, or None when the whole record failed.
+    reason : one of a fixed set of words, which metrics count.
+    detail : one sentence for readers of the dead letter.
+    rows : the failed rows, or None if the whole record failed.
     """
 
     def __init__(self, reason: Reason, detail: str, rows: tuple[int, ...] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Packages that only some uses need, and the extra of ours that brings each."""
+"""Optional packages, and the extra of Kinstream that installs each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXTRAS: Final = {
 }
 #: What every agent imports.
 WORKER: Final = ("aiokafka", "faust", "numba", "prometheus_client", "scipy")
-#: Where the name of a package is not that of its import.
+#: Packages whose name differs from their import name.
 _DISTRIBUTIONS: Final = {
     "faiss": "faiss-cpu",
     "faust": "faust-streaming",
@@ -51,8 +51,8 @@ def missing(package: str, who: str, extra: str | None = None) -> PackageMissing:
     Parameters
     ----------
     package : its import name, a key of `EXTRAS`.
-    who : what needs it.
-    extra : what to install, where that is not the package's own extra.
+    who : the feature that needs it.
+    extra : what to install, if that is not the package's own extra.
     """
     name = _DISTRIBUTIONS.get(package, package)
     found = extra or EXTRAS[package]
@@ -66,14 +66,14 @@ def installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ValueError:
-        # It is imported, and without a spec: faust puts such a module in its own place.
+        # It is imported but has no spec: faust replaces itself with such a module.
         return True
     except ImportError:
         return False
 
 
 def require(*packages: str, who: str, extra: str | None = None) -> None:
-    """Do nothing if the packages are installed; none is imported here.
+    """Check that packages are installed, without importing them.
 
     Raises
     ------

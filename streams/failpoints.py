@@ -2,7 +2,7 @@
 
 `KINSTREAM_FAILPOINTS="checkpoint.before-manifest=kill@3;agent.after-send-before-ack=raise"` kills the process
 at the third hit of the first and raises at the first hit of the second. Without the variable, a hit costs one
-look-up.
+lookup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinstream.streams.errors import SettingsError
 
 VARIABLE: Final = "KINSTREAM_FAILPOINTS"
 
-#: Every failpoint there is. A name that is not here is an error, in a specification and in a call.
+#: All failpoints. Another name is an error, in a specification and in a call.
 NAMES: Final = frozenset(
     {
         "producer.after-send-before-ack",
@@ -40,7 +40,7 @@ NAMES: Final = frozenset(
 
 
 class Effect(StrEnum):
-    """What happens. `kill` and `exit` end the process at once, `pause` stops it until SIGCONT."""
+    """The effect of a failpoint. `kill` and `exit` end the process at once, `pause` stops it until SIGCONT."""
 
     KILL = "kill"
     EXIT = "exit"
@@ -74,7 +74,7 @@ class _Failpoint:
             raise RuntimeError(f"failpoint {self._name}, hit {self._at}")
 
 
-#: Empty until the first hit, so that a wrong specification is reported by the command and not by an import.
+#: Empty until the first hit, so that the command reports a wrong specification, and not an import.
 _points: dict[str, _Failpoint | None] = {}
 
 
@@ -83,8 +83,8 @@ def hit(name: str) -> None:
 
     Raises
     ------
-    RuntimeError : the failpoint is set to `raise` and this is the hit.
-    SettingsError : no failpoint has this name, or the environment variable cannot be understood.
+    RuntimeError : the failpoint is set to `raise` at this hit.
+    SettingsError : no failpoint has this name, or the environment variable cannot be parsed.
     """
     try:
         point = _points[name]
@@ -141,4 +141,4 @@ def _first_hit(name: str) -> _Failpoint | None:
 
 def _known(name: str) -> None:
     if name not in NAMES:
-        raise SettingsError(f"no failpoint is called {name!r}; there are: {', '.join(sorted(NAMES))}")
+        raise SettingsError(f"no failpoint has the name {name!r}; there are: {', '.join(sorted(NAMES))}")

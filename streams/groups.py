@@ -1,4 +1,4 @@
-"""Names of consumer groups: those of deployments with other topics never meet, on one cluster too."""
+"""Names of consumer groups: deployments with other topics never share one, even on one cluster."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Group(NamedTuple):
 
 
 def start_of(prefix: str) -> str:
-    """How the groups of a deployment begin.
+    """The prefix of the groups of a deployment.
 
-    A prefix of topics holds no dot, so that no deployment's groups begin as another one's do. With the usual prefix
-    they have the names that they always had.
+    A prefix of topics holds no dot, so no deployment's prefix of groups begins with that of another. With the default
+    prefix of topics, the names are those of earlier versions.
     """
     return f"{DEFAULT_PREFIX}-" if prefix == DEFAULT_PREFIX else f"{prefix}."
 
@@ -30,7 +30,7 @@ def name_of(prefix: str, application: str, generation: int) -> str:
 
 
 def read(prefix: str, name: str) -> Group | None:
-    """The inverse of `name_of`; None for a group that is not of that deployment."""
+    """The inverse of `name_of`; None for a group of another deployment."""
     found = re.fullmatch(r"(?P<application>.+)-v(?P<generation>[0-9]+)", name.removeprefix(start_of(prefix)))
     if found is None or not name.startswith(start_of(prefix)):
         return None

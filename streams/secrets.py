@@ -1,7 +1,7 @@
-"""Keeps secrets out of what is written for people: the last of several defences.
+"""Keeps secrets out of logs and messages, as the last of several defences.
 
-Secrets are `SecretStr` in the settings and are handed to clients alone. What other libraries make of them, an error
-with a URL in it, a traceback, passes through `hide` on its way to a terminal or a log.
+Secrets are `SecretStr` in the settings and are passed to clients only. Texts of other libraries, such as an error with
+a URL in it or a traceback, pass through `hide` on their way to a terminal or a log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 _MASK: Final = "***"
-#: Hiding something shorter would make texts unreadable and protect nothing.
+#: Masking shorter secrets would make texts unreadable and protect nothing.
 _SHORTEST: Final = 4
 _USERINFO: Final = re.compile(r"://[^/\s]*@")
 _QUERY: Final = re.compile(
@@ -28,12 +28,12 @@ def without_secret(url: str) -> str:
 
 
 def remember(*secrets: str) -> None:
-    """Have `hide` mask these from now on, wherever they stand."""
+    """Make `hide` mask these secrets from now on, anywhere in a text."""
     _known.update(secret for secret in secrets if len(secret) >= _SHORTEST)
 
 
 def remember_url(url: str) -> None:
-    """Have `hide` mask the credentials of a URL, also where something quotes them alone."""
+    """Make `hide` mask the credentials of a URL, also where a text quotes them alone."""
     for part in re.split(r"::", url):
         try:
             found = urlsplit(part).password

@@ -1,6 +1,6 @@
-"""Settings: `kinstream.toml`, then the environment, then the command line, each over the one before.
+"""Settings: `kinstream.toml`, then the environment, then the command line; later ones override earlier ones.
 
-Brokers are named once, in the words of Kafka's own environment variables (`KAFKA_BOOTSTRAP_SERVERS`,
+Brokers are named once, with the names of Kafka's own environment variables (`KAFKA_BOOTSTRAP_SERVERS`,
 `KAFKA_SECURITY_PROTOCOL`, `KAFKA_SASL_MECHANISM`, ...), and handed to both client libraries by
 `kinstream.streams.kafka.clients`.
 
@@ -51,7 +51,7 @@ class _Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_flag_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        """true would pass for 1."""
+        """Refuse a boolean: pydantic would read true as 1."""
         kind = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and kind in (int, float, int | None):
             raise ValueError(f"must be a number, not {str(value).lower()}")
@@ -59,7 +59,7 @@ class _Section(BaseModel):
 
 
 class BuilderSettings(_Section):
-    """`[builders.NAME]`: which builder, and what its constructor takes."""
+    """`[builders.NAME]`: a builder, and the arguments of its constructor."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
@@ -70,9 +70,10 @@ class BuilderSettings(_Section):
 
 
 class LearnerSettings(_Section):
-    """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and what its constructor takes.
+    """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and the arguments of its constructor.
 
-    `publish_updates` writes what each block changed to `updates`. It shapes no outcome, so no generation depends on it.
+    `publish_updates` writes what each block changed to `updates`. It does not shape outcomes, so generations do not
+    depend on it.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
@@ -86,7 +87,7 @@ class LearnerSettings(_Section):
 
 
 class SpaceSettings(_Section):
-    """Which spaces may come to be by their first valid event."""
+    """Which spaces their first valid event may create."""
 
     auto_create: bool = True
     max_per_partition: int = Field(default=10_000, ge=1)
@@ -101,7 +102,7 @@ class CheckpointSettings(_Section):
 
     @property
     def shown(self) -> str:
-        """The URL as people may see it: without credentials."""
+        """The URL for display, without credentials."""
         return without_secret(self.url)
 
 
@@ -130,7 +131,7 @@ class MetricsSettings(_Section):
 
 
 class SearchSpaceSettings(_Section):
-    """`[search.spaces.NAME]`: whose models measure there, where the items come from, and what they are found with.
+    """`[search.spaces.NAME]`: the model to measure with, the source of the items, and the index.
 
     `updates` follows every step of a learner with `publish_updates`. `options` are the index's own: `bits`, `seed`,
     `eps` of `lazy`, `neighbours` and `depth` of `faiss-hnsw`.
@@ -276,12 +277,12 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read, and all that is wrong with it.
+    """The settings as read, and all their faults.
 
     Parameters
     ----------
     settings : None where there are faults.
-    data : sections as they were read, for checks of what only other packages know.
+    data : sections as read, for checks that need other packages.
     """
 
     settings: Settings | None
@@ -290,7 +291,7 @@ class Found:
     layers: Layers
 
     def fault(self, path: Path, text: str, *, section: bool = False) -> Fault:
-        """A fault at a setting, with the place that set it."""
+        """The fault of a setting, with the place that set it."""
         return Fault(self.layers.where(path, section=section), text)
 
 
@@ -304,7 +305,7 @@ def load(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     Raises
     ------
     SettingsError : the file is missing or not TOML, names or values are unknown or out of range, all of them named; or
-        a secret stands on the command line.
+        the command line holds a secret.
     """
     found = read(path, overrides)
     if found.settings is None:
@@ -313,11 +314,11 @@ def load(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
 
 
 def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = None) -> Found:
-    """Read settings as `load` does, and collect what is wrong with them instead of raising it.
+    """Read settings as `load` does, but collect their faults instead of raising them.
 
     Raises
     ------
-    SettingsError : the file is missing or not TOML, or a secret stands on the command line.
+    SettingsError : the file is missing or not TOML, or the command line holds a secret.
     """
     overrides = overrides or {}
     _refuse_secrets(overrides)
@@ -331,7 +332,7 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
         except UnicodeDecodeError:
             raise SettingsError(f"{source}: not text in UTF-8") from None
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise SettingsError(f"{source}: no TOML: {error}") from None
+            raise SettingsError(f"{source}: not TOML: {error}") from None
     faults: list[Fault] = []
     environment = _of_environment(faults)
     layers = Layers(str(source), in_file, environment, overrides)
@@ -347,12 +348,12 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
 
 
 def _of_environment(faults: list[Fault]) -> dict[str, Any]:
-    """What the environment sets, nested."""
+    """The settings of the environment, nested."""
     faults += environment_faults(os.environ, names(Settings), names(KafkaSettings), _keys())
     try:
         found = dict(EnvSettingsSource(Settings)())
     except SettingsSourceError:
-        # Of a text that begins as JSON and is none.
+        # For a text that begins as JSON but is not JSON.
         text = "must be JSON, and cannot be read as such"
         faults += [Fault(name, text) for name in broken_json(os.environ, names(Settings))]
         found = {}
@@ -371,7 +372,7 @@ def _keys() -> list[str]:
 
 
 def _wrong(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
-    """Path, whether it is a section, and fault, of everything that is wrong in itself."""
+    """Path, whether it is a section, and message of every fault that one setting has by itself."""
     kafka = data.get("kafka", {})
     plain = {**data, "kafka": KafkaSettings.model_construct()}
     if isinstance(kafka, dict):
@@ -387,13 +388,13 @@ def _wrong(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
         Settings(**plain)
     except ValidationError as error:
         for path, section, text in faults_of(error, Settings):
-            # The learners' builders are checked above, whatever else is wrong.
+            # The learners' builders are already checked above.
             if path or not strangers:
                 yield path, section, text
 
 
 def _strangers(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
-    """Learners that follow a builder which is not there."""
+    """Learners that follow a builder which does not exist."""
     learners, builders = data.get("learners"), data.get("builders", {})
     if not isinstance(learners, dict) or not isinstance(builders, dict):
         return
@@ -414,7 +415,7 @@ def _refuse_no_text(data: dict[str, Any], source: FilePath) -> None:
 
 def _no_builder(name: str, builders: Iterable[str]) -> str:
     known = sorted(builders)
-    return f"{name!r} is no builder; there are {', '.join(known) or 'none'}{meant([name], known)}"
+    return f"{name!r} is not a builder; there are {', '.join(known) or 'none'}{meant([name], known)}"
 
 
 def _start_of(path: FilePath, limit: int) -> bytes:
@@ -427,11 +428,11 @@ def _start_of(path: FilePath, limit: int) -> bytes:
 
 
 def _secret_in(file: str) -> str:
-    """What a file holds, without the line end that editors add.
+    """The content of a file, without the line end that editors add.
 
     Raises
     ------
-    ValueError : it cannot be read, is empty, too large or no text; without what it holds.
+    ValueError : it cannot be read, is empty, too large or not text; the message does not quote its content.
     """
     try:
         text = _start_of(FilePath(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
@@ -447,7 +448,7 @@ def _secret_in(file: str) -> str:
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted names and values, whatever is nested."""
+    """Dotted names and values of nested settings."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{name}.")
@@ -460,12 +461,12 @@ def _refuse_secrets(overrides: dict[str, Any]) -> None:
         if name in SECRETS:
             variable = name.upper().replace(".", "_")
             raise SettingsError(
-                f"--set {name}: everybody on this machine can read a command line; set {variable} in the "
+                f"--set {name}: every user of this machine can read a command line; set {variable} in the "
                 f"environment, or {variable}_FILE to the path of a file that holds it"
             )
         if isinstance(value, str) and without_secret(value) != value:
             variable = f"KINSTREAM_{name.upper().replace('.', '__')}"
             raise SettingsError(
-                f"--set {name}: holds credentials, and everybody on this machine can read a command line; set "
+                f"--set {name}: holds credentials, and every user of this machine can read a command line; set "
                 f"{variable} in the environment, or use the store's own variables or files for them"
             )

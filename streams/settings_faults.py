@@ -1,4 +1,4 @@
-"""What is wrong with settings: each fault with its place, in the words of the settings file."""
+"""Faults of settings, each with its place, as the settings file names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinstream.streams.spelling import meant
 
 Path = tuple[str, ...]
 
-#: Values below these are not shown: one of them may be a secret.
+#: Values under these are not shown: one of them may be a secret.
 _HIDDEN: Final = ("kafka",)
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 #: Longest text of a value that is repeated.
@@ -24,7 +24,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong.
+    """One fault.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Fault:
 
 
 def as_text(faults: Sequence[Fault]) -> str:
-    """All faults for a person: one in one line, several with a line for each."""
+    """All faults as text: one fault on one line, several with a line each."""
     unique = list(dict.fromkeys(map(str, faults)))
     if len(unique) == 1:
         return unique[0]
@@ -64,7 +64,7 @@ def _key(name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in an error, as the settings file writes it; what is long or nested is named by its type."""
+    """A value in an error, as the settings file writes it; a long or nested value is named by its type."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -91,7 +91,7 @@ def _kind(value: Any) -> str:
 def faults_of(
     error: ValidationError, model: type[BaseModel], above: Path = ()
 ) -> Iterator[tuple[Path, bool, str]]:
-    """Path, whether it is a section, and what is wrong there, in our words.
+    """Path, whether it is a section, and a message of ours for the fault.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def _inside(kind: Any, part: str) -> Any:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without its constraints, and without the None that stands for a setting that is left out."""
+    """A type without its constraints, and without the None of a setting that is left out."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

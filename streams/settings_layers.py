@@ -1,4 +1,4 @@
-"""The layers that settings come in, each over the one before: file, environment, command line; and who set what."""
+"""The layers of settings: file, environment, command line; later ones override. Also finds which layer set a value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Layers:
     overrides: dict[str, Any]
 
     def merged(self, faults: list[Fault]) -> dict[str, Any]:
-        """All layers as one. What cannot be put where the command line wants it becomes a fault."""
+        """All layers merged. A command-line value that does not fit the structure becomes a fault."""
         data = merged(self.in_file, self.environment)
         for name, value in self.overrides.items():
             *sections, last = name.split(".")
@@ -42,7 +42,7 @@ class Layers:
                 below = inner.setdefault(section, {})
                 if not isinstance(below, dict):
                     above = ".".join(sections[:number])
-                    faults.append(Fault(f"--set {name}", f"{above} is no section, and has no settings"))
+                    faults.append(Fault(f"--set {name}", f"{above} is not a section, and has no settings"))
                     break
                 inner[section] = inner = dict(below)
             else:
@@ -50,7 +50,7 @@ class Layers:
         return data
 
     def where(self, path: Path, *, section: bool = False) -> str:
-        """Who set what is wrong: file and place in it, a variable of the environment, or an option."""
+        """The place that set a faulty value: file and place in it, an environment variable, or an option."""
         if not path:
             return self.file
         for name in self.overrides:
@@ -61,7 +61,7 @@ class Layers:
         here = place(path, section=section or _is_section(self.in_file, path))
         if len(path) > 1 and _deepest(self.in_file, path[:-1]) == path[:-1]:
             return f"{self.file}, {here}"
-        # Something is missing in a section that only another layer has.
+        # A setting is missing in a section that only another layer has.
         for name in self.overrides:
             if _covers(path[:-1], tuple(name.split("."))):
                 return f"--set {name}: {here}"
@@ -104,7 +104,7 @@ def _variable(path: Path) -> str:
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Nested tables as one; where both have a value, that of `above`."""
+    """Nested tables as one; if both have a value, that of `above`."""
     both = {
         n: merged(below[n], v)
         for n, v in above.items()
@@ -116,10 +116,10 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def environment_faults(
     environment: Mapping[str, str], sections: Iterable[str], brokers: Iterable[str], keys: Iterable[str]
 ) -> Iterator[Fault]:
-    """Variables that were meant to set something and set nothing.
+    """Variables that look like settings and set nothing.
 
-    Others may use our prefixes too: clusters name variables after services, and Kafka's own tools have theirs. So
-    refused are those that have our separator, and those that are like one of ours which is not set.
+    Other programs may use our prefixes too: clusters name variables after services, and Kafka's own tools have theirs.
+    So only variables with our separator are refused, and those that are similar to an unset one of ours.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _flat(key: str) -> str:
 
 
 def broken_json(environment: Mapping[str, str], sections: Iterable[str]) -> Iterator[str]:
-    """Variables of ours that begin as JSON does, or have to be JSON, and are none."""
+    """Our variables that begin as JSON does, or have to be JSON, but are not JSON."""
     whole = {f"{PREFIX}{section.upper()}" for section in sections}
     for name, text in sorted(environment.items()):
         variable = name.upper()

@@ -1,4 +1,4 @@
-"""Which of the known names a misspelt one was meant to be."""
+"""Suggests the known name that a misspelt one was meant to be."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-#: Of the ratio of difflib: a letter or two in a short word.
+#: Lowest ratio of difflib: one or two letters differ in a short word.
 _CLOSE: Final = 0.65
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `word`; None where none is like it.
+    """The known name that is most like `word`; None if no name is similar.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def meant(words: Iterable[str], known: Iterable[str]) -> str:
-    """ "; did you mean ...?", or nothing where no name is like one of the words.
+    """ "; did you mean ...?", or nothing if no name is similar to one of the words.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The topics: names, keys, partitions, retention, replication. Everything reads them here, deploy included."""
+"""The topics: names, keys, partitions, retention, replication. All code reads them here, including deploy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What one topic is for and how it is kept.
+    """The purpose of one topic and how its records are kept.
 
     Parameters
     ----------
     role : short name, also the end of the topic's full name.
-    key : what the message key says.
+    key : the content of the message key.
     retention_ms : -1 keeps for ever; None for a compacted topic.
     """
 
@@ -60,11 +60,11 @@ DEAD_LETTERS: Final = Topic(
 
 CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, DEAD_LETTERS)
 
-#: Recommended; with fewer brokers `kinstream topics create` takes what there is and warns.
+#: Recommended; with fewer brokers `kinstream topics create` uses those available and warns.
 REPLICATION: Final = 3
 PARTITIONS: Final = 6
 
-#: The partitioner of faust and of the Java clients; confluent-kafka's default is another one.
+#: The partitioner of faust and of the Java clients; confluent-kafka has another default.
 PARTITIONER: Final = "murmur2_random"
 
 

@@ -9,7 +9,7 @@ from kinstream.streams.topics import partition_of
 
 
 def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
-    """Give a fresh machine what it goes on from; returns what a person should know.
+    """Give a fresh machine the state that it continues from; returns notes for the operator.
 
     Where the number of partitions has changed, the spaces of a partition come from several stores: call this for each.
 
@@ -32,4 +32,4 @@ def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
 
     spaces = {name: store.load_space(file) for name, file in here.items()}
     machine.inherit(old.partition if manifest.partition == place.partition else None, spaces, segment)
-    return [f"{store.url}: {len(spaces)} spaces go on in the epochs that they had", *old.notes]
+    return [f"{store.url}: {len(spaces)} spaces continue in their epochs", *old.notes]

@@ -29,7 +29,7 @@ REDRIVE_REFUSED: Final = "kinstream-redrive-refused"
 REDRIVE_ROWS: Final = "kinstream-redrive-rows"
 _REDRIVE: Final = frozenset({REDRIVE_CONSUMER, REDRIVE_REFUSED, REDRIVE_ROWS})
 
-#: What is too large even for the dead-letter topic keeps this much of its value, its digest and its place.
+#: A record too large even for the dead-letter topic keeps this much of its value, its digest and its place.
 TRUNCATED_BYTES: Final = 64 * 1024
 MAX_VALUE_BYTES: Final = 960_000
 MAX_HEADER_BYTES: Final = 24 * 1024
@@ -63,7 +63,7 @@ def dead_letter(
     if value is not None and len(value) > MAX_VALUE_BYTES:
         added += [(SIZE, str(len(value))), (DIGEST, hashlib.sha256(value).hexdigest())]
         value = value[:TRUNCATED_BYTES]
-    # A detail may repeat what the record holds, and nothing that it holds may stop its own refusal.
+    # A detail may repeat content of the record, and no content may stop the refusal of its own record.
     own = tuple((name, text.encode("utf-8", "backslashreplace")) for name, text in added)
     return Output(topic, _bounded_key(message.key), value, (*_bounded(message.headers), *own))
 

@@ -38,14 +38,14 @@ class RecordsMissed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a machine stands: what it is called, what it reads, what it writes.
+    """The place of a machine: its name, its input and its output.
 
     Parameters
     ----------
     name, generation : of the emitter.
     input_partitions, output_partitions : counts from the birth record.
     output_topic : None for an agent that emits nothing.
-    skipped, accepted_gaps : input offsets that an operator told this consumer to leave out, or to go on at although
+    skipped, accepted_gaps : input offsets that an operator made this consumer leave out, or continue at although
         the log has lost records before them.
     """
 
@@ -61,7 +61,7 @@ class Place:
     accepted_gaps: frozenset[int] = field(default_factory=frozenset)
 
 
-_SKIPPED: Final = "an operator told this consumer to skip the record"
+_SKIPPED: Final = "an operator made this consumer skip the record"
 
 #: What a machine counts about its input, besides dead letters by reason.
 COUNTED: Final = (
@@ -89,7 +89,7 @@ class Machine(PartitionSpaces):
     Parameters
     ----------
     place : names and counts.
-    load_space : gives back the state of a space that was left in its checkpoint file.
+    load_space : returns the state of a space that was left in its checkpoint file.
     """
 
     def __init__(self, place: Place, load_space: Callable[[str], State] | None = None) -> None:
@@ -98,7 +98,7 @@ class Machine(PartitionSpaces):
         self.next_offset = 0
         self._last: Message | tuple[int, int] | None = None
         self.refusals = Refusals()
-        #: Of records of other partitions, by their number, whose spaces have come here with a repartition.
+        #: Refusals of other partitions, by number, whose spaces came to this partition with a repartition.
         self.moved_refusals: dict[int, Refusals] = {}
         self.counts: Counter[str] = Counter()
         self.dead: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Machine(PartitionSpaces):
         self._message: Message
         #: The rows that a redrive brings back; None for the whole of a message.
         self._rows: Rows = None
-        #: The rows of the same record that stay refused while a redrive brings others back.
+        #: The rows of the same record that stay refused while a redrive applies others.
         self.still_refused: tuple[int, ...] = ()
 
     # ---- one message --------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Machine(PartitionSpaces):
         if refusals is None or not refusals.holds(redrive.offset, redrive.rows):
             self.counts["redrives_ignored"] += 1
             return
-        # What it answers is settled, whatever comes of it: a new refusal stands under the redrive's own offset.
+        # The refusal that it answers is settled in any case: a new refusal has the redrive's own offset.
         refusals.remove(redrive.offset, redrive.rows)
         self.still_refused = refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
@@ -190,7 +190,7 @@ class Machine(PartitionSpaces):
 
     @abstractmethod
     def pass_over(self, message: Message) -> bool:
-        """Move the marks as applying the message would, without looking into its body: that may be what kills.
+        """Move the marks as applying the message would, without reading its body: the body may end the process.
 
         Returns
         -------
@@ -211,11 +211,11 @@ class Machine(PartitionSpaces):
         self._outputs.append(Output(topic, name.encode(), value, identity.headers(), partition))
 
     def receive(self, message: Message, name: str, identity: Identity | None = None) -> Identity | None:
-        """Judge a chained input and move its mark. None: a duplicate, or of an epoch that is over.
+        """Judge a chained input and move its mark. Returns None for a duplicate or an ended epoch.
 
         Parameters
         ----------
-        identity : of the message, where it was read already.
+        identity : of the message, if it was read already.
 
         Raises
         ------
@@ -277,12 +277,12 @@ class Machine(PartitionSpaces):
     def check_key(self, record: Record, name: str) -> None:
         """Refuse a record whose space is not its key."""
         if record.space != name:
-            raise BadRecord(Reason.WRONG_KEY, f"the key says {name!r} and the record {record.space!r}")
+            raise BadRecord(Reason.WRONG_KEY, f"the key names {name!r} and the record names {record.space!r}")
 
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def partition_state(self) -> State:
-        """All that belongs to no single space."""
+        """The state that belongs to no single space."""
         state: State = {f"count.{name}": self.counts[name] for name in COUNTED}
         state |= {f"count.{name}": number for name, number in sorted(self.counts.items()) if number}
         state |= {f"dead.{reason}": number for reason, number in sorted(self.dead.items())}
@@ -319,7 +319,7 @@ class Machine(PartitionSpaces):
         spaces: Mapping[str, State],
         segment: Callable[[str, str], State],
     ) -> None:
-        """Go on, fresh, from states that are all at hand, as from a checkpoint.
+        """Continue a fresh machine from states in memory, as from a checkpoint.
 
         Parameters
         ----------
@@ -331,16 +331,16 @@ class Machine(PartitionSpaces):
         self.take_in(spaces)
 
     def gather(self, parts: Mapping[int, State], homes: Mapping[tuple[int, int], int]) -> None:
-        """Become, fresh, one partition of an input that has been given more of them.
+        """Turn a fresh machine into one partition of an input whose number of partitions was raised.
 
-        Counts stay with their partition, so that sums over all partitions stay what they were. What was refused goes
-        where its record belongs now: there a redrive of it can be applied.
+        Counts stay with their partition, so that sums over all partitions do not change. A refusal goes to the
+        partition where its record belongs now: there a redrive of it can be applied.
 
         Parameters
         ----------
         parts : the last `partition_state` of every old partition.
-        homes : where the record that was refused at (partition, offset) belongs now. One that is not named stays with
-            who held it.
+        homes : where the record that was refused at (partition, offset) belongs now. A record that is not named stays
+            with its holder.
         """
         here = self.place.partition
         if here in parts:
@@ -365,10 +365,10 @@ class Machine(PartitionSpaces):
         spaces: Mapping[str, State],
         segment: Callable[[str, str], State] = no_segment,
     ) -> None:
-        """Begin where another generation ended: what was declared, read and refused stays, what was learned does not.
+        """Begin where another generation ended: declarations, positions and refusals stay; learned state does not.
 
         Without the epochs, the outputs of this generation would seem older than those of the one before. Algorithms
-        that know what they were told take that over: the catalogue of items is such a thing.
+        take over what was declared to them, such as the catalogue of items.
 
         Parameters
         ----------
@@ -387,13 +387,13 @@ class Machine(PartitionSpaces):
                     found.core = fresh
             self.add(name, found)
 
-    # ---- what a page may show: agents that show something of their own override these ---------------------------
+    # ---- what a page may show: agents with content of their own override these -----------------------------------
 
     def on_owned(self, live: bool) -> None:
-        """The partition is restored; `live` where nothing of it was ever shown."""
+        """The partition is restored; `live` if nothing of it was ever shown."""
 
     def on_live(self) -> None:
         """The partition has reached the end that the log had when it was taken over."""
 
     def on_revoked(self) -> None:
-        """The partition is somebody else's from now on."""
+        """Another worker owns the partition from now on."""

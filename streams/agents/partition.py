@@ -1,7 +1,7 @@
-"""One owned input partition: its machine, its checkpoints, and the order in which the two touch the outside.
+"""One owned input partition: its machine, its checkpoints, and the order of their effects outside.
 
-The order of a checkpoint is the whole of the delivery guarantee, and `checkpoint` can be read aloud: confirm the
-outputs, write the files, then the manifest, then tell the world.
+The order of a checkpoint is the whole delivery guarantee, and `checkpoint` can be read aloud: confirm the outputs,
+write the files, write the manifest, then announce it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class PartitionRunner:
     sink : where outputs go.
     deadline_seconds : for confirming outputs before a checkpoint.
     inherited : checkpoints of the generation that this one goes on from.
-    begun : the generation began with a checkpoint, so that without one there is no beginning.
-    max_resident_bytes : spaces unchanged since the last checkpoint are left to their files beyond this.
+    begun : the generation began with a checkpoint, so a partition without one is an error.
+    max_resident_bytes : above this size, spaces unchanged since the last checkpoint are dropped from memory and read
+        from their files.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class PartitionRunner:
     # ---- taking over --------------------------------------------------------------------------------------------
 
     def restore(self, birth_offset: int, log_start: int, log_end: int) -> list[str]:
-        """Load the newest good checkpoint, or begin at the birth offset. Returns what a person should know.
+        """Load the newest good checkpoint, or begin at the birth offset. Returns notes for the operator.
 
         Raises
         ------
@@ -122,7 +123,7 @@ class PartitionRunner:
         place = self.machine.place
         where = f"{place.topic} partition {place.partition}"
         if log_start > wanted:
-            # Retention may have gone on since the operator's word; the loss is the same one.
+            # Retention may have moved on since the operator's decision; it is the same loss.
             if not any(wanted < gap <= log_start for gap in place.accepted_gaps):
                 raise LogGap(
                     f"{where}: {place.name} wants offset {wanted}, and the log now starts at {log_start}: "
@@ -130,7 +131,7 @@ class PartitionRunner:
                     f"{place.name} --partition {place.partition} --offset {log_start}"
                 )
             notes.append(
-                f"{where}: going on at {log_start}, {log_start - wanted} records were lost and accepted"
+                f"{where}: continuing at {log_start}, {log_start - wanted} records were lost and accepted"
             )
             wanted = log_start
         if log_end < wanted:
@@ -242,7 +243,7 @@ class PartitionRunner:
         return () if self.manifest is None else self._announce(self.manifest, spaces, self.machine)
 
     def announce_all(self) -> None:
-        """Publish every model again, for readers that came late."""
+        """Publish every model again, for late readers."""
         for output in self._announcements(self._files):
             self._send(output)
 

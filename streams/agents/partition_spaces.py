@@ -11,11 +11,11 @@ from kinstream.streams.records.state import State
 
 
 class PartitionSpaces(ABC):
-    """What a machine holds by space, in the order of last change.
+    """The spaces of a machine, in the order of last change.
 
     Parameters
     ----------
-    load_space : gives back the state of a space that was left in its checkpoint file.
+    load_space : returns the state of a space that was left in its checkpoint file.
     """
 
     def __init__(self, load_space: Callable[[str], State] | None = None) -> None:
@@ -23,7 +23,7 @@ class PartitionSpaces(ABC):
         self.changed: set[str] = set()
         self._spaces: dict[str, Space | None] = {}
         self._load_space = load_space
-        #: Gives back a segment of a space: set by the keeper of the files.
+        #: Returns a segment of a space: set by the keeper of the files.
         self._read_segment: Callable[[str, str], State] | None = None
 
     @abstractmethod
@@ -31,7 +31,7 @@ class PartitionSpaces(ABC):
         """A fresh algorithm for a space."""
 
     def read_segments_with(self, read: Callable[[str, str], State]) -> None:
-        """Say where the segments of spaces are read from."""
+        """Set where the segments of spaces are read from."""
         self._read_segment = read
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class PartitionSpaces(ABC):
         return space
 
     def evict(self, name: str) -> None:
-        """Leave an unchanged space to its checkpoint file."""
+        """Drop an unchanged space from memory; its checkpoint file holds it."""
         if name not in self.changed:
             self._spaces[name] = None
 
@@ -87,17 +87,17 @@ class PartitionSpaces(ABC):
     # ---- from a checkpoint, or another generation ---------------------------------------------------------------
 
     def leave_in_files(self, names: Iterable[str]) -> None:
-        """Have these spaces, and no others, each in its checkpoint file."""
+        """Hold these spaces and no others, each in its checkpoint file."""
         self._spaces = dict.fromkeys(names)
         self.changed.clear()
 
     def take_in(self, states: Mapping[str, State]) -> None:
-        """Have spaces of states that a checkpoint holds."""
+        """Hold spaces of states that a checkpoint holds."""
         for name, state in states.items():
             self._spaces[name] = self._revive(name, state)
 
     def add(self, name: str, space: Space) -> None:
-        """Have a space that no checkpoint holds."""
+        """Hold a space that no checkpoint holds."""
         self._spaces[name] = space
         self.changed.add(name)
 
@@ -129,7 +129,7 @@ class PartitionSpaces(ABC):
         return space.core.segment(segment)
 
     def labels(self, names: Iterable[str]) -> dict[str, str]:
-        """What a manifest says of each space, so that models can be announced without reading their files."""
+        """The label of each space in a manifest, so that models can be announced without reading their files."""
         found = {}
         for name in names:
             space = self._spaces[name]

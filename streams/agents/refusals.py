@@ -1,4 +1,4 @@
-"""Which records, or which of their rows, a consumer has refused and not yet taken back by a redrive."""
+"""Which records, or which of their rows, a consumer has refused and not yet applied by a redrive."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Refusals:
         return self._rows.get(offset, ())
 
     def remove(self, offset: int, rows: Rows) -> None:
-        """Forget those parts, which a redrive has brought back."""
+        """Forget those parts, which a redrive has applied."""
         if rows is None:
             at = self._run_of(offset)
             if at is not None:
@@ -90,7 +90,7 @@ class Refusals:
 
 
 def moved_state(moved: Mapping[int, Refusals]) -> dict[str, NDArray[np.int64]]:
-    """Refusals of records of other partitions, by their number; nothing where there are none."""
+    """Refusals of records of other partitions, by their number; empty if there are none."""
     runs, rows = [], []
     for origin, refusals in sorted(moved.items()):
         own = refusals.state()
@@ -105,7 +105,7 @@ def moved_state(moved: Mapping[int, Refusals]) -> dict[str, NDArray[np.int64]]:
 
 
 def read_moved(state: Mapping[str, object]) -> dict[int, Refusals]:
-    """The inverse of `moved_state`, among whatever else a state holds."""
+    """The inverse of `moved_state`, from a state with other entries."""
     if "moved_runs" not in state:
         return {}
     runs, rows = np.asarray(state["moved_runs"]), np.asarray(state["moved_rows"])
@@ -117,7 +117,7 @@ def read_moved(state: Mapping[str, object]) -> dict[int, Refusals]:
 
 
 def rows_text(rows: Rows) -> str:
-    """Rows as a header says them: `all`, or `0-3,7`."""
+    """Rows as a header names them: `all`, or `0-3,7`."""
     if rows is None:
         return "all"
     runs: list[list[int]] = []
@@ -129,7 +129,7 @@ def rows_text(rows: Rows) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-#: A block never has more rows than its bytes allow; a header that names more is a lie.
+#: A block never has more rows than its bytes allow; a header that names more is false.
 MAX_ROWS = 1_000_000
 
 

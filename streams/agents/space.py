@@ -1,4 +1,4 @@
-"""What an agent knows of one space, and its form in a checkpoint."""
+"""The state of one space in an agent, and its form in a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import Declaration
 
 _CORE = "core."
-#: Of a mark that was found on another partition: before every offset of this one.
+#: The offset of a mark from another partition: before every offset of this one.
 NOT_HERE: Final = -1
 
 
@@ -27,7 +27,7 @@ class Core(Protocol):
 
 @runtime_checkable
 class SegmentedCore(Core, Protocol):
-    """An algorithm whose state is too large to write whole: parts of it lie in segments that never change.
+    """An algorithm whose state is too large to write whole: parts of it are in segments that never change.
 
     `state` leaves the segments out, and `restore` is followed by `restore_segments`.
     """
@@ -39,19 +39,19 @@ class SegmentedCore(Core, Protocol):
         """The content of a segment."""
 
     def restore_segments(self, load: Callable[[str], State]) -> None:
-        """Take in the segments that the restored state needs."""
+        """Load the segments that the restored state needs."""
 
 
 @runtime_checkable
 class HeirCore(Core, Protocol):
-    """An algorithm that takes over, from the state of an older generation, what it was told and did not learn."""
+    """An algorithm that takes over, from an older generation's state, what was declared and not learned."""
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
         """`load` reads a segment of that state. The state may be of other settings."""
 
 
 class Status(StrEnum):
-    """A deleted space keeps its epoch as a gravestone."""
+    """A deleted space keeps its epoch as a tombstone."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -97,7 +97,7 @@ class Space:
     core: Core | None = None
 
     def begin(self, epoch: int, declaration: Declaration | None, status: Status = Status.ACTIVE) -> None:
-        """Start a new epoch: what was learned is gone, the marks of the inputs stay."""
+        """Start a new epoch: learned state is dropped, the marks of the inputs stay."""
         self.epoch = epoch
         self.status = status
         self.declaration = declaration
@@ -130,7 +130,7 @@ class Space:
                 {emitter: mark.text() for emitter, mark in self.marks.items()}, sort_keys=True
             ),
             "emitted": "" if self.emitted is None else self.emitted.text(),
-            # In their order, which says which one is forgotten first.
+            # In order: the first is forgotten first.
             "loads": json.dumps(self.loads),
             "step": self.step,
             "has_core": self.core is not None,
@@ -141,7 +141,7 @@ class Space:
 
 
 def on_another_partition(state: State) -> State:
-    """The state of a space whose partition has changed: where its marks were found is no place of the new one."""
+    """The state of a space whose partition has changed: the offsets of its marks are not valid in the new one."""
     marks: dict[str, str] = json.loads(str(state["marks"]))
     found = {emitter: Mark.parse(text)._replace(at=NOT_HERE).text() for emitter, text in marks.items()}
     return {**state, "marks": json.dumps(found, sort_keys=True)}

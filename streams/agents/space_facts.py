@@ -1,4 +1,4 @@
-"""What a manifest says of a space, so that models are announced and spaces listed without reading their files."""
+"""The label of a space in a manifest, so that models are announced and spaces listed without their files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kinstream.streams.agents.space import Space, Status
 
 
 class SpaceFacts(NamedTuple):
-    """It stands as the label of the space's data file.
+    """Facts of a space, written as the label of its data file.
 
     Parameters
     ----------
-    epoch : below 0 where only a refused record has named the space.
+    epoch : below 0 if only a refused record has named the space.
     step : constraints accepted by the model in this epoch.
     """
 
@@ -31,12 +31,12 @@ class SpaceFacts(NamedTuple):
 
         Raises
         ------
-        ValueError, KeyError : it is not one that `label` has written.
+        ValueError, KeyError : `label` has not written it.
         """
         found = json.loads(label)
         return cls(found["epoch"], found["step"], found["deleted"])
 
 
 def label(space: Space) -> str:
-    """The facts of a space as text, and its status beside them, for a person who reads the manifest."""
+    """The facts of a space as text, and its status beside them, for readers of the manifest."""
     return json.dumps({**SpaceFacts.of(space)._asdict(), "status": space.status.value}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""What makes a builder, a learner or a metrics agent of the one generic worker."""
+"""What turns the generic worker into a builder, a learner or a metrics agent."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class AgentSpec:
     ----------
     application : name of the consumer group and of the checkpoint folder, such as `learner-opml`.
     name : of the emitter.
-    shaping : all that shapes the outputs, for the birth record: settings, algorithm version, block limit, codec.
+    shaping : everything that shapes the outputs, for the birth record: settings, algorithm version, block limit, codec.
     pinned : the generation that the settings ask for; None for the newest.
     announce : what to publish after a checkpoint in that store.
     warm_up : compiles kernels; runs before the group is joined.
     collectors : prometheus-client collectors for this worker's metrics page.
     prefix : of the topics, for the names of groups.
-    also_writes : roles of topics that must be there besides the output topic; they are no part of a birth record.
+    also_writes : roles of topics that must exist besides the output topic; a birth record does not hold them.
     """
 
     application: str

@@ -1,7 +1,7 @@
-"""What the checkpoint store asks of a folder of files, wherever it lies.
+"""What the checkpoint store needs of a folder of files, local or remote.
 
-Anything that goes wrong is a `CheckpointError` with the URL and the cause; only a file that is not there is a
-`FileNotFoundError`, because a reader beside a pruning owner has to expect it.
+Every failure is a `CheckpointError` with the URL and the cause. Only a missing file is a `FileNotFoundError`, because a
+reader beside a pruning owner has to expect it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kinstream.streams.secrets import without_secret as without_secret
 
 
 def nothing() -> None:
-    """What runs between two files where no failpoint does."""
+    """What runs between two files if no failpoint is given."""
 
 
 #: Largest file that is read whole: ten times a manifest of a hundred thousand spaces.
 MAX_FILE_BYTES: Final = 256 * 2**20
-#: Largest state of a space whose size nobody has said: a full matrix of 30,000 dimensions.
+#: Largest state of a space of unknown size: a full matrix of 30,000 dimensions.
 MAX_STATE_BYTES: Final = 8 * 2**30
 
 
 class Damaged(CheckpointError):
-    """A file is there but is not what was written; another checkpoint may still be whole."""
+    """A file exists but differs from what was written; another checkpoint may still be whole."""
 
 
 class Missing(CheckpointError):
-    """A file that was announced is not there: a newer one has taken its place, or the store is another one."""
+    """An announced file is missing: a newer one has replaced it, or this is another store."""
 
 
 class Files(ABC):
-    """One folder and what is below it. Names are relative, with `/` between their parts.
+    """One folder and its subfolders. Names are relative, with `/` between their parts.
 
     Every method raises CheckpointError when the store refuses or fails.
     """
@@ -50,13 +50,13 @@ class Files(ABC):
 
         Raises
         ------
-        FileNotFoundError : there is none.
-        Damaged : it is no regular file, or has more than `limit` bytes, of which no more are read.
+        FileNotFoundError : the file does not exist.
+        Damaged : it is no regular file, or has more than `limit` bytes, and no more than that are read.
         """
 
     @abstractmethod
     def digest(self, name: str, size: int) -> tuple[str, int]:
-        """The sha256 and true size of a file said to have `size` bytes. Raises FileNotFoundError."""
+        """The sha256 and true size of a file whose recorded size is `size` bytes. Raises FileNotFoundError."""
 
     @abstractmethod
     def sizes(self, folder: str) -> dict[str, int]:
@@ -72,15 +72,15 @@ class Files(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Write a durable file, unless one of this name is there: then leave it and return False."""
+        """Write a durable file, unless a file of this name exists: then leave it and return False."""
 
     @abstractmethod
     def delete(self, names: Iterable[str], between: Callable[[], None] = nothing) -> None:
-        """Delete files; those already gone are passed over."""
+        """Delete files; missing files are ignored."""
 
     @abstractmethod
     def sweep(self, folder: str, before: float) -> None:
-        """Delete what a killed writer left half-written in `folder` before that time."""
+        """Delete temporary files that a killed writer left in `folder` before that time."""
 
     def _too_large(self, name: str, limit: int) -> Damaged:
         return Damaged(f"checkpoint store: {self.url}/{name}: has more than {limit} bytes")

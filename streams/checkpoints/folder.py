@@ -1,4 +1,4 @@
-"""Reading the folder of one partition: its manifests, and whether their files are whole."""
+"""Reads the folder of one partition: its manifests, and whether their files are complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.streams.checkpoints.manifest import DataFile, Manifest, decode_ma
 
 _MANIFEST: Final = re.compile(r"(\d{20})\.manifest\.json")
 _READERS: Final = 8
-#: Small files one by one would cost more in hand-overs between threads than in reading.
+#: Small files one by one would cost more in switches between threads than in reading.
 _PER_TASK: Final = 16
 
 
@@ -62,8 +62,8 @@ class CheckpointFolder:
 
         Raises
         ------
-        Damaged : a file is not what was written.
-        FileNotFoundError : a file is gone.
+        Damaged : a file differs from what was written.
+        FileNotFoundError : a file is missing.
         """
         pool = ThreadPoolExecutor(_READERS)
         try:
@@ -96,4 +96,4 @@ class CheckpointFolder:
         if size != file.size:
             raise Damaged(f"{place}: has {size} bytes, and {file.size} were written")
         if digest != file.sha256:
-            raise Damaged(f"{place}: its digest is not the one that was written")
+            raise Damaged(f"{place}: its digest differs from the one that was written")

@@ -1,6 +1,6 @@
-"""Durable files of this machine or of a mounted volume.
+"""Durable files on this machine or on a mounted volume.
 
-A file appears whole or not at all: temporary name, fsync, rename, fsync of the folder.
+A file appears complete or not at all: temporary name, fsync, rename, fsync of the folder.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ class LocalFiles(Files):
 
 
 def _regular(path: str) -> BufferedReader:
-    """Open a file for reading. Anything else that has a name could wait for ever, or do something when it is opened.
+    """Open a regular file for reading. Opening a pipe or a device could block or have side effects.
 
     Raises
     ------
     Damaged : a folder, a pipe, a socket or a device, or a name that no file can have.
     """
     try:
-        # Asked twice: it may be another one by the time that it is open, and then opening it at least does not wait.
+        # Checked twice: the file may have been replaced before it was opened; opening must not block then either.
         if stat.S_ISREG(os.stat(path).st_mode):
             number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             file = os.fdopen(number, "rb")
@@ -154,7 +154,7 @@ def _regular(path: str) -> BufferedReader:
             file.close()
     except ValueError as error:
         raise Damaged(f"checkpoint store: {path!r}: {error}") from error
-    raise Damaged(f"checkpoint store: {path}: is no regular file")
+    raise Damaged(f"checkpoint store: {path}: is not a regular file")
 
 
 def _make_folder(path: str) -> None:
@@ -168,13 +168,13 @@ def _make_folder(path: str) -> None:
 
 
 def _link(temporary: str, target: str) -> None:
-    """Give a file its name only if nobody has it: FileExistsError otherwise."""
+    """Give a file its name only if the name is free: FileExistsError otherwise."""
     try:
         os.link(temporary, target)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
             raise
-        if os.path.exists(target):  # a volume without hard links: no more than this is to be had
+        if os.path.exists(target):  # a volume without hard links offers no more than this
             raise FileExistsError(errno.EEXIST, "exists", target) from None
         os.rename(temporary, target)
 
@@ -196,7 +196,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _sync_file_system(folder: str) -> bool:
-    """Linux's syncfs, which Python does not wrap; False where there is none."""
+    """Linux's syncfs, which Python does not wrap; False if it is missing."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if call is None:
         return False

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: its place in the log, its files and their digests."""
+"""The manifest of a checkpoint: its place in the log, its files and their digests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DataFile:
     Parameters
     ----------
     path : relative to the folder of the partition.
-    label : in short what it holds, for readers of the manifest alone; no part of its identity.
+    label : its content in short, for readers of the manifest alone; not part of its identity.
     """
 
     path: str
@@ -39,7 +39,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last record read before a checkpoint: tells whether the log is still the one that was read."""
+    """The last record read before a checkpoint: shows whether the log is still the same one."""
 
     offset: int
     crc32: int
@@ -54,9 +54,9 @@ class Manifest:
     offset : the input offset to read next.
     spaces : the data file of each space.
     segments : of spaces whose state is too large to write whole, the parts that never change.
-    partition_state : the data file of what belongs to no space.
-    topic_id : of the input topic, where the brokers have such ids.
-    versions : what the state was computed with; bit-identity is promised for equal ones.
+    partition_state : the data file of the state that belongs to no space.
+    topic_id : of the input topic, if the brokers have such ids.
+    versions : of what computed the state; equal versions guarantee equal bits.
     """
 
     application: str
@@ -87,7 +87,7 @@ class Manifest:
         return found
 
     def same_state(self, other: Manifest) -> bool:
-        """Whether both stand for the same state, wherever it lies and whenever it was written."""
+        """Whether both hold the same state, whatever its store and time of writing."""
         return (
             self.offset == other.offset
             and self.last_record == other.last_record
@@ -159,7 +159,7 @@ def difference(found: Manifest, own: Manifest) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """What the states of this process are computed with. Do not change the result."""
+    """The versions of what this process computes states with. Do not change the result."""
     return {
         "kinstream": _version("kinstream"),
         "numpy": _version("numpy"),
@@ -170,7 +170,7 @@ def versions() -> dict[str, str]:
 
 
 def _values(file: DataFile) -> dict[str, str | int]:
-    # By hand: `asdict` takes a second for ten thousand spaces.
+    # Written out: `asdict` takes a second for ten thousand spaces.
     return {"path": file.path, "sha256": file.sha256, "size": file.size, "label": file.label}
 
 

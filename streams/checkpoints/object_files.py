@@ -1,4 +1,4 @@
-"""Files in an object store, or in whatever else fsspec reaches."""
+"""Files in an object store, or in any other store of fsspec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONNECTIONS: Final = 16
 
 
 class ObjectFiles(Files):
-    """Written by puts. What a store does not write whole, the digests in the manifest find out."""
+    """Files written by puts. The digests in the manifest detect an incomplete write."""
 
     def __init__(self, system: Any, folder: str, url: str) -> None:
         super().__init__(url)
@@ -74,7 +74,7 @@ class ObjectFiles(Files):
         self._all(((self._remove, name) for name in names), between)
 
     def sweep(self, folder: str, before: float) -> None:
-        """An object store keeps nothing half-written."""
+        """An object store keeps no incomplete files."""
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}" if name else self._folder

@@ -1,4 +1,4 @@
-"""Which files of a partition may go: old checkpoints, and what crashes left behind."""
+"""Which files of a partition may be deleted: old checkpoints, and files that crashes left behind."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from kinstream.streams import failpoints
 from kinstream.streams.checkpoints.files import Damaged
 from kinstream.streams.checkpoints.folder import CheckpointFolder, manifest_name
 
-#: A data file that no manifest names is left alone for so long: its writer may only be slow.
+#: A data file that no manifest names is kept this long: its writer may only be slow.
 ORPHAN_SECONDS: Final = 24 * 3600
 
 
 def prune(folder: CheckpointFolder, keep: int, now: float, pinned: int | None = None) -> None:
-    """Keep the newest `keep` complete checkpoints and what is newer, with every file that they name.
+    """Keep the newest `keep` complete checkpoints and everything newer, with every file that they name.
 
-    A data file goes with the last manifest naming it, or when no manifest has named it for a day. Manifests
-    go first, so that a reader who misses a file finds that its manifest has gone as well.
+    A data file is deleted with the last manifest naming it, or when no manifest has named it for a day. Manifests are
+    deleted first, so that a reader who misses a file finds that its manifest is gone as well.
 
     Parameters
     ----------
     now : seconds since the epoch.
-    pinned : offset of a checkpoint that stays, however old it is.
+    pinned : offset of a checkpoint that is always kept.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The state of an algorithm as bytes: safetensors, in which the same state is always the same bytes.
 
-Arrays are tensors. Everything else stands as JSON in one metadata entry: several would come in random order.
-Nothing is ever pickled, so a checkpoint from a shared store can run no code.
+Arrays are tensors. Everything else is JSON in one metadata entry: several entries would come in random order.
+Nothing is pickled, so a checkpoint from a shared store cannot run code.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kinstream.streams.records.state import State as State
 FORMAT: Final = 1
 _METADATA: Final = "kinstream"
 _RESERVED: Final = "__metadata__"
-#: As safetensors itself refuses a longer one.
+#: safetensors itself refuses a longer header.
 _MAX_HEADER: Final = 100_000_000
-#: Longer strings become tensors, for safetensors refuses a header above 100 MB.
+#: Longer strings become tensors, because safetensors refuses a header above 100 MB.
 _LONG_STRING: Final = 1024
-#: Python converts no longer integer to decimal digits.
+#: Python refuses to convert longer integers to decimal digits.
 _DECIMAL_BITS: Final = 4096
 _DTYPES: Final = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
@@ -34,7 +34,7 @@ _DTYPES: Final = frozenset(
 
 
 def to_bytes(state: Mapping[str, NDArray[Any] | int | float | str | bool]) -> bytes:
-    """Write a state down. The order of the mapping, PYTHONHASHSEED and memory layouts leave no trace.
+    """Encode a state. The order of the mapping, PYTHONHASHSEED and memory layouts do not change the bytes.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def to_bytes(state: Mapping[str, NDArray[Any] | int | float | str | bool]) -> by
 
     Raises
     ------
-    CheckpointError : a value that could not come back as it was.
+    CheckpointError : a value that could not be restored exactly.
     """
     tensors: dict[str, NDArray[Any]] = {}
     scalars: dict[str, list[str | bool]] = {}
@@ -68,11 +68,11 @@ def to_bytes(state: Mapping[str, NDArray[Any] | int | float | str | bool]) -> by
 
 
 def from_bytes(data: bytes) -> State:
-    """Read a state. Arrays are writable, C-contiguous and in the machine's byte order; names come sorted.
+    """Decode a state. Arrays are writable, C-contiguous and in the machine's byte order; names come sorted.
 
     Raises
     ------
-    CheckpointError : the bytes are no whole state, or one of a later format.
+    CheckpointError : the bytes are not a complete state, or have a later format.
     """
     try:
         described = json.loads(_metadata(data)[_METADATA])
@@ -90,7 +90,7 @@ def from_bytes(data: bytes) -> State:
 
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array in C order and little-endian: safetensors copies memory as it lies, whatever the strides."""
+    """The array in C order and little-endian: safetensors copies memory and ignores strides."""
     if array.dtype.name not in _DTYPES or isinstance(array, np.ma.MaskedArray):
         kind = f"{type(array).__name__} of {array.dtype}"
         raise CheckpointError(

@@ -1,7 +1,7 @@
 """Checkpoints of one partition: state and input offset, written atomically and named by that offset.
 
 Data files come first and the manifest last; a manifest counts only if every file that it names has the digest
-that it says. Data files are immutable and carry the beginning of their digest in their name, so a stale owner
+that it states. Data files are immutable and carry the beginning of their digest in their name, so a stale owner
 of the partition, which can only compute what the new owner computes, never disturbs it.
 """
 
@@ -33,7 +33,7 @@ from kinstream.streams.errors import CheckpointError
 
 __all__ = ["CheckpointStore", "DataFile", "LastRecord", "Manifest", "Restored", "versions"]
 
-#: How often a reader begins again when files go while it reads, before it reports trouble.
+#: How often a reader begins again when files disappear while it reads, before it raises an error.
 _ATTEMPTS: Final = 20
 
 
@@ -43,8 +43,8 @@ class Restored:
 
     Parameters
     ----------
-    partition : the state of what belongs to no space.
-    notes : for each newer checkpoint that was passed over: which, and what is wrong with it.
+    partition : the state that belongs to no space.
+    notes : for each newer checkpoint that was passed over, its offset and its fault.
     """
 
     manifest: Manifest
@@ -59,7 +59,7 @@ class CheckpointStore:
     ----------
     root : a path, or the URL of any fsspec store.
     keep : how many complete checkpoints `prune` leaves.
-    pinned : offset of one that it leaves besides: where the generation began.
+    pinned : offset of one that it keeps in addition: where the generation began.
     clock : seconds since the epoch.
     """
 
@@ -88,7 +88,7 @@ class CheckpointStore:
 
     @property
     def url(self) -> str:
-        """Where the files of this partition lie."""
+        """The location of the files of this partition."""
         return self._folder.url
 
     def location(self, file: DataFile) -> str:
@@ -115,17 +115,17 @@ class CheckpointStore:
         offset : the input offset to read next.
         changed : states of the spaces that changed since their last data file; taken one at a time.
         unchanged : the data files of the others.
-        partition : the state of what belongs to no space.
+        partition : the state that belongs to no space.
         labels : for changed spaces, a short text that the manifest repeats, to be read without the file.
-        segments, kept_segments : of the spaces, segments to be written, and the data files of those that are.
+        segments, kept_segments : of the spaces, segments to be written, and the data files of those already written.
 
         Returns
         -------
-        Manifest : the checkpoint, or the equal one that another owner had written before.
+        Manifest : the checkpoint, or the equal one that another owner wrote before.
 
         Raises
         ------
-        CheckpointError : the store refuses or is full; or it holds another state for this offset.
+        CheckpointError : the store refuses or is full; or it already holds another state for this offset.
         """
         if twice := changed.keys() & unchanged.keys():
             raise CheckpointError(f"{self.url}: spaces both changed and unchanged: {sorted(twice)[:5]}")
@@ -161,11 +161,11 @@ class CheckpointStore:
         return manifest
 
     def restore(self) -> Restored | None:
-        """Find the newest checkpoint of which every file is whole; None where there is no manifest at all.
+        """Find the newest checkpoint whose files are all complete; None if there is no manifest at all.
 
         Raises
         ------
-        CheckpointError : there are checkpoints and none of them is whole, or the store cannot be read.
+        CheckpointError : there are checkpoints and none of them is complete, or the store cannot be read.
         """
         notes: list[str] = []
         for _ in range(_ATTEMPTS):
@@ -184,7 +184,7 @@ class CheckpointStore:
                 except FileNotFoundError as error:
                     now = self.offsets()
                     if offset not in now or now[-1] > offsets[-1]:
-                        break  # its owner went on and pruned: begin again at the newest
+                        break  # its owner pruned meanwhile: begin again at the newest
                     notes.append(f"{self.url}: checkpoint at offset {offset}: missing: {error}")
                 else:
                     return Restored(manifest, partition, tuple(notes))
@@ -200,7 +200,7 @@ class CheckpointStore:
 
         Raises
         ------
-        CheckpointError : it is not there or not whole.
+        CheckpointError : it is missing or incomplete.
         """
         try:
             manifest = self._folder.manifest(offset)
@@ -216,7 +216,7 @@ class CheckpointStore:
 
         Raises
         ------
-        CheckpointError : the file is gone, or not what the manifest says.
+        CheckpointError : the file is missing, or differs from the manifest.
         """
         try:
             return from_bytes(self._folder.content(file))
@@ -233,7 +233,7 @@ class CheckpointStore:
         return self._folder.offsets()
 
     def prune(self) -> None:
-        """Keep the newest `keep` complete checkpoints and what is newer, with every file that they name.
+        """Keep the newest `keep` complete checkpoints and everything newer, with every file that they name.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class CheckpointStore:
         labels: Mapping[str, str],
         into: dict[str | None, DataFile],
     ) -> Iterator[tuple[str, bytes]]:
-        """The data files, one in memory at a time. Notes each in `into`, the partition's under None."""
+        """The data files, one in memory at a time. Enters each into `into`, the partition's under None."""
         for space in (*sorted(changed), None):
             try:
                 data = to_bytes(partition if space is None else changed[space])
@@ -267,7 +267,7 @@ class CheckpointStore:
     def _segments(
         self, segments: Mapping[str, Mapping[str, State]], into: dict[str, dict[str, DataFile]]
     ) -> Iterator[tuple[str, bytes]]:
-        """The files of new segments, one in memory at a time. Notes each in `into`."""
+        """The files of new segments, one in memory at a time. Enters each into `into`."""
         for space in sorted(segments):
             for name in segments[space]:
                 data = to_bytes(segments[space][name])
@@ -277,7 +277,7 @@ class CheckpointStore:
                 yield path, data
 
     def _settle(self, manifest: Manifest) -> Manifest:
-        """Another owner wrote a manifest for this offset: it must say the same, unless it is damaged."""
+        """Another owner wrote a manifest for this offset: it must be equal, unless it is damaged."""
         if self._written is not None and self._written.same_state(manifest):
             return self._written
         try:

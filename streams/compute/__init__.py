@@ -1,2 +1,2 @@
-"""How numbers are computed: compiled loops, and what they share. No room of the project is imported here, and no
-value of a stream."""
+"""How numbers are computed: compiled loops, and the helpers that they share. It imports no other package of the project
+and no value of a stream."""

@@ -24,7 +24,7 @@ def _libraries() -> list[LibController]:
 
 
 def find_libraries() -> None:
-    """Find the libraries that were loaded since the last search; inside of `one_blas_thread` they join it at once."""
+    """Find the libraries that were loaded since the last search; inside `one_blas_thread` they are set at once."""
     with _lock:
         known = {library.filepath for library in _libraries()}
         for library in ThreadpoolController().select(user_api="blas").lib_controllers:
@@ -39,8 +39,8 @@ def find_libraries() -> None:
 def one_blas_thread() -> Iterator[None]:
     """Run the body with single-threaded BLAS; about 5 microseconds.
 
-    The setting belongs to the process, not to the thread: the first one in sets it and the last one out puts
-    it back, so that kernels of several partitions can overlap.
+    The setting belongs to the process, not to the thread: the first caller sets it and the last one restores it, so
+    that kernels of several partitions can overlap.
     """
     global _inside, _before
     with _lock:

@@ -24,9 +24,9 @@ _PACKAGE: Final = __name__.partition(".")[0]
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use, keep the machine code on disk, and run without the interpreter lock.
 
-    No fastmath and no parallel reductions: both would let results depend on more than the input. What was kept on
-    disk is used until the kernel's file changes, or one that it takes pieces from: a file that it imports and that
-    lies beside it or holds kernels itself, and what that one takes pieces from in turn.
+    No fastmath and no parallel reductions: both would let results depend on more than the input. The machine code on
+    disk is used until the kernel's file changes, or a file that it takes pieces from. Those are the files that it
+    imports and that lie beside it or hold kernels themselves, and in turn the files that they take pieces from.
     """
     return _kept(function, nogil=True, cache=True, error_model="numpy")
 
@@ -42,7 +42,7 @@ def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a loop that adds up numbers so that several are added at a time: twice to ten times as fast.
 
     The compiler orders the sum, once for each kernel and type of its arguments. The same numbers give the same bits in
-    the same kernel on one kind of processor, not in another kernel: nothing that a checkpoint holds may come from one.
+    the same kernel on one kind of processor, but not in another kernel: a checkpoint must not hold such a result.
     """
     sums = {"reassoc", "contract"}
     return _kept(function, nogil=True, cache=True, error_model="numpy", fastmath=sums)
@@ -50,16 +50,16 @@ def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
 
 def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     if not installed("numba"):
-        # A map of a model needs no kernel; what learns does.
+        # Using a model's map needs no kernel; learning does.
         return _uncompiled(function)
     import numba  # type: ignore[import-untyped, unused-ignore]
 
     dispatcher: Any = numba.njit(**options)(function)
     kept = dispatcher._cache._cache_file
-    # By itself numba checks the function's own file only.
+    # numba itself checks the function's own file only.
     kept._source_stamp = _stamp(Path(function.__code__.co_filename))
-    # And numbers the files of machine code: what another process is about to write would be read as it was before, and
-    # two that compile for different types would take the same number.
+    # numba also numbers the files of machine code. A file that another process is about to write would be read in its
+    # old version, and two processes that compile for different types would take the same number.
     kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
     return cast("Callable[P, R]", dispatcher)
 
@@ -75,7 +75,7 @@ def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def limit(dtype: np.dtype[Any]) -> float:
-    """An entry below this, in magnitude, is safely a number of the type."""
+    """An entry below this magnitude is safely a number of the type."""
     return float(np.finfo(dtype).max) / 4.0
 
 
@@ -93,7 +93,7 @@ def sources(source: Path) -> list[Path]:
 
 @cache
 def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
-    """Names, times and sizes of the files that decide about the machine code of a kernel's file."""
+    """Names, times and sizes of the files that the machine code of a kernel's file depends on."""
     facts = ((f"{path.parent.name}/{path.name}", path.stat()) for path in sources(source))
     return tuple((name, fact.st_mtime, fact.st_size) for name, fact in facts)
 
@@ -120,7 +120,7 @@ def _holds_kernels(source: Path) -> bool:
 
 @cache
 def _imported(source: Path) -> tuple[str, ...]:
-    """Dotted names of all that a file imports: modules, and what may be modules of a package."""
+    """Dotted names of everything that a file imports: modules, and names that may be modules of a package."""
 
     def names() -> Iterator[str]:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):

@@ -1,6 +1,6 @@
 """Philox, a counter-based generator, and distinct numbers that are drawn with it, in compiled loops.
 
-numpy has the same generator for arrays; this one is asked inside a loop for the four numbers at one counter.
+numpy has the same generator for arrays; this one gives the four numbers at one counter, inside a loop.
 
 References
 ----------
@@ -43,7 +43,7 @@ def philox(key0, key1, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
 
 @compiled
 def sample(total, count, key0, key1, row, part, purpose):  # type: ignore[no-untyped-def]
-    """`count` distinct numbers below `total`, each set of them as likely; all, in order, where count is total.
+    """`count` distinct numbers below `total`, each set equally likely; all of them in order if count is total.
 
     Floyd's algorithm. The draws are those of the key at the counters (., purpose, part, row).
     """

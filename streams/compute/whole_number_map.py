@@ -1,4 +1,4 @@
-"""A map of whole numbers to places, in two arrays: keys, and what they stand for.
+"""A map of whole numbers to places, in two arrays: keys and values.
 
 Open addressing with linear probing in a power of two of places; -1 in the second array is an empty place. The
 owner of the arrays keeps them at most two thirds full.
@@ -12,7 +12,7 @@ import numpy as np
 
 from kinstream.streams.compute.compiled import compiled
 
-#: What the second array holds where there is no key.
+#: The value of the second array at an empty place.
 EMPTY: Final = -1
 
 
@@ -36,7 +36,7 @@ def mixed(key):  # type: ignore[no-untyped-def]
 
 @compiled
 def place_of(keys, where, key):  # type: ignore[no-untyped-def]
-    """Where a key is, or would go."""
+    """The place of a key, or the place where it would go."""
     mask = len(keys) - 1
     at = np.int64(mixed(key) & np.uint64(mask))
     while where[at] != EMPTY and keys[at] != key:
@@ -70,7 +70,7 @@ def drop_key(keys, where, key):  # type: ignore[no-untyped-def]
 
 @compiled
 def fill_map(keys, where, old_keys, old_where):  # type: ignore[no-untyped-def]
-    """Put everything that a smaller map holds into an empty one."""
+    """Copy all entries of a smaller map into an empty one."""
     for at in range(len(old_keys)):
         if old_where[at] != EMPTY:
             put_key(keys, where, old_keys[at], old_where[at])

@@ -1,3 +1,3 @@
-"""Clients of the brokers: how they log in, what they may do, what the cluster holds, reading a range, and the gapless
-producer. No faust, no checkpoint and no agent.
+"""Clients of the brokers: login, permissions, the contents of the cluster, reading a range, and the gapless producer.
+It does not depend on faust, checkpoints or agents.
 """

@@ -1,7 +1,7 @@
-"""Asks the brokers, before anything begins, whether a principal may do what its role needs.
+"""Checks with the brokers, before anything begins, that a principal has the permissions of its role.
 
-A missing permission then ends a start at once, with one line that names it, instead of a delivery that never comes or
-a group that is never joined.
+A missing permission then ends a start at once, with one line that names it. Otherwise a delivery would never succeed,
+or a group would never be joined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import who
 from kinstream.streams.settings import Settings
 
-#: What an operation is allowed by besides itself (Kafka's authoriser).
+#: Other operations whose grant implies an operation (Kafka's authoriser).
 _IMPLIED_BY: Final = {
     "DESCRIBE": frozenset({"READ", "WRITE", "DELETE", "ALTER"}),
     "DESCRIBE_CONFIGS": frozenset({"ALTER_CONFIGS"}),
@@ -31,17 +31,17 @@ def check_role(
     groups: Iterable[str] = (),
     needed: Iterable[str] = (),
 ) -> None:
-    """Refuse where a role lacks something that it needs.
+    """Refuse if a role lacks a permission that it needs.
 
     Parameters
     ----------
-    groups : the consumer groups that will be used; of those, the ones that a grant on groups is for are asked about.
-    needed : roles of topics whose grants are optional, but not as the agent is set.
+    groups : the consumer groups that will be used; those with a grant on groups are checked.
+    needed : roles of topics whose optional grants this agent's settings require.
 
     Raises
     ------
-    AccessDenied : names every operation that is missing, and the command that tells what to allow.
-    BrokerUnavailable, LoginRefused : as every question to the brokers.
+    AccessDenied : names every operation that is missing, and the command that lists what to allow.
+    BrokerUnavailable, LoginRefused : as every request to the brokers.
     """
     names = {settings.topic(topic) for topic in needed}
     grants = [
@@ -52,14 +52,14 @@ def check_role(
     if missing:
         command = " ".join(filter(None, ("kinstream topics acls", name, agent)))
         raise AccessDenied(
-            f"{who(settings.kafka)} lacks {', '.join(missing)}: `{command} --principal User:NAME` tells what to allow"
+            f"{who(settings.kafka)} lacks {', '.join(missing)}: `{command} --principal User:NAME` lists what to allow"
         )
 
 
 def lacking(cluster: Cluster, grants: Iterable[Grant], groups: Iterable[str] = ()) -> list[str]:
     """`OPERATION on RESOURCE` for each operation of the grants that the brokers do not allow.
 
-    A grant on topics that begin so is left out, for creating says by itself what is missing, and so is an optional one.
+    Left out are grants on a prefix of topics, since creating reports what is missing, and optional grants.
     """
     wanted: dict[str, tuple[str, ...]] = {}
     for grant in (one for one in grants if not one.optional):

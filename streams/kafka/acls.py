@@ -1,6 +1,6 @@
-"""What each role needs of the brokers, and nothing besides: the one place from which commands, checks and docs come.
+"""The permissions that each role needs, and no others. Commands, checks and docs use this one list.
 
-READ and WRITE of a topic imply DESCRIBE, READ of a group too, so neither is named beside them (KIP-679 makes
+READ and WRITE of a topic imply DESCRIBE, READ of a group too, so neither is listed with them (KIP-679 makes
 IDEMPOTENT_WRITE on the cluster part of WRITE as well). No role needs anything on the cluster as a whole.
 """
 
@@ -16,7 +16,7 @@ from kinstream.streams import groups
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
 
-#: How the operations are called by kafka-acls.sh and by Strimzi.
+#: Names of the operations in kafka-acls.sh and in Strimzi.
 _SPELLED: Final = {
     "READ": "Read",
     "WRITE": "Write",
@@ -28,13 +28,13 @@ _SPELLED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Operations on a topic or group, or on all whose name begins so.
+    """Operations on a topic or group, or on all with that prefix.
 
     Parameters
     ----------
     resource : "topic" or "group".
-    why : what it is for, for people.
-    optional : without it something less is known, and nothing is refused.
+    why : its purpose, for users.
+    optional : without it less information is shown, and nothing is refused.
     """
 
     resource: str
@@ -52,13 +52,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A principal's work.
+    """The work of a principal.
 
     Parameters
     ----------
-    runs : the commands that it is enough for.
+    runs : the commands that it allows.
     agent : whether it is one of several of its kind, with a name.
-    grants : made of the topics' prefix and that name; none for every agent of the kind.
+    grants : from the topics' prefix and that name; without a name, for every agent of the kind.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Role:
     agent: bool = False
 
     def grants(self, prefix: str = "kinstream", agent: str | None = None) -> tuple[Grant, ...]:
-        """What to allow.
+        """The grants to allow.
 
         Raises
         ------
@@ -114,7 +114,7 @@ def _own_outputs(topic: Topic, prefix: str) -> Grant:
 
 
 def _updates(prefix: str, operation: str, why: str) -> Grant:
-    # Where nothing publishes, the topic need not be there.
+    # If no learner publishes updates, the topic need not exist.
     return Grant("topic", UPDATES.name(prefix), (operation,), why, optional=True)
 
 
@@ -168,7 +168,7 @@ def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 
 def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
-        _on(CONSTRAINTS, prefix, "READ", "is it the log that was replayed?"),
+        _on(CONSTRAINTS, prefix, "READ", "whether it is the log that was replayed"),
         _on(OUTCOMES, prefix, "READ", "what the generation before has emitted"),
         _seen(prefix, "learner-", "whether workers still run"),
     )
@@ -194,7 +194,10 @@ def _redrive(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     inputs = (EVENTS, CONSTRAINTS, OUTCOMES)
     return (
         _read(DEAD_LETTERS, prefix),
-        *(_on(topic, prefix, "WRITE", "records that go back to who refused them") for topic in inputs),
+        *(
+            _on(topic, prefix, "WRITE", "records that go back to the agent that refused them")
+            for topic in inputs
+        ),
     )
 
 
@@ -227,10 +230,10 @@ def role(name: str) -> Role:
 
     Raises
     ------
-    SettingsError : there is none.
+    SettingsError : no role has that name.
     """
     if name not in ROLES:
-        raise SettingsError(f"no role is called {name!r}; there are: {', '.join(ROLES)}")
+        raise SettingsError(f"no role has the name {name!r}; there are: {', '.join(ROLES)}")
     return ROLES[name]
 
 
@@ -239,7 +242,7 @@ def check_principal(principal: str) -> str:
 
     Raises
     ------
-    SettingsError : it is none.
+    SettingsError : it is not one.
     """
     kind, colon, name = principal.partition(":")
     if not colon or not kind.isalnum() or not name or not name.isprintable():

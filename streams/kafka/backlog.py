@@ -1,4 +1,4 @@
-"""How far the slowest agent is behind, by the offsets that the agents commit with their checkpoints."""
+"""The backlog of the slowest agent, by the offsets that agents commit with their checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error of aiokafka means, where login or permission is behind it."""
+"""Translates errors of aiokafka that come from login or permissions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import KafkaSettings
 
-#: Of the other library's try, which ends as soon as it is refused.
+#: Seconds for the attempt of the other library, which ends as soon as it is refused.
 _SECONDS = 5.0
 
 
 def explained(kafka: KafkaSettings, error: BaseException) -> KinstreamError | None:
-    """What an error of aiokafka says, if it is about login or permission. Its chain of causes is looked through."""
+    """The meaning of an aiokafka error about login or permission. Its chain of causes is searched."""
     from aiokafka import errors
 
     seen: BaseException | None = error
@@ -43,7 +43,7 @@ def _named(error: BaseException) -> str:
 
 
 def _asked_again(kafka: KafkaSettings) -> LoginRefused | None:
-    """aiokafka does not hand on that a password is wrong; librdkafka, with the same settings, does."""
+    """Try librdkafka with the same settings: unlike aiokafka, it reports a wrong password."""
     cluster = Cluster(kafka)
     try:
         cluster.wait(_SECONDS)

@@ -1,4 +1,4 @@
-"""One set of broker settings in the words of each client library."""
+"""One set of broker settings in the options of each client library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
         "bootstrap.servers": kafka.bootstrap_servers,
         "security.protocol": kafka.security_protocol,
         "client.id": "kinstream",
-        # Errors come back to the caller; what librdkafka says besides is for its own developers.
+        # Errors are raised to the caller; other messages of librdkafka are for its own developers.
         "log_level": 2,
     }
     if kafka.security_protocol.startswith("SASL"):
@@ -33,7 +33,7 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
             "sasl.password": kafka.sasl_password.get_secret_value(),
         }
     if kafka.security_protocol.endswith("SSL"):
-        # librdkafka says little of a file that it cannot use, and nothing of which one it was.
+        # librdkafka gives little detail on a file that it cannot use, and does not name it.
         ssl_context(kafka)
     for name, value in (
         ("ssl.ca.location", kafka.ssl_ca_file),
@@ -50,7 +50,7 @@ def confluent_producer(kafka: KafkaSettings) -> dict[str, Any]:
     """Configuration of an idempotent producer: a later record never lands without the earlier.
 
     librdkafka's gapless guarantee does not cover messages that fail by `message.timeout.ms`, so there is no such
-    timeout; whoever produces keeps a deadline of its own.
+    timeout; each producer has a deadline of its own.
     """
     return confluent(kafka) | {
         "enable.idempotence": True,
@@ -96,11 +96,11 @@ def _faust_credentials(kafka: KafkaSettings) -> Any:
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
-    """TLS for aiokafka: the same files that librdkafka is given, read anew by every process.
+    """TLS for aiokafka: the same files as for librdkafka, read again by every process.
 
     Raises
     ------
-    SettingsError : a file is not there, is not what it should be, or its password is wrong; names the setting.
+    SettingsError : a file is missing or unusable, or its password is wrong; the message names the setting.
     """
     try:
         context = ssl.create_default_context(cafile=kafka.ssl_ca_file or None)
@@ -112,7 +112,7 @@ def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
             files += f", KAFKA_SSL_KEY_FILE {kafka.ssl_key_file}"
         for file in filter(None, (kafka.ssl_certificate_file, kafka.ssl_key_file)):
             if not os.access(file, os.R_OK):
-                raise SettingsError(f"{files}: {file} is not there, or may not be read")
+                raise SettingsError(f"{files}: {file} does not exist, or may not be read")
         # Without a password OpenSSL would ask for one at the terminal.
         password = kafka.ssl_key_password.get_secret_value()
         try:
@@ -126,5 +126,5 @@ def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"no PEM file that can be used ({error.reason or 'unreadable'})"
+        return f"not a usable PEM file ({error.reason or 'unreadable'})"
     return error.strerror or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a cluster says of itself: its id, its topics, where each partition begins and ends."""
+"""Queries a cluster: its id, its topics, where each partition begins and ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinstream.cluster")
 
-#: One question to a broker; waiting for a broker that is away repeats it.
+#: Seconds for one request to a broker; waiting for an absent broker repeats it.
 ANSWER_SECONDS: Final = 5.0
-#: Between two questions to a partition that nobody leads at the moment.
+#: Seconds between two requests to a partition without a leader.
 _MOVING_SECONDS: Final = 0.2
-#: Between two closer looks at why no broker answers.
+#: Seconds between two diagnoses of why no broker answers.
 _DIAGNOSIS_SECONDS: Final = 30.0
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
@@ -35,13 +35,13 @@ _COORDINATOR_LATER: Final = frozenset(
 
 
 class Cluster:
-    """Questions to the brokers, each with a deadline.
+    """Requests to the brokers, each with a deadline.
 
     Raises
     ------
     BrokerUnavailable : from every method, when the brokers do not answer.
-    LoginRefused : they do not let this client in, or it does not trust them.
-    AccessDenied : they do not allow it the question.
+    LoginRefused : they refuse the login of this client, or it does not trust them.
+    AccessDenied : they do not allow it the request.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
@@ -85,11 +85,11 @@ class Cluster:
     def _failed(
         self, error: Any, place: str, operation: str = "DESCRIBE", resource: str | None = None
     ) -> KinstreamError:
-        """What a KafkaException means: a missing permission, a refused login, or brokers that do not answer.
+        """The error that a KafkaException means: a missing permission, a refused login, or brokers that do not answer.
 
         Parameters
         ----------
-        operation, resource : what was asked for; `resource` is the place unless something else is said.
+        operation, resource : of the request; `resource` is the place by default.
         """
         cause = error.args[0]
         if cause.name().endswith("_AUTHORIZATION_FAILED"):
@@ -100,10 +100,10 @@ class Cluster:
         return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
 
     def _refusal(self) -> LoginRefused | None:
-        """Why the connection fails, where it is refused."""
+        """The reason for a refused connection."""
         for client in (self._admin, self._consumer):
             if client is not None:
-                # Serves the callback for errors. A record cannot come: nothing is ever assigned.
+                # Serves the callback for errors. No record can arrive: nothing is ever assigned.
                 client.poll(0)
         if self._refused is not None:
             reason, self._refused = self._refused, None
@@ -117,18 +117,18 @@ class Cluster:
     # ---- waiting ------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Wait until a broker answers, with growing pauses, and say so once.
+        """Wait until a broker answers, with growing pauses, and log it once.
 
         Raises
         ------
         BrokerUnavailable : none answered in time.
-        LoginRefused : one does not let this client in. It would not at the next try either.
+        LoginRefused : one refuses the login of this client, and would refuse the next attempt too.
         """
         limit = time.monotonic() + seconds
         pause, patience = _FIRST_WAIT, _FIRST_WAIT / 2
         reported = False
         while True:
-            # A refusal is known by a closer look only, so the first tries are short.
+            # Only a diagnosis shows a refusal, so the first attempts are short.
             patience = min(patience * 2, ANSWER_SECONDS)
             self._diagnosed_at = None
             try:
@@ -177,13 +177,13 @@ class Cluster:
         mock = _is_mock(found.cluster_id)
         if not mock:
             self._refuse_hidden([name for name in wanted if name not in known])
-        # The embedded broker does not answer the question for ids, and the wait for it is long.
+        # The embedded broker does not answer the request for ids, and its timeout is long.
         ids = {} if mock else self._topic_ids(sorted(known))
         views = {name: TopicView(name, ids.get(name), len(t.partitions)) for name, t in known.items()}
         return ClusterView(None if mock else found.cluster_id, len(found.brokers), views)
 
     def topic_id(self, topic: str) -> str | None:
-        """The id of a topic that exists, which another one of the same name has not; None where brokers do not say."""
+        """The id of a topic that exists, which differs after the topic is re-created; None if the brokers give none."""
         mock = _is_mock(self._metadata(topic).cluster_id)
         return None if mock else self._topic_ids([topic])[topic]
 
@@ -201,11 +201,11 @@ class Cluster:
         return ids
 
     def _refuse_hidden(self, names: list[str]) -> None:
-        """Of topics that are not in the list of all: which are there, or may be, for others.
+        """Of topics missing from the list of all topics: those that exist, or may exist, for other principals.
 
         Raises
         ------
-        AccessDenied : the brokers do not say.
+        AccessDenied : the brokers do not answer this.
         """
         from confluent_kafka import KafkaException, TopicCollection
 
@@ -222,7 +222,7 @@ class Cluster:
     def operations(self, topics: Iterable[str], groups: Iterable[str]) -> dict[str, frozenset[str] | None]:
         """What this principal may do: operations by `topic NAME` and `group NAME`.
 
-        Nothing where it may not even see the resource. None where the brokers do not say, or the topic does not exist.
+        Empty if it may not even describe the resource. None if the brokers give none, or the topic does not exist.
         """
         from confluent_kafka import KafkaException, TopicCollection
 
@@ -245,14 +245,14 @@ class Cluster:
                     found[f"group {name}"] = self._allowed(answer, f"group {name}")
                     break
                 except KafkaException as error:
-                    # On a young cluster the first question is what makes the topic of the groups.
+                    # On a new cluster the first request creates the topic of the groups.
                     if time.monotonic() > limit:
                         raise self._failed(error, f"group {name}") from error
                     time.sleep(_FIRST_WAIT)
         return found
 
     def _allowed(self, future: Any, resource: str) -> frozenset[str] | None:
-        """What a description says of the operations that are allowed.
+        """The allowed operations in a description.
 
         Raises
         ------
@@ -296,21 +296,21 @@ class Cluster:
                 low, high = self.consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
                 return int(low), int(high)
             except KafkaException as error:
-                # Right after a broker's start, or while a partition moves, nobody leads it for a moment.
+                # Right after a broker's start, or while a partition moves, it briefly has no leader.
                 moving = error.args[0].code() in (
                     KafkaError.NOT_LEADER_FOR_PARTITION,
                     KafkaError.LEADER_NOT_AVAILABLE,
                 )
                 if not moving or time.monotonic() >= deadline:
                     if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                        # So librdkafka puts it where it may not see the topic.
+                        # librdkafka's form of the error if it may not describe the topic.
                         self._refuse_hidden([topic])
                     where = f"{topic} partition {partition}"
                     raise self._failed(error, where, resource=f"topic {topic}") from error
             time.sleep(_MOVING_SECONDS)
 
     def retention_seconds(self, topic: str) -> float | None:
-        """How long a topic keeps a record; None where it does so for ever or is compacted alone.
+        """How long a topic keeps a record; None if it keeps records for ever or is only compacted.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class Cluster:
         return None if found[0].offset < 0 else int(found[0].offset)
 
     def group_members(self, group: str) -> int:
-        """How many consumers are in a group; 0 where there is none."""
+        """How many consumers are in a group; 0 if it does not exist."""
         from confluent_kafka import KafkaException
 
         try:
@@ -347,7 +347,7 @@ class Cluster:
             raise self._failed(error, f"group {group}") from error
 
     def groups(self, prefix: str) -> list[str]:
-        """The consumer groups whose names begin so, as far as this principal may see them."""
+        """The consumer groups with that prefix, as far as this principal may describe them."""
         from confluent_kafka import KafkaException
 
         try:
@@ -358,10 +358,10 @@ class Cluster:
         return sorted(group.group_id for group in found if group.group_id.startswith(prefix))
 
     def nobodys(self, group: str, topic: str, partitions: int) -> frozenset[int]:
-        """Partitions that a settled group has assigned to none of its members; empty while it is not settled."""
+        """Partitions that a settled group has assigned to none of its members; empty while it is rebalancing."""
         from confluent_kafka import ConsumerGroupState, KafkaException
 
-        # librdkafka aborts the process where an administrative question times out and its broker comes back later.
+        # librdkafka aborts the process if an administrative request times out and its broker comes back later.
         if not answers(self.admin):
             raise unanswered(self._kafka, f"group {group}")
         try:
@@ -394,7 +394,7 @@ class Cluster:
                     found = consumer.committed(places, timeout=ANSWER_SECONDS)
                     return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
                 except KafkaException as error:
-                    # On a young cluster the first question is what makes the topic of the groups.
+                    # On a new cluster the first request creates the topic of the groups.
                     if error.args[0].name() not in _COORDINATOR_LATER or time.monotonic() > limit:
                         raise self._failed(error, f"group {group}") from error
                     time.sleep(_FIRST_WAIT)
@@ -442,7 +442,7 @@ class Cluster:
         return created
 
     def grow(self, topics: Mapping[str, int], deadline_seconds: float = 30.0) -> None:
-        """Give each topic so many partitions, and return when every one has a leader. None is ever taken away.
+        """Raise each topic to this number of partitions, and return when each has a leader. None is ever removed.
 
         Raises
         ------
@@ -478,7 +478,7 @@ class Cluster:
             time.sleep(0.1)
 
     def replication_warning(self, settings: Settings) -> str | None:
-        """What to tell someone whose cluster is too small for the recommended replication."""
+        """The warning for a cluster too small for the recommended replication."""
         brokers = self.view([]).brokers
         if brokers >= settings.topics.replication:
             return None

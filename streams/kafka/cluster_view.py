@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as the cluster has it. `topic_id` is None where the brokers do not say (the embedded broker)."""
+    """A topic as the cluster has it. `topic_id` is None if the brokers give none (the embedded broker)."""
 
     name: str
     topic_id: str | None
@@ -16,7 +16,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster and some of its topics. `cluster_id` is None where the brokers do not say."""
+    """A cluster and some of its topics. `cluster_id` is None if the brokers give none."""
 
     cluster_id: str | None
     brokers: int

@@ -1,8 +1,8 @@
-"""Why the brokers do not let a client in, in one sentence that says what to check.
+"""Why a connection or login fails, in one sentence that says what to check.
 
-Both client libraries tell that a connection failed and little more: librdkafka has the same words for an expired
-certificate, a wrong host name and an unknown authority, aiokafka only logs the cause. So where one of them fails, the
-way to the brokers is tried once more by hand, step by step, with the same settings.
+Both client libraries report that a connection failed and little more. librdkafka has one message for an expired
+certificate, a wrong host name and an unknown authority; aiokafka only logs the cause. So if one of them fails, the
+connection to the brokers is tried once more by hand, step by step, with the same settings.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kinstream.streams.errors import AccessDenied, LoginRefused
 from kinstream.streams.kafka.clients import ssl_context
 from kinstream.streams.settings import KafkaSettings
 
-#: Of one step of one attempt.
+#: Seconds for one step of one attempt.
 STEP_SECONDS: Final = 3.0
 
-#: Requests by hand: header (key, version, correlation id, client id) and body.
+#: Requests written by hand: header (key, version, correlation id, client id) and body.
 _API_VERSIONS: Final = struct.pack(">hhih", 18, 0, 1, 9) + b"kinstream"
 _METADATA: Final = struct.pack(">hhih", 3, 0, 2, 9) + b"kinstream" + struct.pack(">i", 0)
-#: Of an answer, so much is read.
+#: At most this much of an answer is read.
 _MAX_ANSWER: Final = 65_536
 _TLS_ALERT: Final = b"\x15\x03"
 #: OpenSSL's X509_V_ERR codes.
@@ -42,7 +42,7 @@ def who(kafka: KafkaSettings) -> str:
 
 
 def refused_login(kafka: KafkaSettings, answer: str) -> LoginRefused:
-    """The error for what a broker said of a login by password."""
+    """The error for a broker's answer to a login by password."""
     if "mechanism" in answer.lower() and "unsupported" in answer.lower():
         cause = f"it does not offer {kafka.sasl_mechanism}: check KAFKA_SASL_MECHANISM"
     elif "illegal" in answer.lower() and "state" in answer.lower():
@@ -55,12 +55,12 @@ def refused_login(kafka: KafkaSettings, answer: str) -> LoginRefused:
 def denied(kafka: KafkaSettings, operation: str, resource: str) -> AccessDenied:
     """The error for one operation that the brokers did not allow."""
     return AccessDenied(
-        f"{who(kafka)} lacks {operation} on {resource}; kinstream topics acls tells what to allow"
+        f"{who(kafka)} lacks {operation} on {resource}; kinstream topics acls lists what to allow"
     )
 
 
 def diagnose(kafka: KafkaSettings) -> LoginRefused | None:
-    """Try the way to each broker by hand; None where nothing of it is refused, or nobody answers."""
+    """Try to connect to each broker by hand; None if nothing is refused, or no broker answers."""
     for address in kafka.bootstrap_servers.split(","):
         host, _, port = address.strip().rpartition(":")
         try:
@@ -105,7 +105,7 @@ def _try(kafka: KafkaSettings, host: str, port: int) -> str | None:
 
 
 def _ask(connection: Any, request: bytes) -> bytes:
-    """The answer, or what came instead of one; nothing where the broker ended the connection."""
+    """The answer, or other bytes in its place; empty if the broker ended the connection."""
     try:
         connection.sendall(struct.pack(">i", len(request)) + request)
         size = _read(connection, 4)
@@ -137,13 +137,13 @@ def _distrusted(kafka: KafkaSettings, host: str, error: ssl.SSLCertVerificationE
             )
     hint = "" if kafka.ssl_ca_file else "; set KAFKA_SSL_CA_FILE"
     return (
-        f"the broker's certificate is signed by nobody in {trusted} ({error.verify_message}): "
+        f"the broker's certificate is not signed by {trusted} ({error.verify_message}): "
         f"is it the right authority, and the right broker?{hint}"
     )
 
 
 def _alert(kafka: KafkaSettings, error: ssl.SSLError) -> str | None:
-    """What a broker's TLS alert says of the client's certificate."""
+    """The meaning of a broker's TLS alert about the client's certificate."""
     if "ALERT" not in (error.reason or ""):
         return None
     if not kafka.ssl_certificate_file:
@@ -153,7 +153,7 @@ def _alert(kafka: KafkaSettings, error: ssl.SSLError) -> str | None:
         )
     return (
         f"the broker refuses the client certificate {kafka.ssl_certificate_file} ({error.reason}): has it expired, "
-        "and does the broker trust who signed it?"
+        "and does the broker trust its issuer?"
     )
 
 

@@ -2,7 +2,7 @@
 
 It speaks the Kafka protocol to every client here, keeps about the last 5 MB of each partition, and forgets
 everything when this process ends. It has no CreateTopics: a topic appears with four partitions when it is first
-asked for. Two faust workers of one group do not settle on it, so each agent runs once.
+requested. A group of two faust workers never becomes stable on it, so each agent runs once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.topics import CATALOGUE
 
 NOTICE: Final = (
-    "embedded broker: for trying things out. It keeps about 5 MB per partition and forgets everything at exit; "
+    "embedded broker: for trials only. It keeps about 5 MB per partition and forgets everything at exit; "
     "set KAFKA_BOOTSTRAP_SERVERS to use a real one."
 )
 #: Blocks of a partition that may wait for a consumer; at 512 KiB a block, within what the broker keeps.
@@ -27,7 +27,7 @@ class EmbeddedBroker:
 
     Raises
     ------
-    BrokerUnavailable : it does not come up.
+    BrokerUnavailable : it does not start.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -42,8 +42,8 @@ class EmbeddedBroker:
             for topic in CATALOGUE:
                 self._cluster.list_topics(topic.name(settings.topics.prefix), timeout=_ANSWER_SECONDS)
         except (KafkaException, StopIteration) as error:
-            raise BrokerUnavailable(f"the embedded broker did not come up: {error}") from error
+            raise BrokerUnavailable(f"the embedded broker did not start: {error}") from error
 
     def close(self) -> None:
-        """End the broker with everything in it."""
+        """Stop the broker; everything in it is lost."""
         self._cluster = None

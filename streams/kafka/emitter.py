@@ -12,7 +12,7 @@ from kinstream.streams.records.identity import Headers
 
 
 class Sink(Protocol):
-    """Where outputs go. A log in memory is one too."""
+    """Where outputs go. A log in memory is also a sink."""
 
     def send(
         self,
@@ -67,8 +67,8 @@ class Emitter:
         self._on_delivery = on_delivery
         self._clock = clock
         self._last_progress = clock()
-        #: One entry for each unconfirmed record, by topic. No lock: librdkafka may call back with an exception already
-        #: raised, and a lock that was taken then would never be given back.
+        #: One entry for each unconfirmed record, by topic. There is no lock: librdkafka may call back while an
+        #: exception is being raised, and a lock taken then would never be released.
         self._outstanding: dict[str, deque[None]] = {}
 
     def _on_error(self, error: Any) -> None:
@@ -76,12 +76,12 @@ class Emitter:
             self._fail(error, f"the producer failed for good: {error.str()}")
 
     def _fail(self, error: Any, text: str) -> None:
-        """Note the first failure. `error` is librdkafka's, or whatever stands for it."""
+        """Note the first failure. `error` is librdkafka's, or one in its place."""
         if self._failure is not None:
             return
         name = error.name() if hasattr(error, "name") else ""
         self._denied = "_AUTHORIZATION_FAILED" in name or "authorization failed" in text.lower()
-        self._failure = f"{text}; kinstream topics acls tells what to allow" if self._denied else text
+        self._failure = f"{text}; kinstream topics acls lists what to allow" if self._denied else text
 
     def _failed(self) -> DeliveryError:
         return (DeliveryDenied if self._denied else DeliveryError)(self._failure)
@@ -101,7 +101,7 @@ class Emitter:
 
     @property
     def _waiting(self) -> str:
-        """How many records wait, and for which topics."""
+        """The number of waiting records, and their topics."""
         topics = sorted(topic for topic, entries in list(self._outstanding.items()) if entries)
         return f"{self.unconfirmed} records for {', '.join(topics)}"
 
@@ -155,7 +155,7 @@ class Emitter:
         while self.unconfirmed and self._failure is None:
             left = limit - self._clock()
             if left <= 0:
-                # A process that was suspended meanwhile finds the answers of that time waiting.
+                # After a suspension of the process, the answers of that time are still queued.
                 self._await_reports(self._producer.flush, 0.5)
                 if self.unconfirmed and self._failure is None:
                     self._failure = f"{self._waiting} not confirmed within the deadline"
@@ -165,7 +165,7 @@ class Emitter:
             raise self._failed()
 
     def close(self, deadline_seconds: float = 5.0) -> None:
-        """Give up what is left after the deadline and free the client."""
+        """Give up unconfirmed records after the deadline and free the client."""
         self._await_reports(self._producer.flush, deadline_seconds)
         self._producer.purge()
         self._await_reports(self._producer.flush, 0)
@@ -174,15 +174,15 @@ class Emitter:
         try:
             serve(seconds)
         except Exception as error:
-            # A fatal error is raised here in place of the error callback, sometimes in the middle of a report, which
-            # Python then tells as a fault of the call it was in.
+            # A fatal error is raised here in place of the error callback, sometimes in the middle of a report. Python
+            # then reports it as an error of the current call.
             cause = error.__cause__ or error
             text = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
             self._fail(cause, f"the producer failed for good: {text}")
 
 
 def _rejected(error: Any, message: Any) -> str:
-    """What became of a record that the brokers did not take, and what to do where that is known."""
+    """Why the brokers rejected a record, and what to do if that is known."""
     topic = message.topic()
     if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
         return f"topic {topic} does not exist: kinstream topics create"

@@ -1,7 +1,7 @@
-"""Records with a header whose name is no UTF-8, as producers in C can write them: read as if they had no headers.
+"""Reads records with a header name that is not UTF-8, as producers in C can write them, as if without headers.
 
-Both clients fail on such a record for good, before anything of it can be seen, and so it would stop every agent that
-reads its partition. It is the whole of its headers that is left out, so that both clients give the same.
+Both clients fail on such a record for good, before they return any part of it, so it would stop every agent that reads
+its partition. All headers of the record are dropped, so that both clients give the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Buffer(bytearray):
 
 
 class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]
-    """aiokafka's reader of batches in Python, which can be told how to read a name."""
+    """aiokafka's reader of batches in Python, with a decoder of names that can be replaced."""
 
     def _maybe_uncompress(self) -> None:
         super()._maybe_uncompress()
@@ -39,7 +39,7 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]
 
 
 class Records:
-    """In place of aiokafka's MemoryRecords: the fast reader, until a name is met that it cannot read."""
+    """In place of aiokafka's MemoryRecords: the fast reader, until it meets a name that it cannot read."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -18,13 +18,13 @@ from kinstream.streams.settings import KafkaSettings
 #: Longest wait for the next record while the end of the range is not reached.
 PATIENCE_SECONDS = 30.0
 
-#: A call that notices the error which the client has set beside a result; called by the interpreter, a method that is
-#: called often is trusted, and the error would come up anywhere later.
+#: A call that raises an error which the client has set beside a result. The interpreter does not check frequently
+#: called methods for this, so the error would be raised at some later place.
 _HEADERS: Final = methodcaller("headers")
 
 
 def ends(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
-    """First and next offset of every partition; empty where there is no such topic."""
+    """First and next offset of every partition; empty if there is no such topic."""
     view = cluster.view([topic]).topics.get(topic)
     return {} if view is None else {p: cluster.bounds(topic, p) for p in range(view.partitions)}
 
@@ -39,7 +39,7 @@ def read_range(
 
     Raises
     ------
-    BrokerUnavailable : nothing came for `patience` seconds before the end was reached.
+    BrokerUnavailable : no record arrived for `patience` seconds before the end was reached.
     AccessDenied : this principal may not read the topic.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -81,7 +81,7 @@ def read_range(
                 if p not in left:
                     continue
                 if error is not None:
-                    # The end of the partition: what is missing up to `stop` are transaction markers.
+                    # The end of the partition: the remaining offsets up to `stop` are transaction markers.
                     if record.offset() >= left[p]:
                         del left[p]
                     continue
@@ -95,7 +95,7 @@ def read_range(
 
 
 def headers_of(r: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a record of confluent-kafka; none where a name is no UTF-8, as in `streams.odd_headers`."""
+    """The headers of a record of confluent-kafka; none if a name is not UTF-8, as in `streams.odd_headers`."""
     try:
         return tuple(_HEADERS(r) or ())
     except (UnicodeDecodeError, SystemError) as error:

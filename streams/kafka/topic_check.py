@@ -31,5 +31,5 @@ def differences(cluster: Cluster, settings: Settings) -> list[str]:
     counts = {role: found.partitions for role, found in by_role.items() if found is not None}
     for role in ("events", "constraints", "outcomes"):
         if counts.get(role, settings.topics.partitions) != settings.topics.partitions:
-            lines.append(f"{role}: {counts[role]} partitions, the settings say {settings.topics.partitions}")
+            lines.append(f"{role}: {counts[role]} partitions, the settings have {settings.topics.partitions}")
     return lines

@@ -1,4 +1,4 @@
-"""What it means that brokers do not answer, in our words: those of the client library say nothing to a user."""
+"""Errors for brokers that do not answer, with advice that the client library's messages lack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.settings import KafkaSettings
 
-#: Names of librdkafka's own errors that mean: no answer.
+#: Names of librdkafka's own errors that mean no answer.
 _SILENT: Final = frozenset(
     {
         "_TRANSPORT",
@@ -17,13 +17,13 @@ _SILENT: Final = frozenset(
         "_RESOLVE",
     }
 )
-#: What it says of a partition that is gone, and of every partition while no broker tells it of any.
+#: Its error for a missing partition, and for every partition while no broker describes any.
 NOT_KNOWN: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
 _SHORTLY_SECONDS: Final = 2.0
 
 
 def answers(admin: Any) -> bool:
-    """Whether a broker answers at all, asked once and shortly."""
+    """Whether a broker answers at all, by one request with a short timeout."""
     from confluent_kafka import KafkaException
 
     try:
@@ -34,13 +34,13 @@ def answers(admin: Any) -> bool:
 
 
 def unanswered(kafka: KafkaSettings, about: str = "") -> BrokerUnavailable:
-    """The error of a question that no broker answers.
+    """The error for a request that no broker answers.
 
     Parameters
     ----------
-    about : what was asked for, such as "topic kinstream.events".
+    about : the subject of the request, such as "topic kinstream.events".
     """
-    asked = f" (asked about {about})" if about else ""
+    asked = f" (request for {about})" if about else ""
     return BrokerUnavailable(
         f"No broker answers at {kafka.bootstrap_servers}{asked}: check KAFKA_BOOTSTRAP_SERVERS, the network and the "
         "brokers"
@@ -48,7 +48,7 @@ def unanswered(kafka: KafkaSettings, about: str = "") -> BrokerUnavailable:
 
 
 def broker_error(kafka: KafkaSettings, error: Any, about: str = "") -> BrokerUnavailable:
-    """What a KafkaError means that is about neither login nor permission."""
+    """The error for a KafkaError about neither login nor permission."""
     if error.name() in _SILENT:
         return unanswered(kafka, about)
     place = f"{about}: " if about else ""
@@ -56,7 +56,7 @@ def broker_error(kafka: KafkaSettings, error: Any, about: str = "") -> BrokerUna
 
 
 def _bare(text: str) -> str:
-    """Without librdkafka's word for where an error comes from."""
+    """The text without librdkafka's note on the origin of the error."""
     for origin in ("Broker: ", "Local: "):
         text = text.removeprefix(origin)
     return text

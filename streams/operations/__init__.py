@@ -1,3 +1,3 @@
-"""What an operator's command does or asks beside the workers: dead letters, models, spaces, checkpoints, promotion. No
-worker is started here.
+"""What an operator's commands do beside the workers: dead letters, models, spaces, checkpoints, promotion. No worker is
+started here.
 """

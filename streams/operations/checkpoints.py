@@ -1,6 +1,6 @@
-"""Looks at the newest checkpoints of agents that run elsewhere, taking nothing over and without Kafka.
+"""Reads the newest checkpoints of agents that run elsewhere, without taking partitions over and without Kafka.
 
-Manifests answer most questions; only the data files that are asked for are read, each against its digest.
+Manifests hold most answers; a data file is read only if it is needed, and checked against its digest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A checkpoint as it was found. Its manifest is whole; its files are read by `state`."""
+    """A checkpoint as it was found. Its manifest is complete; its files are read by `state`."""
 
     folder: CheckpointFolder
     manifest: Manifest
@@ -59,13 +59,13 @@ class Seen:
 
         Raises
         ------
-        CheckpointError : the file is gone or damaged.
+        CheckpointError : the file is missing or damaged.
         """
         try:
             return from_bytes(self.folder.content(file))
         except FileNotFoundError as error:
             place = f"{self.folder.url}/{file.path}"
-            raise CheckpointError(f"{place}: gone, the worker went on meanwhile; ask again") from error
+            raise CheckpointError(f"{place}: missing, since the worker has continued; try again") from error
 
 
 def agents(settings: Settings) -> list[Agent]:
@@ -80,15 +80,19 @@ def agent_named(settings: Settings, name: str) -> Agent:
 
     Raises
     ------
-    SettingsError : none or several are called that.
+    SettingsError : none or several agents have that name.
     """
     known = agents(settings)
     found = [a for a in known if a.application == name] or [a for a in known if a.name == name]
     if len(found) == 1:
         return found[0]
     if found:
-        raise SettingsError(f"{name!r} could be {' or '.join(a.application for a in found)}; say which")
-    raise SettingsError(f"no agent is called {name!r}; there are: {', '.join(a.application for a in known)}")
+        raise SettingsError(
+            f"{name!r} could be {' or '.join(a.application for a in found)}; use the longer name"
+        )
+    raise SettingsError(
+        f"no agent has the name {name!r}; there are: {', '.join(a.application for a in known)}"
+    )
 
 
 def birth_of(settings: Settings, agent: Agent) -> Birth | None:
@@ -129,14 +133,12 @@ def newest(folder: CheckpointFolder) -> Seen | None:
                 try:
                     return Seen(folder, folder.manifest(offset))
                 except Damaged as error:
-                    log.warning("%s; looking at the checkpoint before it", error)
+                    log.warning("%s; reading the checkpoint before it", error)
                     damaged.append(str(error))
         except FileNotFoundError:
             continue
         raise CheckpointError(f"{folder.url}: no manifest can be read: {'; '.join(damaged)}")
-    raise CheckpointError(
-        f"{folder.url}: the checkpoints changed {_ATTEMPTS} times while they were looked at"
-    )
+    raise CheckpointError(f"{folder.url}: the checkpoints changed {_ATTEMPTS} times while they were read")
 
 
 def checkpoints(settings: Settings, agent: Agent) -> Iterator[Seen]:

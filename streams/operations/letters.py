@@ -1,4 +1,4 @@
-"""Reading dead letters, choosing among them, and which of them a redrive can still bring back."""
+"""Reads and selects dead letters, and finds which of them a redrive can still apply."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """How `show` and `redrive` name it."""
+        """The name of the letter for `show` and `redrive`."""
         return f"{self.partition}/{self.offset}"
 
     @property
     def identity(self) -> tuple[str, str, int, int, Rows]:
-        """What makes two letters the same one: a worker that ran again after a crash writes it again."""
+        """The identity of a letter: a worker that runs again after a crash writes the same letter again."""
         return self.consumer, self.topic, self.from_partition, self.from_offset, self.rows
 
     def as_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def read_letter(message: Message) -> Letter:
 
     Raises
     ------
-    BadRecord : it is none.
+    BadRecord : it is not a dead letter.
     """
     found = {name: (value or b"").decode("utf-8", "replace") for name, value in message.headers}
     try:
@@ -103,7 +103,7 @@ def read_letter(message: Message) -> Letter:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters are meant; what is None does not matter. `places` are (partition, offset) of letters."""
+    """A selection of letters; None matches everything. `places` are (partition, offset) of letters."""
 
     reason: str | None = None
     consumer: str | None = None
@@ -123,7 +123,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Found:
-    """The chosen letters, each once; how often one came again; how many records are no letters."""
+    """The selected letters, each once; the number of repeats; the number of records that are not letters."""
 
     letters: list[Letter]
     repeated: int = 0
@@ -131,7 +131,7 @@ class Found:
 
 
 def choose(messages: Iterable[Message], choice: Choice) -> Found:
-    """Read dead letters and keep the chosen ones, the first of equal ones."""
+    """Read dead letters and keep the selected ones, and the first of equal ones."""
     found = Found([])
     known = set()
     for message in messages:
@@ -174,20 +174,20 @@ def keys_of(
 
 # ---- redrive ----------------------------------------------------------------------------------------
 
-#: Whether the consumer still holds a letter's parts as refused; None where its checkpoints cannot tell.
+#: Whether the consumer still holds a letter's parts as refused; None if its checkpoints do not show it.
 Holds = Callable[[Letter], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a redrive sends, and how many letters it leaves out, by why."""
+    """The letters that a redrive sends, and the number that it leaves out, by reason."""
 
     send: list[Letter]
     left_out: dict[str, int]
 
 
 def plan(letters: Iterable[Letter], inputs: Iterable[str], holds: Holds) -> Plan:
-    """Leave out what no consumer could take.
+    """Leave out letters that no consumer could apply.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def plan(letters: Iterable[Letter], inputs: Iterable[str], holds: Holds) -> Plan
         elif letter.topic not in known:
             left_out["refused on a topic that is not ours"] += 1
         elif holds(letter) is False:
-            left_out["brought back already, or of a generation that is over"] += 1
+            left_out["applied already, or of an ended generation"] += 1
         else:
             send.append(letter)
     return Plan(send, dict(left_out))
@@ -236,10 +236,10 @@ def ranges(letters: Iterable[Letter]) -> dict[int, tuple[int, int]]:
 
 
 class Standing:
-    """What the consumers' newest checkpoints still hold as refused.
+    """The refusals in the consumers' newest checkpoints.
 
-    A part that a consumer at a later offset does not hold will never be held again, so a checkpoint that
-    is behind only says less, nothing wrong.
+    A part that a consumer does not hold at a later offset will never be held again, so a checkpoint that is behind
+    only misses newer refusals and is never wrong.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -253,7 +253,7 @@ class Standing:
         return {self._settings.topic(role) for role in INPUT_ROLES.values()}
 
     def holds(self, letter: Letter) -> bool | None:
-        """Whether the letter's consumer still holds it as refused; None where that is not known.
+        """Whether the letter's consumer still holds it as refused; None if that is not known.
 
         Raises
         ------
@@ -267,7 +267,8 @@ class Standing:
         return self._moved(letter, known.partitions)
 
     def place(self, letter: Letter) -> int:
-        """The input partition on which the letter's consumer can take it back: after a repartition, its space's own.
+        """The input partition on which the letter's consumer can apply it: after a repartition, the partition of its
+        space.
 
         Raises
         ------

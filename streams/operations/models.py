@@ -130,7 +130,7 @@ def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion
 
 
 def find(models: Models, space: str, learner: str | None) -> ModelVersion:
-    """The model of a space; the learner may be left out where there is only one.
+    """The model of a space; the learner may be left out if there is only one.
 
     Raises
     ------
@@ -145,20 +145,20 @@ def find(models: Models, space: str, learner: str | None) -> ModelVersion:
         known = sorted({owner for owner, _ in models})
         others = f"; there are models of {', '.join(known[:20])}" if known else ", nor of any other space"
         raise SettingsError(f"there is no model of space {space!r}{others}")
-    wanted = "say which with --learner" if learner is None else f"not {learner!r}"
+    wanted = "choose one with --learner" if learner is None else f"not {learner!r}"
     raise SettingsError(f"space {space!r} has models of {', '.join(sorted(found))}: {wanted}")
 
 
 def data_of(version: ModelVersion, settings: Settings) -> bytes:
-    """The bytes of a model's data file, with the digest that the model record says.
+    """The bytes of a model's data file, checked against the digest in the model record.
 
-    It is sought in our own checkpoint store first, which may be mounted elsewhere on the worker's machine.
+    It is read from our own checkpoint store first, which may be mounted elsewhere on the worker's machine.
 
     Raises
     ------
-    Missing : the file is not there.
-    Damaged : it is not what was announced.
-    Refused : the record names a kind of place that nothing is read from, or no place at all.
+    Missing : the file does not exist.
+    Damaged : it differs from the announced digest.
+    Refused : the record names a kind of store that is not allowed, or no place at all.
     CheckpointError : the store fails.
     """
     _check(version)
@@ -173,14 +173,14 @@ def data_of(version: ModelVersion, settings: Settings) -> bytes:
         place = version.location
         data = _fetched(place, settings.checkpoints.url)
     if hashlib.sha256(data).hexdigest() != version.sha256:
-        raise Damaged(f"{place}: its digest is not the one that was announced; the file is damaged")
+        raise Damaged(f"{place}: its digest differs from the announced one; the file is damaged")
     return data
 
 
 def birth_behind(version: ModelVersion, settings: Settings) -> Birth | None:
-    """The birth record of the generation that a model is of; None where there is none.
+    """The birth record of a model's generation; None if there is none.
 
-    It is sought in our own checkpoint store first, then in the one that the model record names.
+    It is read from our own checkpoint store first, then from the one that the model record names.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def birth_behind(version: ModelVersion, settings: Settings) -> Birth | None:
 
 
 def _root_of(version: ModelVersion) -> str | None:
-    """The checkpoint store that a model lies in, where its location is as workers write it."""
+    """The checkpoint store of a model, if its location has the form that workers write."""
     folder = f"{file_name(version.topic)}-{version.partition}"
     names = [file_name(f"learner-{version.learner}"), str(version.generation), folder, "spaces"]
     root, *found = version.location.rsplit("/", len(names) + 1)
@@ -219,7 +219,7 @@ def _fetched(location: str, own: str) -> bytes:
         raise
     except FileNotFoundError as error:
         raise Missing(
-            f"{location}: not there. A newer model may have taken its place: ask again. Or the checkpoint store "
+            f"{location}: does not exist. A newer model may have replaced it: try again. Or the checkpoint store "
             "is mounted elsewhere: --set checkpoints.url=URL"
         ) from error
     except Exception as error:  # each store brings its own errors
@@ -230,7 +230,7 @@ def _fetched(location: str, own: str) -> bytes:
 
 
 def _check(version: ModelVersion) -> None:
-    """Refuse a record that names no file. What it names is shown as a literal: it may hold what a terminal obeys."""
+    """Refuse a record that names no file. The name is shown as a literal: it may hold control characters."""
     place = version.location
     if not 0 < len(place) <= _MAX_LOCATION or _UNNAMEABLE.search(place):
         raise Refused(f"a model record names no place of a file: {place[:200]!r}")
@@ -254,7 +254,7 @@ def _kind(url: str) -> str:
 
 
 def computed_with(version: ModelVersion, settings: Settings) -> dict[str, str]:
-    """The versions that the model's checkpoint was computed with; empty where that checkpoint is gone."""
+    """The versions that the model's checkpoint was computed with; empty if that checkpoint is gone."""
     own = folder_of(
         settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
     )

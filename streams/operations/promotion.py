@@ -1,8 +1,8 @@
 """Begins a generation with a replayed state: its birth record, a checkpoint of every partition, then its number.
 
-The birth record comes first and takes the number, so that of two operators one is refused before anything else is
-written. Until the file `newest` names the number nobody opens the generation, so a promotion that is killed has begun
-none; the same promotion once more goes on where that one stopped.
+The birth record comes first and takes the number, so that a second operator is refused before anything else is written.
+No worker opens the generation until the file `newest` names its number, so a killed promotion has begun none; the same
+promotion run again continues where that one stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Start:
 
 
 class _Spaces(Mapping[str, State]):
-    """States that are read when they are asked for: a checkpoint holds one in memory at a time."""
+    """States that are read on access: a checkpoint holds one in memory at a time."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -72,8 +72,8 @@ def unfinished(settings: Settings, spec: AgentSpec, number: int, state: str) -> 
 
     Raises
     ------
-    GenerationMismatch : the number is taken by anything else.
-    CheckpointError : the record that is there is damaged.
+    GenerationMismatch : something else has taken the number.
+    CheckpointError : the existing record is damaged.
     """
     found = read_birth(settings.checkpoints.url, spec.application, number)
     if found is not None and (found.promotion is None or found.promotion.state != state):
@@ -96,14 +96,14 @@ def begin(settings: Settings, spec: AgentSpec, birth: Birth, starts: Sequence[St
     """
     if sorted((s.partition, s.manifest.offset) for s in starts) != sorted(birth.start_offsets.items()):
         raise ValueError(
-            "a promoted generation begins with a checkpoint of every partition, where that stands"
+            "a promoted generation begins with a checkpoint of every partition, at that checkpoint's offset"
         )
     if not write_birth(settings.checkpoints.url, birth):
         found = read_birth(settings.checkpoints.url, spec.application, birth.generation)
         if found is None or _without_time(found) != _without_time(birth):
             raise _taken(settings, spec, found or birth)
     generation = Generation(spec, settings, birth)
-    # Before the checkpoints: what is in a state can no longer be skipped.
+    # Before the checkpoints: records that a state holds can no longer be skipped.
     for start in starts:
         _decide(generation, start)
     for start in starts:
@@ -117,7 +117,7 @@ def _save(generation: Generation, start: Start) -> None:
     manifest = start.manifest
     written = store.restore()
     if written is not None:
-        # By this promotion before it was killed: nobody else writes under a number that is not the newest.
+        # Written by this promotion before it was killed: no other process writes under a number that is not the newest.
         if written.manifest.offset != manifest.offset:
             raise CheckpointError(
                 f"{store.url}: holds a checkpoint at offset {written.manifest.offset} already"
@@ -152,14 +152,14 @@ def _without_time(birth: Birth) -> dict[str, object]:
 
 
 def _taken(settings: Settings, spec: AgentSpec, found: Birth) -> GenerationMismatch:
-    """The refusal of a number that something else has."""
+    """The error for a number that is already taken."""
     folder = f"{spec.application}/{found.generation}"
     url = without_secret(settings.checkpoints.url)
     if found.promotion is None:
-        what = "there is a birth record of it, though the newest is another: a start was broken off"
+        what = "it has a birth record, but the newest generation is another: a start was broken off"
     else:
         what = f"a promotion of another state ({found.promotion.state[:12]}) was begun and did not end"
     return GenerationMismatch(
         f"{spec.application} generation {found.generation} exists: {what}. Nothing was written. Complete it, or delete "
-        f"the folder {folder} under {url} if nobody needs it"
+        f"the folder {folder} under {url} if it is not needed"
     )

@@ -1,4 +1,4 @@
-"""Which spaces there are, as far as the newest checkpoints of builders and learners say."""
+"""The spaces in the newest checkpoints of builders and learners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinstream.streams.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One agent's word about one space, from a checkpoint that reads its input up to `offset`."""
+    """One space in one agent's checkpoint, which covers its input up to `offset`."""
 
     space: str
     agent: Agent
@@ -30,7 +30,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class SpaceView:
-    """A space. Epoch, status and declaration are its builders', or its learners' where no builder knows it.
+    """A space. Epoch, status and declaration are those of its builders, or of its learners if no builder has it.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class SpaceView:
 
 
 def sightings(agent: Agent, seen: Seen) -> Iterable[Sighting]:
-    """What one checkpoint says of its spaces. Those that only a refused event has named are left out."""
+    """The spaces of one checkpoint. Those that only a refused event has named are left out."""
     manifest = seen.manifest
     for name, file in sorted(manifest.spaces.items()):
         facts = SpaceFacts.parse(file.label)
@@ -69,7 +69,7 @@ def sightings(agent: Agent, seen: Seen) -> Iterable[Sighting]:
         if facts.epoch < 0:
             continue
         if agent.role == "builder" and status is Status.ACTIVE:
-            # The manifest does not say that a space is paused. A builder's state is small.
+            # The manifest does not show whether a space is paused. A builder's state is small.
             state = restore_space(seen.state(file))
             status, declaration = state.status, state.declaration
         yield Sighting(
@@ -94,7 +94,7 @@ def combine(found: Iterable[Sighting]) -> dict[str, SpaceView]:
 
 def _view(name: str, found: list[Sighting]) -> SpaceView:
     builders = [s for s in found if s.agent.role == "builder"]
-    # Pause and resume keep the epoch, so among builders of one epoch the furthest knows best.
+    # Pause and resume keep the epoch, so among builders of one epoch the one furthest ahead is right.
     newest = max(builders or found, key=lambda s: (s.epoch, s.offset))
     return SpaceView(
         name,
@@ -124,7 +124,7 @@ def read_spaces(settings: Settings) -> dict[str, SpaceView]:
 
 
 def check_possible(action: Action, name: str, spaces: dict[str, SpaceView]) -> None:
-    """Refuse a control record that the builders would refuse, or that would wipe what somebody else has made.
+    """Refuse a control record that the builders would refuse, or that would wipe an existing space.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def check_possible(action: Action, name: str, spaces: dict[str, SpaceView]) -> N
     if action is Action.CREATE:
         if space is not None and space.status is not Status.DELETED:
             raise SettingsError(
-                f"space {name!r} exists (epoch {space.epoch}, {space.status.value}); to begin it anew: "
+                f"space {name!r} exists (epoch {space.epoch}, {space.status.value}); to reset it: "
                 f"kinstream spaces reset {name}. {behind} (a create of a space that exists resets it)"
             )
     elif space is None:

@@ -1,4 +1,4 @@
-"""What any long-running process of ours needs: its supervisor, sockets that are handed to it, and its log.
+"""What every long-running process needs: its supervisor, inherited sockets, and its log.
 
-It knows no agent.
+It does not depend on agents.
 """

@@ -1,7 +1,7 @@
-"""Sockets of the pages for probes and Prometheus: bound early, and handed from parent to child.
+"""Sockets of the pages for probes and Prometheus: bound early, and passed from parent to child.
 
-`kinstream up` binds the ports of its agents before it starts any, and each worker listens on the socket that it is
-given: the page at that address is the agent's and nobody else's, across restarts too.
+`kinstream up` binds the ports of its agents before it starts any, and each worker listens on the socket that it
+inherits: the page at that address is always the agent's own, across restarts too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from kinstream.streams.errors import CannotListen
 
-#: File descriptor of a bound socket that a parent hands to the worker.
+#: File descriptor of a bound socket that a parent passes to the worker.
 HANDED: Final = "KINSTREAM_HTTP_SOCKET"
 
 
@@ -29,11 +29,11 @@ def bound(host: str, port: int, section: str) -> socket.socket:
     CannotListen : the port is taken, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is told.
+    # asyncio sets TCP_NODELAY only on sockets created with an explicit protocol.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if port:
-            # Connections of a predecessor may linger. A port that is chosen here must not be anybody else's.
+            # Connections of a predecessor may linger. A port that is chosen here must not be in use.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
     except (OSError, OverflowError) as error:
@@ -43,7 +43,7 @@ def bound(host: str, port: int, section: str) -> socket.socket:
 
 
 def cannot_listen(host: str, port: int, section: str, error: Exception) -> CannotListen:
-    """The refusal, with what to change."""
+    """The error, with the setting to change."""
     number = error.errno if isinstance(error, OSError) else None
     where = f"{host} port {port}"
     if number == errno.EADDRINUSE:

@@ -1,8 +1,8 @@
-"""The log of a process: our lines, and what other libraries log made fit for people.
+"""The log of a process: our lines, and shortened lines of other libraries.
 
-An error that ends a process is reported by us, in one line, with a traceback of our own where it is a fault of ours.
-What faust, aiokafka and asyncio print before it would only hide that line: they get one line each, without a traceback,
-and not the same again and again. An outage is reported in our words by the watchdog, in place of aiokafka's.
+An error that ends a process is logged by us in one line, with a traceback if it is a bug of ours. The messages of
+faust, aiokafka and asyncio before it would only hide that line: they get one line each, without a traceback, and
+repeats are dropped. The watchdog reports an outage in place of aiokafka's lines.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Final
 
 from kinstream.streams.secrets import HidingFormatter
 
-#: Libraries whose lines these are, by the first part of their loggers' names.
+#: These libraries, by the first part of their loggers' names.
 OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})
 #: The loggers of faust's services in our transport: faust names them after the module. Our own lines have loggers of
 #: other names, such as `kinstream.worker`.
 SERVICES: Final = "kinstream.streams"
-#: Least level of their lines. What aiokafka logs as errors is tried again, or raised to us.
+#: Lowest level of their lines. Errors that aiokafka logs are retried, or raised to us.
 _LEVELS: Final = {
     "faust": logging.WARNING,
     "mode": logging.WARNING,
     SERVICES: logging.WARNING,
     "aiokafka": logging.CRITICAL,
 }
-#: For so long a line is not repeated.
+#: Seconds for which a line is not repeated.
 QUIET_SECONDS: Final = 60.0
 _LONGEST: Final = 300
-#: So many lines are remembered.
+#: Number of lines that are remembered.
 _KEPT: Final = 256
 
 
 def begin(level: str) -> None:
-    """Log to standard error from now on; with DEBUG, all that other libraries log too."""
+    """Log to standard error from now on; with DEBUG, also every line of other libraries."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     debug = level.upper() == "DEBUG"
@@ -44,13 +44,13 @@ def begin(level: str) -> None:
         lines.addFilter(OneLine())
     logging.basicConfig(level=level.upper(), handlers=[lines])
     for name, least in _LEVELS.items():
-        # At DEBUG aiokafka would log what it sends to log in.
+        # At DEBUG aiokafka would log its credentials.
         logging.getLogger(name).setLevel(logging.INFO if debug else least)
     threading.excepthook = _thread_ended
 
 
 def _thread_ended(ended: threading.ExceptHookArgs) -> None:
-    """An error that has ended a thread, with secrets hidden. That a thread was cancelled is how faust's end."""
+    """Log an error that has ended a thread, with secrets hidden. Cancellation is the normal end of faust's threads."""
     if ended.exc_value is None or ended.exc_type.__name__ == "CancelledError":
         return
     name = ended.thread.name if ended.thread else "thread"
@@ -59,7 +59,7 @@ def _thread_ended(ended: threading.ExceptHookArgs) -> None:
 
 
 class OneLine(logging.Filter):
-    """Lets a line of another library pass once in a while, without its traceback.
+    """Limits how often a line of another library is logged, and drops its traceback.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class OneLine(logging.Filter):
             record.name = "faust"
         if record.name.partition(".")[0] not in OTHERS:
             return True
-        # By its form: the same line about another node or try is the same line.
+        # Lines are compared by format: the same line about another node or attempt is a repeat.
         place = (record.name, str(record.msg))
         now = self._clock()
         if now - self._seen.get(place, -QUIET_SECONDS) < QUIET_SECONDS:

@@ -1,4 +1,4 @@
-"""The parent of a worker process: starts it again when it ends, with growing pauses, until it is told to stop."""
+"""The parent of a worker process: starts it again when it ends, with growing pauses, until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kinstream.streams.processes.listening import HANDED
 
 log = logging.getLogger("kinstream.supervisor")
 
-#: Exit status of a worker that must not be started again: the settings, the log or the store need a hand.
+#: Exit status of a worker that must not be started again: the settings, the log or the store need an operator.
 REFUSED: Final = 3
 #: Exit status of a worker whose settings are wrong in themselves.
 WRONG_SETTINGS: Final = 2
@@ -26,9 +26,9 @@ WRONG_SETTINGS: Final = 2
 RESTART: Final = 75
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 30.0
-#: A worker that lived this long was healthy: the next pause is short again.
+#: A worker that ran this long was healthy: the next pause is short again.
 HEALTHY_SECONDS: Final = 30.0
-#: So many ends in a row without a healthy life, and the supervisor gives up.
+#: The supervisor gives up after this many ends in a row without a healthy run.
 MAX_FAILURES: Final = 20
 
 #: File descriptor on which a worker waits for the end of its supervisor.
@@ -36,7 +36,7 @@ LEASH: Final = "KINSTREAM_LEASH"
 RESTARTS: Final = "KINSTREAM_RESTARTS"
 #: Set for a worker whose predecessor crashed below Python: it notes each record before it applies it.
 CRASHED: Final = "KINSTREAM_CRASHED"
-#: SIGKILL is not among them: it is an operator's, or the out-of-memory killer's, who may mean somebody else.
+#: SIGKILL is not among them: it comes from an operator or the out-of-memory killer, perhaps because of another process.
 CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
 
 
@@ -66,7 +66,7 @@ class Supervisor:
             began = time.monotonic()
             status = self._run_child(restarts, crashed)
             if self._stopping.is_set():
-                # A worker that had ended before it was asked to has not failed to stop.
+                # A worker that ended before the request has not failed to stop.
                 return 0 if status in (0, -signal.SIGTERM, -signal.SIGINT) or not self._asked else 1
             if status in (0, WRONG_SETTINGS, REFUSED):
                 return status
@@ -125,7 +125,7 @@ def supervisor() -> int | None:
 
 
 def hold_on_to_supervisor() -> None:
-    """In a worker: stop when the supervisor is gone, however it went."""
+    """In a worker: stop when the supervisor is gone, for any reason."""
     leash = os.environ.get(LEASH)
     if leash is None:
         return

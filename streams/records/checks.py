@@ -23,7 +23,7 @@ MAX_SEQUENCE: Final = 2**53
 
 
 def check_space(space: str) -> str:
-    """Return `space` if it can name a model."""
+    """Return `space` if it is a valid name of a model."""
     if not space or len(space) > MAX_SPACE_LENGTH or not space.isprintable():
         raise BadRecord(Reason.BAD_SHAPE, f"a space is 1 to {MAX_SPACE_LENGTH} printable characters")
     return space
@@ -65,7 +65,7 @@ def text(value: str, what: str, most: int = MAX_STRING_LENGTH) -> str:
 
 
 def optional_text(value: str | None, what: str) -> str | None:
-    """The same of a string that may be left out."""
+    """The same for an optional string."""
     return None if value is None else text(value, what)
 
 
@@ -82,7 +82,7 @@ def distinct_strings(values: Sequence[str], what: str) -> tuple[str, ...]:
     """`values` as a tuple of strings of bounded length, none of them twice."""
     found = strings(values, len(values), what)
     if len(set(found)) != len(found):
-        raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} stands there twice")
+        raise BadRecord(Reason.BAD_SHAPE, f"one of the {what} appears twice")
     return found
 
 

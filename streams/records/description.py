@@ -1,4 +1,4 @@
-"""A record in words, with matrices as shapes, and bytes as a hex dump. Always bounded."""
+"""A record in words, with matrices as shapes, and bytes as a hex dump. The length is always bounded."""
 
 from __future__ import annotations
 

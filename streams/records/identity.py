@@ -1,8 +1,8 @@
-"""Identities of outputs, and the rule by which a consumer takes, drops or misses them.
+"""Identities of outputs, and how a consumer decides to take an output, drop it, or report a gap.
 
-An output says in its headers which input made it and which output of the same chain came before it. A run after a
-crash emits the same identities, so a consumer needs one mark for each (emitter, space) to take each output once,
-in order, and to notice when the log has lost one.
+The headers of an output name the input that caused it and the output before it in the same chain. A run after a crash
+emits the same identities. So with one mark for each (emitter, space) a consumer takes each output once, in order, and
+notices when the log has lost one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who made an output, from which input, after which output.
+    """The emitter of an output, its input, and the output before it.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ class Verdict(Enum):
 def judge(mark: Position | None, identity: Identity) -> Verdict:
     """Compare an output with the mark of its (emitter, space).
 
-    Not above the mark: a duplicate, or an older generation. Above it with a predecessor that is not above it:
-    taken. No mark yet: taken, and counted as adopted unless it is the first of its chain. Otherwise the log has
-    lost records.
+    Not above the mark: a duplicate, or of an older generation. Above it, with a predecessor that is not above it:
+    taken. No mark yet: taken, and counted as adopted unless it is the first of its chain. Otherwise the log has lost
+    records.
     """
     if mark is None:
         return Verdict.TAKE if identity.previous is None else Verdict.ADOPT

@@ -1,4 +1,4 @@
-"""What a log gives and what it takes: the two values between the pure machines and any transport."""
+"""Records read from a log and written to it: the two values between the pure machines and any transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PartitionName = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record as the log gave it.
+    """One record as read from the log.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Message:
     previous: int
 
     def checksum(self) -> int:
-        """CRC-32 of key and value, kept in the manifest to notice another log under the same name."""
+        """CRC-32 of key and value, kept in the manifest to detect another log under the same name."""
         return zlib.crc32(self.value or b"", zlib.crc32(self.key or b""))
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a record for a person: JSON as JSON, other text as text, the rest as a hex dump.
+"""The bytes of a record for display: JSON as JSON, other text as text, the rest as a hex dump.
 
 Nothing in them reaches a terminal as a control character.
 """
@@ -11,32 +11,32 @@ from typing import Any, Final
 
 from kinstream.streams.records.description import hex_lines
 
-#: Of a text that is not JSON; what breaks it is mostly near its start or its end.
+#: Characters shown of text that is not JSON; the fault is mostly near its start or its end.
 TEXT_CHARACTERS: Final = 4_000
 _INDENT: Final = "  "
 
 
 class _Repeated(ValueError):
-    """A key stands twice in one object: formatting it anew would hide one of the two."""
+    """A key appears twice in one object: formatting it again would hide one of the two."""
 
 
 def payload_lines(data: bytes) -> Iterator[str]:
-    """What kind of bytes they are, and the bytes."""
+    """The kind of the bytes, and the bytes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        yield f"value: {len(data)} bytes, no text"
+        yield f"value: {len(data)} bytes, not text"
         yield from hex_lines(data)
         return
     try:
         value = json.loads(text, object_pairs_hook=_once)
         lines = list(_formatted(value, "", ""))
     except _Repeated:
-        yield f"value: {len(data)} bytes of JSON, as it was sent: a key stands twice"
+        yield f"value: {len(data)} bytes of JSON, as it was sent: a key appears twice"
         yield from _as_text(text, len(text))
     except (ValueError, RecursionError):
         if not _is_text(text):
-            yield f"value: {len(data)} bytes, no text"
+            yield f"value: {len(data)} bytes, not text"
             yield from hex_lines(data)
             return
         yield f"value: {len(data)} bytes of text"
@@ -77,7 +77,7 @@ def _dumped(value: Any) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with whatever a terminal would not show, or would obey, written as JSON writes it."""
+    """The text with control and invisible characters escaped as in JSON."""
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 

@@ -1,4 +1,4 @@
-"""The state of an algorithm as a value: names to arrays and scalars, nothing else; and states within a state."""
+"""The state of an algorithm as a value: names to arrays and scalars only; and states within a state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that travel through the stream. Plain frozen data; how they are written down is the codec's business.
+"""The values that travel through the stream. Plain frozen data; the codec defines their encoding.
 
 A message carries a block of 1..N rows. Vectors are float32, one table per modality, row-major.
 """
@@ -17,7 +17,7 @@ Vectors = NDArray[np.float32]
 #: Name of the only modality of a space that has one.
 DEFAULT_MODALITY: Final = "x"
 
-#: Rule that names the pairs COPML learns from while one class is known (spec 4.2).
+#: Rule of the pairs that COPML learns from while one class is known (spec 4.2).
 PREFIX_RULE: Final = "one-pass-prefix"
 
 
@@ -54,9 +54,9 @@ class SampleBlock:
     ----------
     tables : one per modality, all with n rows.
     labels : (n,) int64, or n strings.
-    time_ms : when the samples came to be, milliseconds since the epoch.
+    time_ms : when the samples were created, milliseconds since the epoch.
     ids : n item names, or None.
-    load : position in a load, or None for a producer that has none (at-least-once).
+    load : position in a load, or None for a producer without positions (at-least-once).
     """
 
     space: str
@@ -158,7 +158,7 @@ class ClickBlock:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Somebody's word that two items are similar, or that they are not."""
+    """A statement from a source that two items are similar or dissimilar."""
 
     space: str
     left: str
@@ -179,7 +179,7 @@ class RelationBlock:
     left, right : (n,) int32 into `ids`.
     similar : (n,) bool.
     time_ms : (n,) int64.
-    sources : distinct names of who said so; `source` (n,) int32 points into them, -1 for nobody in particular.
+    sources : distinct names of the sources; `source` (n,) int32 points into them, -1 if there is none.
     """
 
     space: str
@@ -253,7 +253,7 @@ class ConstraintBlock:
     targets : (m,) float32 target squared distances, or None.
     weights : (m,) float32.
     rules : names of the rules; `rule` (m,) uint8 points into them.
-    derived : (m,) bool, False for a seed and True for what was concluded from seeds.
+    derived : (m,) bool, False for a seed and True for a row derived from seeds.
     time_ms : of the newest event behind the block.
     events : (m,) int32 that does not decrease; rows of one number came from one event: a click list, a relation, a
         sample. Learners judge all rows of an event before they learn any. Events are numbered from 1; 0 is one
@@ -282,9 +282,10 @@ class ConstraintBlock:
         return len(self.index)
 
     def split(self, form: Kind) -> NDArray[np.bool_]:
-        """(m,) rows of whose event a learner made for constraints of that form may have learned something before.
+        """(m,) rows whose event started in an earlier block, so that a learner of that form may already have learned
+        from it.
 
-        One that is made for pairs learns from triplets as well; one that is made for triplets, from nothing else.
+        A learner of pairs learns from triplets as well; a learner of triplets learns from triplets only.
         """
         if self.earlier is not None and (self.earlier is Kind.TRIPLET or form is Kind.PAIR):
             return np.ones(len(self), np.bool_)
@@ -309,7 +310,7 @@ class ConstraintBlock:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many constraints met which fate (spec 1.3). `seen` = scored or not, without the rejected.
+    """Numbers of constraints by outcome (spec 1.3). `seen` = scored or not, without the rejected.
 
     `mistakes` of `scored` were judged before anything of their event was learned: that is the mistake rate.
     `split_mistakes` of `split_scored` belong to an event that began in an earlier block. They were judged before
@@ -368,7 +369,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """Where the newest model of a space lies. `location` is a URL; `deleted` says that the space is gone."""
+    """Where the newest model of a space lies. `location` is a URL; `deleted`: the space was deleted."""
 
     space: str
     learner: str
@@ -390,7 +391,7 @@ class ModelVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelUpdate:
-    """How the map of a space changed with one constraint block, or a part of that: new map = old map + U V.
+    """How the map of a space changed with one constraint block, or a part of the change: new map = old map + U V.
 
     The map is of scaled features. U and V have as many columns and rows as the change has directions; a record holds
     a run of them, and the parts of an update add up. A change of no direction says that the map stayed as it was.
@@ -400,8 +401,8 @@ class ModelUpdate:
     generation, epoch : of the learner's space.
     topic, partition, offset : of the constraint block.
     base_step, step : constraints accepted by the space's model before and after the block, as in `Outcome.step`.
-    whole : False where the change has no such form, because the model's dimension or scaler began with the block. Who
-        adds updates up then waits for an announced model of this step or a later one.
+    whole : False if the change has no such form, because the model's dimension or scaler began with the block. A reader
+        that adds updates then waits for an announced model of this step or a later one.
     part, parts : number of this part, from 0, and how many there are.
     dimension : d, of the map (d, d).
     rank, first : directions of the whole update, and the number of the first one in this part.

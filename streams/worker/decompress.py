@@ -1,8 +1,8 @@
-"""Compressed batches of other people's producers, unpacked within a limit.
+"""Decompresses batches within a limit, for topics with other producers.
 
-A batch of 6 KB can unpack to 200 MB, and one of a topic's full megabyte to hundreds of gigabytes. aiokafka unpacks
-without a limit, so its decoders are replaced by ones that stop. Where the writers of a topic are not trusted, its
-setting `compression.type=uncompressed` lets the broker refuse such a batch when it is written.
+A batch of 6 KB can unpack to 200 MB, and a batch of a topic's full megabyte to hundreds of gigabytes. aiokafka unpacks
+without a limit, so its decoders are replaced by ones that stop. If the writers of a topic are not trusted, the topic
+setting `compression.type=uncompressed` makes the broker refuse such a batch when it is written.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aiokafka.errors import CorruptRecordException
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.kafka.odd_headers import Records, cannot_be_read
 
-#: What a batch may unpack to. Our producers write none above 1 MB.
+#: Largest unpacked size of a batch. Our producers write none above 1 MB.
 MAX_BATCH_BYTES: Final = 64 * 2**20
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
-#: The modules of aiokafka that hold a decoder under its name, compiled or not.
+#: The modules of aiokafka that hold a decoder by name, compiled or not.
 _MODULES: Final = (
     "aiokafka.codec",
     "aiokafka.record.default_records",
@@ -83,7 +83,7 @@ def zstd_decode(payload: Any) -> bytes:
 
 
 def _into(codec: Any, payload: Any) -> bytes:
-    # The pages that nothing is written to are never there.
+    # Pages that are never written are never allocated.
     room = np.empty(MAX_BATCH_BYTES, np.uint8)
     try:
         size = codec.decompress_into(bytes(payload), room)
@@ -95,7 +95,7 @@ def _into(codec: Any, payload: Any) -> bytes:
 
 
 def install() -> None:
-    """Have aiokafka use these decoders, name the place of a batch that is too large, and read any header."""
+    """Make aiokafka use these decoders, report the place of a batch that is too large, and read any header."""
     ours = {one.__name__: one for one in (gzip_decode, snappy_decode, lz4_decode, zstd_decode)}
     for name in _MODULES:
         try:
@@ -112,7 +112,7 @@ def install() -> None:
 
 
 class _Placed:
-    """In front of aiokafka's PartitionRecords."""
+    """Wraps aiokafka's PartitionRecords."""
 
     def __next__(self) -> Any:
         records: Any = super()
@@ -122,14 +122,14 @@ class _Placed:
         except (UnicodeDecodeError, CorruptRecordException) as error:
             if not cannot_be_read(error):
                 raise
-            # What was given out already lies before `next_fetch_offset`.
+            # Records that were already returned are before `next_fetch_offset`.
             of._records.read_slowly(of.next_fetch_offset)
             of._records_iterator = of._unpack_records()
             return records.__next__()
         except TooLarge as error:
             place = f"{of._tp.topic} partition {of._tp.partition} offset {of.next_fetch_offset}"
             raise BatchTooLarge(
-                f"{place}: a compressed batch unpacks to more than {MAX_BATCH_BYTES // 2**20} MiB. Have its producer "
-                "send smaller ones; to go on, delete the log's records up to behind it (kafka-delete-records.sh), and "
-                "accept the gap that the worker then names"
+                f"{place}: a compressed batch unpacks to more than {MAX_BATCH_BYTES // 2**20} MiB. Make its producer "
+                "send smaller ones. To continue, delete the log's records up to the end of the batch (kafka-delete-records.sh), "
+                "and accept the gap that the worker then reports"
             ) from error

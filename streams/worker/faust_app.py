@@ -1,4 +1,4 @@
-"""The faust app of a worker: membership in the group and the stream of its records, all else switched off."""
+"""The faust app of a worker: membership in the group and the stream of its records; everything else is switched off."""
 
 from __future__ import annotations
 

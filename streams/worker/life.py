@@ -1,4 +1,4 @@
-"""The life of a worker as one state machine: what it may become from where, and since when it is what it is."""
+"""The life of a worker as one state machine: its transitions, and the time of the last one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Life(Enum):
-    """What a worker is doing.
+    """The state of a worker.
 
     ::
 
@@ -24,17 +24,17 @@ class Life(Enum):
 
     REBALANCING
         The group shares out its partitions, and no assignment stands. The first state, and the one after every
-        revocation. It is entered again where a revocation follows another one.
+        revocation. It is entered again if one revocation follows another.
     ASSIGNED
-        The rebalance is complete, and nothing of the assignment has been taken over. A rebalance that is complete is
-        reported again where the group rebalances at once once more.
+        The rebalance is complete, and nothing of the assignment has been taken over. The end of a rebalance is
+        reported again if the group immediately rebalances once more.
     RESTORING
         Partitions are taken over from their checkpoints. faust may ask for it before it reports the rebalance as
         complete. Only this state leads to SERVING.
     SERVING
         All partitions of the assignment have been taken over, or are parked. A spare worker serves none.
     STOPPING
-        What is owned is checkpointed and given back, and the group is left. Only a failure ends it early.
+        Owned partitions are checkpointed and given back, and the worker leaves the group. Only a failure ends it early.
     FAILED
         The process is about to end, without another send. The last state.
     """
@@ -60,7 +60,7 @@ FOLLOWING: Final = {
 
 
 class IllegalTransition(Exception):
-    """A worker was about to become what it cannot become from where it is: an error of ours."""
+    """A worker was about to make a transition that is not allowed: a bug."""
 
 
 class LifeCycle:
@@ -88,11 +88,11 @@ class LifeCycle:
 
     @property
     def assignment(self) -> int:
-        """The number of the assignment: what was begun under another one is out of date."""
+        """The number of the assignment: work begun under another one is out of date."""
         return self._revocations
 
     def since(self, state: Life) -> float | None:
-        """When the worker entered a state, by the clock; None where it is in another one."""
+        """When the worker entered a state, by the clock; None if it is in another one."""
         found, at = self._now
         return at if found is state else None
 
@@ -101,7 +101,7 @@ class LifeCycle:
 
         Raises
         ------
-        IllegalTransition : it does not follow the present one.
+        IllegalTransition : it cannot follow the present one.
         """
         before = self._now[0]
         if state not in FOLLOWING[before]:
@@ -119,12 +119,12 @@ class LifeCycle:
             self.enter(Life.REBALANCING)
 
     def rebalanced(self) -> None:
-        """The group has shared out its partitions. Nothing changes where their take-over has begun already."""
+        """The group has shared out its partitions. Nothing changes if their take-over has already begun."""
         if self.state in (Life.REBALANCING, Life.ASSIGNED):
             self.enter(Life.ASSIGNED)
 
     def stop(self) -> bool:
-        """Begin to stop; False where the end has begun already."""
+        """Begin to stop; False if the worker is already stopping."""
         if self.ending:
             return False
         self.enter(Life.STOPPING)

@@ -18,14 +18,14 @@ from kinstream.streams.records.message import Message, PartitionName
 log = logging.getLogger("kinstream.worker")
 
 QUEUE_SIZE: Final = 64
-#: How many waiting messages a partition applies in one go on its thread.
+#: How many waiting messages a partition applies at once on its thread.
 BATCH: Final = 64
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
 
 
 class Host(Protocol):
-    """What the task of a partition asks of its worker."""
+    """What the task of a partition needs of its worker."""
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any: ...
 
@@ -99,12 +99,12 @@ class Owned:
         self.read_bytes += len(message.value or b"")
 
     def drain(self) -> None:
-        """Forget what waits; it will be read again."""
+        """Drop waiting messages; they will be read again."""
         while not self.queue.empty():
             self.queue.get_nowait()
 
     def begin_run(self, generation: Generation) -> None:
-        """Say that this run may emit: from here on the last final mark does not count."""
+        """Record that this run may emit: from here on the last final mark does not count."""
         self._run = generation.mark_started(self.place[1])
         if self.catching_up:
             where = (*self.place, self.catching_up)
@@ -118,7 +118,7 @@ class Owned:
             generation.mark_final(partition, ended, self._run)
 
     async def serve(self) -> None:
-        """Work until told to close. A fault of our own ends the process."""
+        """Work until closed. An unexpected error ends the process."""
         try:
             while not self.closing:
                 batch = await self._next_batch()

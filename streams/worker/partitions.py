@@ -29,16 +29,16 @@ log = logging.getLogger("kinstream.worker")
 
 
 class Partitions:
-    """Those that the group has given to this worker.
+    """The partitions that the group has assigned to this worker.
 
     Parameters
     ----------
     sink : where the outputs of their machines go.
-    life : of the worker: it says whether what was begun is still wanted.
-    client : gives the transport's consumer; asked on the event loop only, since faust makes it there.
-    check_topics : raises where the topics are not those of the generation any more.
+    life : of the worker: it shows whether an operation in progress is still wanted.
+    client : returns the transport's consumer; called on the event loop only, since faust makes it there.
+    check_topics : raises if the topics are no longer those of the generation.
     fail : ends the process.
-    on_assign, on_revoke : called when a partition begins and stops to be served.
+    on_assign, on_revoke : called when serving a partition begins and ends.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class Partitions:
 
         Returns
         -------
-        The offset that each wants next; None where the assignment was over before all were taken over.
+        The offset that each wants next; None if the assignment ended before all were taken over.
         """
-        # A thread that restores cannot be called back: where faust waits no more, what it makes must not be forgotten.
+        # A restoring thread cannot be cancelled: its result must be kept even if faust no longer waits for it.
         return await asyncio.shield(self._restore(assigned, self._life.assignment))
 
     async def _restore(self, assigned: set[TP], assignment: int) -> Mapping[TP, int] | None:
         async with self._turn:
             if self._life.stopping:
-                # faust seeks once more when the flow stops; what was given back must not be taken over again.
+                # faust seeks once more when the flow stops; partitions given back must not be taken over again.
                 return {}
             if self._life.assignment != assignment:
                 return None
             if self._life.state is not Life.SERVING:
-                # faust seeks again while its flow stands still, too: then everything is served already.
+                # faust also seeks again while its flow is stopped: then all partitions are served already.
                 self._life.enter(Life.RESTORING)
             mine = sorted(tp for tp in assigned if tp.topic == self._topic)
             taken = await self._taken(mine, assignment)
@@ -105,7 +105,7 @@ class Partitions:
             return {tp: self._next_offset(tp) for tp in mine}
 
     async def _taken(self, wanted: list[TP], assignment: int) -> list[Owned] | None:
-        """Restored partitions; None where the assignment is over, or the worker stops."""
+        """Restored partitions; None if the assignment has ended, or the worker stops."""
         taken: list[Owned] = []
         gaps: list[LogGap] = []
         for tp in wanted:
@@ -114,7 +114,7 @@ class Partitions:
             try:
                 taken += await self._taken_over(tp)
             except LogGap as gap:
-                # An operator wants to accept all of them at once.
+                # Report all gaps, so that an operator can accept them at once.
                 gaps.append(gap)
         if gaps:
             self._fail(LogGap("\n".join(map(str, gaps))))
@@ -129,7 +129,7 @@ class Partitions:
 
         Raises
         ------
-        LogGap : the log has lost what it wants next.
+        LogGap : the log has lost the record that it needs next.
         """
         place = (tp.topic, tp.partition)
         if place in self.owned or place in self.parked or not self._serves(tp.partition):
@@ -154,7 +154,7 @@ class Partitions:
             log.warning("%s", note)
         self._generation.verify_last_record(runner.manifest, start)
         machine = runner.machine
-        log.info("%s partition %d: reading on at %d", self._topic, partition, machine.next_offset)
+        log.info("%s partition %d: continuing at %d", self._topic, partition, machine.next_offset)
         unseen = runner.manifest is None
         machine.on_owned(live=unseen)
         return Owned(
@@ -181,7 +181,7 @@ class Partitions:
         owned.task = asyncio.create_task(owned.serve())
 
     def _next_offset(self, tp: TP) -> int:
-        """Where to read on a partition that was taken over, or is parked."""
+        """The next offset of a partition that was taken over, or is parked."""
         place = (tp.topic, tp.partition)
         if not self._serves(tp.partition):
             self._client().pause_partitions({tp})
@@ -193,7 +193,7 @@ class Partitions:
         return int(owned.runner.machine.next_offset)
 
     def _serves(self, partition: int) -> bool:
-        """Whether a partition was there when the generation began; one that was added waits for a repartition."""
+        """Whether a partition existed when the generation began; one that was added waits for a repartition."""
         return partition < self._generation.birth.input_partitions
 
     # ---- giving back --------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Partitions:
                 )
             )
             return
-        # Not before: what ran until now still counts into what the machine shows.
+        # Not before: the calls until now still add to the machine's counts.
         owned.runner.machine.on_revoked()
         if self._life.state is Life.FAILED:
             return
@@ -240,22 +240,22 @@ class Partitions:
             owned.note_position()
             await self.run_in_thread(owned.end_run, self._generation)
         except KinstreamError as error:
-            # The next owner repeats what is behind the last checkpoint, with the same identities. A delivery that
-            # failed forbids another send, so the process ends with it.
+            # The next owner repeats the work after the last checkpoint, with the same identities. After a failed
+            # delivery nothing may be sent, so the process ends with it.
             self._fail(error)
             return
         self.owned.pop(place, None)
 
     def check_parked(self) -> None:
-        """End the process where a partition is parked no longer: the next one takes it over."""
+        """End the process if a partition is no longer parked: the next process takes it over."""
         for (topic, partition), offset in list(self.parked.items()):
             if self._generation.parking.parked_offset(topic, partition) != offset:
                 self._fail(PartitionParked(f"{topic} partition {partition} is no longer parked"))
 
-    # ---- records, and what the task of a partition asks of its worker -------------------------------------------
+    # ---- records, and the interface for the task of a partition -------------------------------------------------
 
     async def deliver(self, message: Any) -> None:
-        """Hand a message to its partition's task; what is not owned any more is read again by its next owner."""
+        """Hand a message to its partition's task; the next owner reads a message of a lost partition again."""
         owned = self.owned.get((message.topic, message.partition))
         if owned is None or owned.closing:
             return
@@ -272,7 +272,7 @@ class Partitions:
         await owned.put(value)
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Run something that may take long away from the event loop."""
+        """Run a long call off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
 
     async def seek_back(self, place: PartitionName, offset: int) -> None:
@@ -280,7 +280,7 @@ class Partitions:
         await self._client().seek_back(_tp(place), offset)
 
     async def commit(self, place: PartitionName, offset: int) -> bool:
-        """Write the group's offset, for lag tools; whether the brokers took it."""
+        """Write the group's offset, for lag tools; returns whether the brokers accepted it."""
         return await self._client().commit_for_tools({_tp(place): offset})
 
     def fail(self, error: BaseException) -> None:
@@ -288,14 +288,14 @@ class Partitions:
         self._fail(error)
 
     def position(self, place: PartitionName, applied: int) -> int:
-        """The offset applied next; past what follows the last record where that is never delivered (markers)."""
+        """The offset applied next, past transaction markers after the last record, which are never delivered."""
         client = self._client()
-        # What the client has returned and no task has applied may be on its way, or was dropped there.
+        # A record that the client has returned and no task has applied may be in transit, or was dropped.
         at = client.client_position(*place) if client.last_returned(*place) < applied else None
         return applied if at is None else max(applied, at)
 
     def progress(self) -> Mapping[PartitionName, Progress]:
-        """How far each has come, for the watchdog."""
+        """The progress of each, for the watchdog."""
         found = {}
         for place, owned in list(self.owned.items()):
             applied = owned.runner.machine.next_offset

@@ -1,6 +1,7 @@
-"""The port between the transport and the worker that it serves: what the transport may ask, and how it finds it.
+"""The port between the transport and the worker that it serves: the calls of the transport, and how it finds the
+worker.
 
-faust makes transport and consumer itself and hands them nothing but the app; so the app carries the port.
+faust makes transport and consumer itself and passes them only the app; so the app carries the port.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from faust.types import TP
 
 
 class Port(Protocol):
-    """What the transport asks of its worker."""
+    """The calls of the transport to its worker."""
 
     async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
         """Take over newly assigned partitions.
 
         Returns
         -------
-        The offset at which to read each on; None where they are to be given back.
+        The offset at which to continue each; None if they are to be given back.
         """
 
     def fail_in_client(self, error: BaseException) -> None:
@@ -39,14 +40,14 @@ class PortedApp(faust.App):
 
 
 class Client(Protocol):
-    """What a worker asks of the transport's consumer."""
+    """The calls of a worker to the transport's consumer."""
 
     @property
     def polled_at(self) -> float | None:
         """Monotonic time at which the client last asked for records."""
 
     def client_position(self, topic: str, partition: int) -> int | None:
-        """The client's own next offset, transaction markers passed; None where the partition is not assigned."""
+        """The client's own next offset, transaction markers passed; None if the partition is not assigned."""
 
     def last_returned(self, topic: str, partition: int) -> int:
         """Offset of the last record that the client has returned, or that of the seek position less one."""
@@ -58,4 +59,4 @@ class Client(Protocol):
         """Read a partition again from `offset`."""
 
     async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
-        """Write the group's offsets, so that lag tools see them; whether the brokers took them."""
+        """Write the group's offsets, so that lag tools see them; returns whether the brokers accepted them."""

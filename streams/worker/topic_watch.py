@@ -1,8 +1,8 @@
-"""The topics of a running agent are watched: is each still the one that it began with, and has it as many partitions?
+"""Watches the topics of a running agent: each must keep its id, and a change in its partitions is reported.
 
-A topic that was deleted and made again has another id. What an agent had written is gone from it, its offsets count
-something else, and what the agent writes on belongs to a generation that ends there. So the agent stops, within one
-round of questions, and no checkpoint is written in between.
+A topic that was deleted and made again has another id. The agent's earlier outputs are gone from it, its offsets count
+other records, and later outputs would belong to a generation that has ended there. So the agent stops within one round
+of requests, and no checkpoint is written in between.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.topics")
 
-#: Between two rounds of questions.
+#: Seconds between two rounds of requests.
 POLL_SECONDS: Final = 5.0
 #: A checkpoint waits for the answer, and goes on without one.
 _ANSWER_SECONDS: Final = 3.0
-#: For so long a topic has to be missing: a broker that comes back may answer before it knows all topics.
+#: A topic has to be missing this long: a broker that comes back may answer before it knows all topics.
 MISSING_SECONDS: Final = 8.0
 
 Describe = Callable[[Iterable[str]], Mapping[str, TopicView]]
 
 
 def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
-    """Those of the topics that exist, in one question that is about them alone.
+    """Those of the topics that exist, by one request for them alone.
 
     Raises
     ------
-    BrokerUnavailable : the brokers do not answer it.
+    BrokerUnavailable : the brokers do not answer.
     """
     from confluent_kafka import KafkaException, TopicCollection
 
     found: dict[str, TopicView] = {}
-    # As in `Cluster.nobodys`: no administrative question may be left to time out.
+    # As in `Cluster.nobodys`: no administrative request may time out.
     if not answers(cluster.admin):
-        raise BrokerUnavailable("the topics are not described: no broker answers")
+        raise BrokerUnavailable("the topics cannot be described: no broker answers")
     try:
         asked = cluster.admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ANSWER_SECONDS)
         for name, future in asked.items():
@@ -62,7 +62,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
             else:
                 found[name] = TopicView(name, str(topic.topic_id), len(topic.partitions))
     except (KafkaException, NotInTime) as error:
-        raise BrokerUnavailable(f"the topics are not described: {error}") from error
+        raise BrokerUnavailable(f"the topics cannot be described: {error}") from error
     return found
 
 
@@ -72,9 +72,9 @@ class Watched:
 
     Parameters
     ----------
-    reads : or else it writes it.
-    began_id : at the beginning of the generation; None where the agent begins with what it finds at its start.
-    began_partitions : None where their number does not matter to the agent.
+    reads : the agent reads it; otherwise the agent writes it.
+    began_id : at the beginning of the generation; None if the agent uses the topic found at its start.
+    began_partitions : None if their number does not matter to the agent.
     """
 
     name: str
@@ -98,14 +98,14 @@ def watched(spec: AgentSpec, birth: Birth, settings: Settings) -> list[Watched]:
 
 
 class TopicWatch:
-    """Asks for the topics every few seconds, on a thread of its own, and whenever `check` is called.
+    """Checks the topics every few seconds on its own thread, and whenever `check` is called.
 
     Parameters
     ----------
     spec : the agent.
-    topics : what it began with. None are watched where the brokers give no ids (the embedded broker).
+    topics : as the agent began with them. None are watched if the brokers give no ids (the embedded broker).
     describe : the topics that exist, of some; raises BrokerUnavailable.
-    on_refusal : called once, from the thread, with what a start would be refused for.
+    on_refusal : called once, from the thread, with the error that a start would raise.
     clock : monotonic, in seconds.
     """
 
@@ -128,7 +128,7 @@ class TopicWatch:
         self._guard = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
-        #: Partitions that each topic has and had not when the generation began.
+        #: Partitions added to each topic since the generation began.
         self.added: dict[str, int] = {one.name: 0 for one in self._topics if one.in_birth}
 
     def start(self) -> None:
@@ -139,11 +139,12 @@ class TopicWatch:
         self._stop.set()
 
     def check(self) -> None:
-        """One round, now. Brokers that do not answer are no finding.
+        """One round, now. An unanswered request is not a finding.
 
         Raises
         ------
-        GenerationMismatch : a topic was re-created, or has been missing for a while; names it and what to do.
+        GenerationMismatch : a topic was re-created, or has been missing for a while; the message names it and what to
+            do.
         """
         if not self._topics:
             return
@@ -158,7 +159,7 @@ class TopicWatch:
 
     @property
     def message(self) -> str | None:
-        """What to do about partitions that were added; None where there are none."""
+        """What to do about added partitions; None if there are none."""
         grown = {name: number for name, number in self.added.items() if number}
         if not grown:
             return None
@@ -201,10 +202,10 @@ class TopicWatch:
 
     def _advice(self, one: Watched) -> str:
         if not one.in_birth:
-            return f"What it held is gone. Go on with the new one: {self._spec.command}"
+            return f"Its records are gone. Continue with the new one: {self._spec.command}"
         return (
-            "What it held is gone, and what has been written into it since belongs to this generation. Restore the "
-            f"topic; or stop all workers, delete it once more, and begin anew ({RECIPE}): kinstream topics create, "
+            "Its records are gone, and records written to it since belong to this generation. Restore the topic; or "
+            f"stop all workers, delete it once more, and begin anew ({RECIPE}): kinstream topics create, "
             f"{self._spec.command} --new-generation --from-start"
         )
 
@@ -219,7 +220,7 @@ class TopicWatch:
                     self._on_refusal(refusal)
                 return
             except Exception:
-                # What is unforeseen here must not end the watch.
+                # An unexpected error must not end the watch.
                 log.exception("the topics could not be compared")
             self._stop.wait(POLL_SECONDS)
 
@@ -229,7 +230,7 @@ def topic_watch(
 ) -> TopicWatch:
     """The watch of a worker, with a client of its own."""
     cluster = Cluster(settings.kafka)
-    # The embedded broker says neither its own id nor those of topics.
+    # The embedded broker gives neither its own id nor those of topics.
     topics = watched(spec, birth, settings) if birth.cluster_id else []
     return TopicWatch(spec, topics, partial(described, cluster), on_refusal=on_refusal)
 
@@ -239,7 +240,7 @@ class _Checks(Protocol):
 
 
 class WatchedSink:
-    """A sink whose `confirm` means: acknowledged, and by the topics that the generation began with.
+    """A sink whose `confirm` also checks that the topics are those that the generation began with.
 
     Confirming comes before every checkpoint, so none is written after a topic was re-created.
     """

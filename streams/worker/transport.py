@@ -1,8 +1,9 @@
 """The checkpointed faust transport: aiokafka's, except that positions come from checkpoints.
 
-faust seeks every partition to the group's committed offset after each rebalance. Here the checkpoints say where to
-read, and the group's offsets are written for lag tools only. Each record is tagged with the offset that the client
-returned before it, so that a machine can tell a hole in the log from records that were dropped on the way.
+faust seeks every partition to the group's committed offset after each rebalance. Here the checkpoints hold the
+positions, and the group's offsets are written for lag tools only. Each record is tagged with the offset that the
+client returned before it, so that a machine can distinguish a gap in the log from records that were dropped in the
+process.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             # faust would log it three times, each with a traceback, before it asks its app.
             _port(self.app).fail_in_client(error)
             raise
-        # Tagged here, in one step with the fetch: what faust throws away later still counts as returned.
+        # Tagged here, in one step with the fetch: records that faust drops later still count as returned.
         return {tp: self._tag(tp, records) for tp, records in fetched.items()}
 
     def _tag(self, tp: Any, records: list[Any]) -> list[_Tagged]:
@@ -101,8 +102,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def _commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
         consumer = self._ensure_consumer()
         if _joins(consumer._coordinator, consumer._subscription.subscription):
-            # On the same connection it would be answered after the join, by then for a generation that is over: and
-            # aiokafka takes that for a reason to join again, for ever.
+            # On the same connection it would be answered after the join, for a generation that has ended by then;
+            # aiokafka takes that as a reason to join again, for ever.
             return False
         assigned = {(tp.topic, tp.partition) for tp in consumer.assignment()}
         mine = {
@@ -114,7 +115,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             if mine:
                 await consumer.commit(mine)
         except KafkaError as error:
-            # faust's own commit would crash the app here, in the middle of an outage that ends by itself.
+            # faust's own commit would crash the app here, during an outage that ends by itself.
             self.log.info("the group's offsets were not written: %r", error)
             return False
         return True
@@ -137,7 +138,7 @@ class Consumer(driver.Consumer):
     """A consumer that reads from where the checkpoints say."""
 
     _thread: ConsumerThread
-    #: Whether the client's assignment stands: not from a revocation to the next assignment.
+    #: Whether the client's assignment is valid: it is not between a revocation and the next assignment.
     _stands = False
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -152,9 +153,9 @@ class Consumer(driver.Consumer):
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Restore the assigned partitions and seek to the offsets that their checkpoints want next."""
+        """Restore the assigned partitions and seek to the next offsets of their checkpoints."""
         if not self._stands:
-            # faust seeks once more when the flow stops: what was given back must not be taken over again.
+            # faust seeks once more when the flow stops: partitions given back must not be taken over again.
             return {}
         offsets = await _port(self.app).restore(set(self.assignment()))
         if offsets is None:
@@ -165,8 +166,8 @@ class Consumer(driver.Consumer):
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
         """Fetch records; a message stands for a run of its partition's records, the others in `earlier`.
 
-        faust takes as long over a message as a kernel over a small block. Whatever it does with a message, throwing it
-        away when the flow stops included, it does with the run, and the tags tell of it.
+        faust takes as long over a message as a kernel over a small block. Whatever faust does with a message, including
+        dropping it when the flow stops, it does with the whole run; the tags show it.
         """
         runs: dict[TP, list[Any]] = {}
         async for tp, message in super().getmany(timeout):
@@ -178,14 +179,14 @@ class Consumer(driver.Consumer):
             yield tp, _as_one(run)
 
     def on_buffer_full(self, tp: TP) -> None:
-        """Nothing: a full queue makes the fetcher wait, record by record.
+        """Do nothing: a full queue makes the fetcher wait, record by record.
 
-        faust would leave the partition out of the next fetch besides, and where none is left it sleeps for a second
-        whatever becomes of the queue: a backlog of large blocks would come in bursts.
+        faust would also leave the partition out of the next fetch. If no partition is left, it sleeps for a second even
+        when the queue drains earlier, so a backlog of large blocks would come in bursts.
         """
 
     def client_position(self, topic: str, partition: int) -> int | None:
-        """The client's own next offset, transaction markers passed; None where the partition is not assigned."""
+        """The client's own next offset, transaction markers passed; None if the partition is not assigned."""
         return self._thread.client_position(topic, partition)
 
     def last_returned(self, topic: str, partition: int) -> int:
@@ -208,7 +209,7 @@ class Consumer(driver.Consumer):
         return message
 
     async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
-        """Write the group's offsets, so that lag tools see them. Nothing depends on it, so a failure is only told."""
+        """Write the group's offsets, so that lag tools see them. Nothing depends on it, so a failure is only logged."""
         return await self._thread.commit_for_tools(offsets)
 
 

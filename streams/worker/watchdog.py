@@ -1,7 +1,7 @@
-"""Ends a process that has work and does not move. A restart is always safe, so ending early costs little.
+"""Ends a process that has work and makes no progress. A restart is always safe, so ending early costs little.
 
-It runs on a thread of its own and asks the brokers with a client of its own: neither a stuck event loop nor a fetch
-that never returns can keep it quiet.
+It runs on its own thread and queries the brokers with its own client, so neither a stuck event loop nor a fetch that
+never returns can block it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kinstream.streams.kafka.cluster import Cluster
 
 log = logging.getLogger("kinstream.watchdog")
 
-#: Brokers that are silent for so long are reported: shorter is how a leader moves.
+#: Brokers that are silent this long are reported; a change of leader takes less.
 SILENT_SECONDS: Final = 3.0
-#: Between two looks at how the group has shared out the partitions.
+#: Seconds between two checks of how the group has shared out the partitions.
 GROUP_LOOK_SECONDS: Final = 5.0
-#: Between two looks at how long the topic keeps its records, and after one that was not answered.
+#: Seconds between two checks of the topic's retention; also the wait after an unanswered one.
 RETENTION_LOOK_SECONDS: Final = 600.0
 RETENTION_AGAIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one partition has come: the client's position, and the machine's next offset."""
+    """The progress of one partition: the client's position, and the machine's next offset."""
 
     position: int
     applied: int
@@ -37,7 +37,7 @@ class Progress:
 
 
 class Watched(Protocol):
-    """What the watchdog looks at. Called from its own thread."""
+    """What the watchdog checks. Called from its own thread."""
 
     def progress(self) -> Mapping[tuple[str, int], Progress]:
         """Partitions that should move: owned, restored and not parked."""
@@ -46,23 +46,23 @@ class Watched(Protocol):
         """Monotonic time at which the running rebalance began."""
 
     def restoring_since(self) -> float | None:
-        """Monotonic time at which the take-over of partitions that is under way began."""
+        """Monotonic time at which the take-over of partitions in progress began."""
 
     def loop_seen_at(self) -> float:
         """Monotonic time of the event loop's last sign of life."""
 
 
 class Watchdog:
-    """Calls `on_stall` once with a sentence that says what stands still.
+    """Calls `on_stall` once with a sentence that names what has stopped.
 
     Parameters
     ----------
-    stall_seconds : how long a partition with lag, or the event loop, may stand still.
+    stall_seconds : how long a partition with lag, or the event loop, may make no progress.
     rebalance_seconds : how long a rebalance may last.
-    restore_seconds : how long it may take to take over the assigned partitions; none of them moves meanwhile.
-    group : consumer group, topic and number of partitions that its members must share among them; None to look at
-        no group. A leader that read the metadata while a broker was coming back assigns the topic to nobody, and
-        nothing in the clients puts that right.
+    restore_seconds : how long it may take to take over the assigned partitions; none of them makes progress meanwhile.
+    group : consumer group, topic and number of partitions that its members must share among them; None to skip this
+        check. A leader that read the metadata while a broker was restarting may leave the topic unassigned, and
+        nothing in the clients repairs that.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class Watchdog:
         self._on_stall = on_stall
         self._group = group
         self._nobodys: frozenset[int] = frozenset()
-        #: Looks in a row at which the brokers refused to answer.
+        #: Number of checks in a row that the brokers refused to answer.
         self._refusals = 0
         self._group_look_at = clock() + GROUP_LOOK_SECONDS
         self._clock = clock
         self._stop = threading.Event()
         self._moved: dict[tuple[str, int], tuple[Progress, float]] = {}
-        #: Last stable offset of each partition, when the brokers last said it.
+        #: Last stable offset of each partition, at the brokers' last answer.
         self.ends: dict[tuple[str, int], int] = {}
         self.starts: dict[tuple[str, int], int] = {}
-        #: How long the group's topic keeps a record, in seconds; None: for ever, or not known.
+        #: How long the group's topic keeps a record, in seconds; None if for ever or not known.
         self.retention: float | None = None
         self._retention_look_at = clock()
-        #: By `clock`, when the brokers stopped to answer; None while they do.
+        #: By `clock`, when the brokers stopped answering; None while they answer.
         self.silent_since: float | None = None
         self._reported = False
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -113,7 +113,7 @@ class Watchdog:
         before = self._clock()
         while not self._stop.wait(period):
             now = self._clock()
-            # A process that was stopped and continued has moved nothing, and is not to blame.
+            # A process that was stopped and continued has made no progress, through no fault of its own.
             suspended, before = now - before > period + self._stall_seconds / 2, now
             verdict = None if suspended else self._verdict()
             before = self._clock()
@@ -122,7 +122,8 @@ class Watchdog:
                 return
 
     def _verdict(self) -> str | None:
-        """One round, in which the brokers may refuse to answer: twice in a row, and a start would say why."""
+        """One round. The brokers may refuse it once; after two refusals in a row the process ends, and a start reports
+        why."""
         try:
             found = self.look()
         except (LoginRefused, AccessDenied) as error:
@@ -132,11 +133,11 @@ class Watchdog:
         return found
 
     def look(self) -> str | None:
-        """One round: a sentence if something stands still that should not.
+        """One round: a sentence if something has stopped that should not.
 
         Raises
         ------
-        LoginRefused, AccessDenied : the brokers do not let this client ask.
+        LoginRefused, AccessDenied : the brokers refuse this client's requests.
         """
         now = self._clock()
         silent = now - self._watched.loop_seen_at()
@@ -165,7 +166,7 @@ class Watchdog:
             end = self.ends.get(place)
             lag = 0 if end is None else end - at.position
             if restoring is not None or (lag <= 0 and not at.in_kernel):
-                # Idle: the time to do something begins when there is something to do, and the flow runs.
+                # Idle: the time limit starts when there is work to do and the flow runs.
                 self._moved[place] = (at, now)
             still = now - self._moved[place][1]
             if still > self._stall_seconds and began is None:
@@ -180,11 +181,11 @@ class Watchdog:
         try:
             self.retention = self._cluster.retention_seconds(self._group[1])
         except (AccessDenied, BrokerUnavailable):
-            # That this client is not allowed to ask says nothing about the brokers.
+            # A missing permission says nothing about whether the brokers answer.
             self._retention_look_at = now + RETENTION_AGAIN_SECONDS
 
     def _answered(self, error: BrokerUnavailable | None) -> None:
-        """Note whether the brokers answer, and report once that they do not, and once that they do again."""
+        """Note whether the brokers answer, and log once that they stopped and once that they answer again."""
         now = self._clock()
         if error is None:
             if self._reported:
@@ -206,11 +207,11 @@ class Watchdog:
         except BrokerUnavailable as error:
             found = frozenset()
             self._answered(error)
-        # Twice in a row: a settled group may be about to take in a member.
+        # Twice in a row: a stable group may be about to admit a member.
         still, self._nobodys = found & self._nobodys, found
         if not still:
             return None
-        return f"group {group} has assigned partitions {sorted(still)} of {topic} to nobody"
+        return f"group {group} has assigned partitions {sorted(still)} of {topic} to no member"
 
     def _ask(self, place: tuple[str, int]) -> None:
         try:
@@ -218,5 +219,5 @@ class Watchdog:
             self._answered(None)
         except BrokerUnavailable as error:
             self._answered(error)
-            # Without an answer there is no verdict: an outage must not end the workers that would survive it.
+            # Without an answer there is no verdict: an outage must not end workers that would survive it.
             self._moved[place] = (Progress(-1, -1), self._clock())

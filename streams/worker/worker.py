@@ -1,12 +1,12 @@
 """The worker process: one agent, as a member of its consumer group.
 
-faust is there for two things: membership in the group, and the stream of records of the assigned partitions; its acks
-and commits, its own positions, tables, web server, topic creation and waiting for empty streams are switched off (by
-`make_app` and the transport), because positions come from checkpoints and a guarantee must not rest on acks that
-faust gives for failed events, too.
+faust is used for two things: membership in the group, and the stream of records of the assigned partitions. Its acks
+and commits, its positions, tables, web server, topic creation and waiting for empty streams are switched off (by
+`make_app` and the transport), because positions come from checkpoints, and because faust also acks failed events, so
+no guarantee can rest on its acks.
 
-The event loop only moves messages; machines, kernels and checkpoints run on threads. Whatever is not a record's own
-fault ends the process at once, and the supervisor starts it again from the checkpoints.
+The event loop only moves messages; machines, kernels and checkpoints run on threads. An error that is not the fault of
+a record ends the process at once, and the supervisor restarts it from the checkpoints.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from kinstream.streams.worker.port import Client, PortedApp
 
-#: How long a thread may keep the interpreter while another waits for it.
+#: Seconds for which a thread may hold the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
-#: What a fresh process would meet as well: an operator has to change something.
+#: Errors that a new process would meet as well: an operator has to change something.
 FOR_PEOPLE: Final = (
     AccessDenied,
     BatchTooLarge,
@@ -72,13 +72,13 @@ log = logging.getLogger("kinstream.worker")
 
 
 class Worker:
-    """One process of one agent. What it is doing is its `life`, see `kinstream.streams.worker.life.Life`.
+    """One process of one agent. Its state is `life`, see `kinstream.streams.worker.life.Life`.
 
     Parameters
     ----------
     spec : which agent.
     generation : its opened generation: birth record and checkpoint stores.
-    listener : a socket that is bound to the address of the page already.
+    listener : a socket that is already bound to the address of the page.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Worker:
         self.view = WorkerView(self, listener)
 
     def _make_app(self) -> PortedApp:
-        # faust takes long to import, and what this file offers besides is wanted without it.
+        # faust takes long to import, and other parts of this file are used without it.
         from kinstream.streams.worker.faust_app import make_app
 
         return make_app(
@@ -142,14 +142,14 @@ class Worker:
     def _client(self) -> Client:
         return cast("Client", self.app.consumer)
 
-    # ---- what the transport asks, and what faust reports --------------------------------------------------------
+    # ---- calls of the transport, and reports of faust -----------------------------------------------------------
 
     async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
         """Take over the assigned partitions: see `kinstream.streams.worker.port.Port`."""
         return await self.partitions.restore(assigned)
 
     def fail_in_client(self, error: BaseException) -> None:
-        """End the process for an error of the client library, in our words where there are any."""
+        """End the process for an error of the client library, with a message of ours if there is one."""
         self.fail(explained(self.settings.kafka, error) or error)
 
     async def _on_revoked(self, app: Any, revoked: set[TP], **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ class Worker:
             os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
 
     async def _fail_explained(self, error: BaseException) -> None:
-        """End the process; where login or permission is behind the error, say what is missing."""
+        """End the process; if login or permission is its cause, name what is missing."""
         self.fail(await self.partitions.run_in_thread(explained, self.settings.kafka, error) or error)
 
     def _on_stall(self, verdict: str) -> None:
@@ -191,7 +191,7 @@ class Worker:
         sys.stderr.flush()
         os._exit(RESTART)
 
-    # ---- what the watchdog and the page see ---------------------------------------------------------------------
+    # ---- what the watchdog and the page read --------------------------------------------------------------------
 
     @property
     def generation_number(self) -> int:
@@ -268,7 +268,7 @@ class Worker:
         return 0
 
     async def _start(self) -> None:
-        """Start the app, which waits for the first take-over; or be told to stop meanwhile."""
+        """Start the app, which waits for the first take-over; or until a request to stop."""
         starting = asyncio.create_task(self.app.start())
         stopped = asyncio.create_task(self.life.stopped())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -281,7 +281,7 @@ class Worker:
             await self._fail_explained(error)
 
     async def _beat(self) -> None:
-        """A sign of life of the event loop, also while the app starts."""
+        """Heartbeat of the event loop, also while the app starts."""
         while True:
             self._loop_seen_at = time.monotonic()
             await asyncio.sleep(0.5)
@@ -293,10 +293,10 @@ class Worker:
         limit = self.settings.worker.shutdown_seconds
         await self.partitions.give_back_all(limit)
         try:
-            # With the brokers away, aiokafka may not come to an end; everything that counts is done.
+            # Without brokers, aiokafka may never finish closing; all important work is done.
             await asyncio.wait_for(self.app.stop(), limit / 2)
         except TimeoutError:
-            log.warning("the group could not be left in order; the brokers will notice")
+            log.warning("the worker could not leave the group cleanly; the brokers will notice")
         self.view.close()
         self.emitter.close(1.0)
 

@@ -106,7 +106,7 @@ def test_show_says_every_field_and_whether_the_file_is_whole(system: System) -> 
     file.write_bytes(data)
     result = system.cli("models", "show", "a", "--learner", "opml")
     assert result.exit_code == 1
-    assert "its digest is not the one that was announced" in result.stdout
+    assert "its digest differs from the announced one" in result.stdout
     file.unlink()
     result = system.cli("models", "show", "a", "--learner", "opml")
     assert result.exit_code == 1
@@ -118,7 +118,7 @@ def test_a_model_that_is_not_there_is_said_with_those_that_are(system: System) -
     system.run()
     for arguments, said in (
         (("nobody",), "there are models of a"),
-        (("a",), "has models of copml, opml: say which with --learner"),
+        (("a",), "has models of copml, opml: choose one with --learner"),
         (("a", "--learner", "other"), "has models of copml, opml: not 'other'"),
     ):
         result = system.cli("models", "show", *arguments)

@@ -68,7 +68,7 @@ def lose(manifest: Path, data: Path) -> None:
 Damage = tuple[Callable[[Path, Path], None], str]
 TORN: Damage = (tear, "manifest.json: torn or truncated")
 TRUNCATED: Damage = (truncate, r"partition@\S+: has \d+ bytes, and \d+ were written")
-FLIPPED: Damage = (flip, r"partition@\S+: its digest is not the one that was written")
+FLIPPED: Damage = (flip, r"partition@\S+: its digest differs from the one that was written")
 MISSING: Damage = (lose, r"checkpoint at offset \d+: missing: ")
 #: In each round, one for the builder and one for the learner.
 ROUNDS = ((TORN, TRUNCATED), (FLIPPED, MISSING))

@@ -59,7 +59,7 @@ def test_records_that_retention_has_eaten_stop_the_worker_until_an_operator_acce
     status, output = system.run(*said[1].split())
     assert status == 0, output
     builder = system.worker(BUILDER)
-    builder.expect(r"going on at 15, 5 records were lost and accepted")
+    builder.expect(r"continuing at 15, 5 records were lost and accepted")
     system.settle(upto=BUILDER)
     kept = [event for event in events if not 10 <= event.offset < 15]
     assert system.states(BUILDER) == expected(system.settings, kept, system.folder / "kept").builder

@@ -184,7 +184,7 @@ def test_stopped_while_it_catches_up_no_generation_follows_until_it_has(
         r"checkpoint covers, which is at offset \d+\. The log ends at 12: \d+ records are left\n"
         rf"(?:{case.application} generation 1 did not end cleanly on partition 1: .*\n)?"
         rf"Start it once more with its old settings \(kinstream {' '.join(case.command)}\), wait until its /readyz "
-        r"answers 200 \(until then that says how many records are left\), and stop it with SIGTERM"
+        r"answers 200 \(until then it reports how many records are left\), and stop it with SIGTERM"
     )
     for command in ((*case.command, "--new-generation"), ("up", "--new-generation")):
         status, text = system.run(*command)

@@ -107,7 +107,7 @@ def test_json_lines(tmp_path: Path, bad: bytes) -> None:
 def test_a_field_of_a_json_line_stands_there_once(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"left": "a", "right": "b", "similar": true, "time_ms": 1, "left": "c"}\n')
-    with pytest.raises(SourceError, match="row 1: the field 'left' stands there twice"):
+    with pytest.raises(SourceError, match="row 1: the field 'left' appears twice"):
         open_relations(str(path))
 
 

@@ -738,7 +738,7 @@ def test_a_number_that_is_taken_is_refused(ended: System, folder: Path) -> None:
     what_if(ended, settings=changed(ended), save=str(folder) + "-2", end=Point(offset=9))
     ended.settings = changed(ended)
     ended.bear(learner_spec(ended.settings, "opml"), 2)
-    refused(ended, folder, "generation 2 exists: there is a birth record of it")
+    refused(ended, folder, "generation 2 exists: it has a birth record")
     (ended.root / "learner-opml" / "2" / "birth.json").unlink()
     with failpoints.installed("checkpoint.after-manifest=raise"), pytest.raises(RuntimeError):
         planned(ended, folder).carry_out()

@@ -152,7 +152,7 @@ def test_a_damaged_file_is_never_used_and_the_one_before_it_is(world: World) -> 
     told = one.staleness()
     assert one.model.version == before
     assert told.failures[Failure.DAMAGED] == 1 and told.caught_up and told.behind
-    assert told.trouble is not None and "its digest is not the one that was announced" in told.trouble
+    assert told.trouble is not None and "its digest differs from the announced one" in told.trouble
 
 
 def test_what_does_not_fit_or_lies_elsewhere_is_refused(world: World, tmp_path: Path) -> None:

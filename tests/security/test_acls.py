@@ -122,7 +122,7 @@ def test_strimzi_gets_what_a_kafka_user_has() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nobody", "--principal", "User:x"], "no role is called 'nobody'; there are: topics, producer"),
+        (["nobody", "--principal", "User:x"], "no role has the name 'nobody'; there are: topics, producer"),
         (["producer", "name", "--principal", "User:x"], "producer is one role"),
         (["producer", "--principal", "x"], "such as User:learner"),
         (["producer", "--principal", "User:"], "such as User:learner"),

@@ -246,7 +246,7 @@ def test_the_refusal_names_every_partition_the_records_left_and_what_to_do(syste
         ) in text
     assert text.endswith(
         "Start it once more with its old settings (kinstream worker builder one-pass), wait until its /readyz answers "
-        "200 (until then that says how many records are left), and stop it with SIGTERM; or begin at the log's start: "
+        "200 (until then it reports how many records are left), and stop it with SIGTERM; or begin at the log's start: "
         "kinstream worker builder one-pass --new-generation --from-start"
     )
 

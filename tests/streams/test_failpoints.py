@@ -49,7 +49,7 @@ def test_a_misspelt_environment_ends_the_process_at_the_first_hit() -> None:
     process = run("checkpoint.befor-manifest=kill")
     _, errors = process.communicate()
     assert process.returncode == 1
-    assert b"no failpoint is called 'checkpoint.befor-manifest'" in errors
+    assert b"no failpoint has the name 'checkpoint.befor-manifest'" in errors
 
 
 def test_raise_happens_once_and_the_block_restores_what_was() -> None:

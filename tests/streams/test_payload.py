@@ -38,13 +38,13 @@ def test_what_breaks_the_json_is_shown_as_text() -> None:
 
 def test_a_key_that_stands_twice_is_not_hidden() -> None:
     data = b'{"a": 1, "a": 2}'
-    assert lines(data) == ["value: 16 bytes of JSON, as it was sent: a key stands twice", data.decode()]
+    assert lines(data) == ["value: 16 bytes of JSON, as it was sent: a key appears twice", data.decode()]
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"\x00\x01\x02\x03" * 10, b"\xff\xfe{}"])
 def test_what_is_no_text_is_described_and_dumped(data: bytes) -> None:
     first, second, *_ = lines(data)
-    assert first == f"value: {len(data)} bytes, no text"
+    assert first == f"value: {len(data)} bytes, not text"
     assert second.startswith(f"00000000  {data[:8].hex(' ')}")
 
 

@@ -131,7 +131,7 @@ def test_producers_that_know_the_new_number_lose_nothing_while_it_is_unfinished(
     load(system, "more")
     system.log.append(EVENTS, SPACES[0].encode(), samples(SPACES[0], 1, load="old number")[0], (), 1)
     plan = system.repartition(LARGER)
-    assert "1 of them stand where their key no longer belongs" in " ".join(plan.notes)
+    assert "1 of them are on a partition where their key no longer belongs" in " ".join(plan.notes)
     ended = system.drain()["builder-one-pass"]
     assert ended.counts()["applied"] == 2 * 3 * len(SPACES)
     assert ended.counts()["dead wrong-key"] == 1

@@ -147,7 +147,7 @@ REFUSED: list[tuple[Callable[[GrowingSystem], None], str]] = [
     (lost, "learner-opml has no birth record .* and its group kinstream-learner-opml-v1 has read this topic"),
     (not_in_the_settings, "learner-old has read kinstream.constraints .* --leave learner-old"),
     (other_settings, "metrics generation 1 does not match its birth record: setting window: was 50, is 77"),
-    (pinned, "the settings pin learner-opml to generation 1, so nobody would open generation 2"),
+    (pinned, "the settings pin learner-opml to generation 1, so no worker would open generation 2"),
     (other_cluster, "another cluster: it began on memory, this is elsewhere"),
     (made_again, "topic kinstream.constraints was re-created"),
     (some_added, "kinstream.events has 3 partitions, and builder-one-pass began with 2.*--partitions 3"),
@@ -178,14 +178,14 @@ def test_a_full_volume_is_refused(system: GrowingSystem, monkeypatch: pytest.Mon
     usage = shutil.disk_usage(system.root)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1_000))
     with pytest.raises(
-        CheckpointError, match=r"written once more, [\d,]+ bytes, and 1,000 are free: make room"
+        CheckpointError, match=r"written once more, [\d,]+ bytes, and 1,000 are free: free some space"
     ):
         system.plan(LARGER)
 
 
 @pytest.mark.parametrize(
     ("partitions", "message"),
-    [(2, "have that many; it must be larger"), (1, "have 2, and none is ever taken away")],
+    [(2, "have that many; it must be larger"), (1, "have 2, and partitions are never removed")],
 )
 def test_only_a_larger_number_is_taken(system: GrowingSystem, partitions: int, message: str) -> None:
     with pytest.raises(SettingsError, match=message):

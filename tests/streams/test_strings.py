@@ -86,7 +86,7 @@ def test_nesting_is_counted_outside_of_strings_alone() -> None:
 
 def test_a_field_that_stands_twice_is_refused() -> None:
     twice = relation()[:-1] + b', "left": "c"}'
-    assert "'left' stands there twice" in refusal(twice).detail
+    assert "'left' appears twice" in refusal(twice).detail
     modalities = b'{"kind":"samples","space":"s","vectors":{"x":[[1]],"x":[[2]]},"labels":[1],"time_ms":1}'
     assert refusal(modalities).reason is Reason.BAD_SHAPE
 

@@ -74,7 +74,7 @@ def watch(brokers: Brokers, now: list[float]) -> TopicWatch:
     [
         (INPUT, "reads", "kinstream worker learner opml --new-generation --from-start"),
         (OUTPUT, "writes", "kinstream worker learner opml --new-generation --from-start"),
-        (MODELS, "writes", "Go on with the new one: kinstream worker learner opml"),
+        (MODELS, "writes", "Continue with the new one: kinstream worker learner opml"),
     ],
 )
 def test_another_id_is_a_finding_at_once(

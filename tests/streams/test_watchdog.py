@@ -172,7 +172,7 @@ def test_partitions_that_a_settled_group_leaves_to_nobody_are_a_stall() -> None:
     case.brokers.left = frozenset({0, 1, 2})
     assert case.at(18) is None
     verdict = case.at(24)
-    assert verdict is not None and "to nobody" in verdict
+    assert verdict is not None and "to no member" in verdict
 
 
 def test_the_silence_of_the_brokers_begins_with_the_first_question_that_was_not_answered() -> None:

@@ -1,3 +1,3 @@
-"""What begins, goes on and ends as one generation of an agent: birth record, numbers, final marks, parked partitions,
-and the checks before any of it is opened.
+"""How a generation of an agent begins, continues and ends: birth record, numbers, final marks, parked partitions, and
+the checks before a generation is opened.
 """

@@ -1,7 +1,7 @@
 """The birth record of a generation: what shapes its outputs, and where in which cluster it began.
 
-Written once beside the checkpoints, and compared with what is found at every start and every assignment. A
-generation whose record and surroundings differ never goes on by itself.
+The record is written once beside the checkpoints and compared at every start and every assignment. A generation
+whose record differs from what is found does not continue by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinstream.streams.errors import CheckpointError, GenerationMismatch
 #: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
 FORMAT: Final = 3
 _NAME: Final = "birth.json"
-#: Where the steps stand for a topic that was re-created. Their order matters.
+#: Where the docs list the steps for a re-created topic. Their order matters.
 RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
 
 
@@ -33,13 +33,13 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Where the starting checkpoints of a generation come from that began with a replayed state.
+    """Where the starting checkpoints come from, of a generation that began with a replayed state.
 
     Parameters
     ----------
     state : digest of the record of that state.
     learned_from : per partition, the input offset at which the replay began, with nothing learned.
-    inherited : partitions on which it began there with what `Birth.inherits` names.
+    inherited : partitions that began in the replay with what `Birth.inherits` names.
     taken_over : spaces that the replay did not have: declared as in the generation before, nothing learned.
     """
 
@@ -70,7 +70,7 @@ class Birth:
     Parameters
     ----------
     settings : what shaped the outputs, for people: hyper-parameters, algorithm version, block limit, scaler.
-    settings_digest : of those and of what has no readable form (`settings_digest`).
+    settings_digest : of those and of the settings without a readable form (`settings_digest`).
     start_offsets : per partition of the input topic.
     output_topics : by name.
     inherits : the generation whose last checkpoints say what was declared, read and refused before; None after a
@@ -103,7 +103,7 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class BirthFacts:
-    """What is found now: the fields of `Birth` that must not change."""
+    """The fields of `Birth` that must not change, as found now."""
 
     settings_digest: str
     settings: Mapping[str, Any]
@@ -121,7 +121,7 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def write_birth(root: str, birth: Birth) -> bool:
-    """Write the birth record, unless there is one: then leave it as it is and return False.
+    """Write the birth record, unless there is one: then leave it unchanged and return False.
 
     Raises
     ------
@@ -175,11 +175,11 @@ def read_birth(root: str, application: str, generation: int) -> Birth | None:
 
 
 def compare(birth: Birth, found: BirthFacts, command: str = "kinstream worker learner NAME") -> None:
-    """Refuse to go on where the record and what is found differ.
+    """Refuse to continue where the record differs from what is found.
 
     Parameters
     ----------
-    command : with which the person started this worker; the advice is given in its terms.
+    command : that started this worker; the advice quotes it.
 
     Raises
     ------
@@ -259,7 +259,7 @@ def _promotion(content: Mapping[str, Any]) -> Promotion:
 
 
 def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
-    """In what the cluster is not the one of the record, as clauses."""
+    """How the cluster differs from the record, as clauses."""
     if found.cluster_id != birth.cluster_id:
         yield f"another cluster: it began on {birth.cluster_id}, this is {found.cluster_id}"
     if found.input_topic != birth.input_topic:
@@ -272,7 +272,7 @@ def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
         if name not in found.output_topics:
             yield f"output topic {name} is gone"
         elif name not in birth.output_topics:
-            yield f"output topic {name} was not there when it began"
+            yield f"output topic {name} did not exist when it began"
         else:
             yield from _topic_differences(
                 "output", name, birth.output_topics[name], found.output_topics[name]
@@ -296,7 +296,7 @@ def _topic_differences(role: str, name: str, began: TopicIdentity, now: TopicIde
 
 
 def settings_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
-    """Which settings are not those of the record, as clauses."""
+    """Which settings differ from the record, as clauses."""
     if found.settings_digest == birth.settings_digest:
         return
     before, now = dict(_leaves(birth.settings)), dict(_leaves(_as_json(found.settings)))

@@ -1,9 +1,11 @@
-"""Whether a generation has ended: its final marks, what its outputs say about them, and the words of a refusal.
+"""Whether a generation has ended: its final marks, the check of the marks against the outputs, and the messages of a
+refusal.
 
-A final mark says that nothing was emitted past a checkpoint. A worker writes it at an orderly stop, once its machine
-has applied all that a killed run before it can have applied: what the log held when the partition was taken over. That
-does not bind a process that still runs although the group has given its partitions away, nor a store that was put back
-from a copy. So a mark is compared with the outputs themselves before a generation begins there.
+A final mark records that nothing was emitted past a checkpoint. A worker writes it at an orderly stop, after its
+machine has applied everything that a killed run before it can have applied: all records that the log held when the
+partition was taken over. A mark can still be wrong: a process may continue after the group has given its partitions
+away, and a store may be restored from a copy. So a mark is compared with the outputs themselves before a generation
+begins there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.identity import read_identity
 from kinstream.streams.records.message import Message
 
-#: How far the clocks of brokers and workers may be apart, as Kerberos has it.
+#: How far the clocks of brokers and workers may be apart; the same limit as Kerberos uses.
 CLOCK_SKEW_MS: Final = 300_000
 
 log = logging.getLogger("kinstream.generation")
@@ -32,7 +34,7 @@ def final_offsets(
 
     Parameters
     ----------
-    otherwise : what else a person can do, after "or".
+    otherwise : what else the operator can do, after "or".
 
     Raises
     ------
@@ -47,7 +49,7 @@ def final_offsets(
         else:
             found[partition] = final
     for partition, text in marked_too_early(generation, cluster, found).items():
-        # The next start then catches up with its outputs, and says when it has.
+        # The next start then catches up with its outputs, and reports when it has.
         generation.mark_started(partition)
         left.append(text)
     if left:
@@ -56,7 +58,7 @@ def final_offsets(
 
 
 def not_ended(generation: Generation, cluster: Cluster, partition: int) -> str:
-    """Says of a partition without a believable final mark how far it has to go."""
+    """How many records a partition without a credible final mark has left, as a sentence."""
     topic = generation.birth.input_topic
     parked = generation.parking.parked_offset(topic, partition)
     if parked is not None:
@@ -72,7 +74,7 @@ def not_ended(generation: Generation, cluster: Cluster, partition: int) -> str:
 
 
 def marked_too_early(generation: Generation, cluster: Cluster, finals: Mapping[int, int]) -> dict[int, str]:
-    """Says of each partition that has emitted past its final mark how far."""
+    """How far each partition has emitted past its final mark, as sentences."""
     try:
         reached = emitted_past(generation, cluster, finals)
     except AccessDenied as error:
@@ -88,17 +90,18 @@ def marked_too_early(generation: Generation, cluster: Cluster, finals: Mapping[i
 
 
 def what_to_do(generation: Generation) -> str:
-    """How a generation comes to its end."""
+    """What an operator does to end a generation."""
     return (
         f"Start it once more with its old settings ({generation.spec.command}), wait until its /readyz answers 200 "
-        "(until then that says how many records are left), and stop it with SIGTERM"
+        "(until then it reports how many records are left), and stop it with SIGTERM"
     )
 
 
 def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int, int]) -> dict[int, int]:
-    """How far the outputs of a generation reach past an input offset, by partition; without those that do not.
+    """How far the outputs of a generation reach past an input offset, by partition. Partitions that do not are left
+    out.
 
-    Only what was written since the record at that offset is read, by the clocks of brokers and emitters.
+    Reads only outputs written since the record at that offset, by the clocks of brokers and emitters.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
         try:
             identity = read_identity(message.headers)
         except BadRecord:
-            # Not an output of ours.
+            # Not one of our outputs.
             continue
         p, offset = identity.partition, identity.position.offset
         ours = (identity.emitter, identity.position.generation, identity.topic)
@@ -137,7 +140,7 @@ def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int,
 
 
 def _first_record(generation: Generation, cluster: Cluster, partition: int, offset: int) -> Message | None:
-    """The first record of the input at or past an offset; where there is none, nothing can have been made of it."""
+    """The first record of the input at or past an offset; without one, there can be no output of it."""
     topic = generation.birth.input_topic
     start, end = cluster.bounds(topic, partition)
     wanted = {partition: (max(offset, start), end)}

@@ -37,7 +37,7 @@ class Generation:
         return self.birth.start_offsets[partition]
 
     def origin_offset(self, partition: int) -> int:
-        """Where the records begin that the state is a function of: the birth offset, unless the state was promoted."""
+        """The first of the records that the state is a function of: the birth offset, unless the state was promoted."""
         promotion = self.birth.promotion
         return self.birth_offset(partition) if promotion is None else promotion.learned_from[partition]
 
@@ -61,7 +61,7 @@ class Generation:
 
     def _store_of(self, number: int, partition: int) -> CheckpointStore:
         c = self.settings.checkpoints
-        # What nobody can compute again from this log: a replay begins with it.
+        # This cannot be computed again from this log, so a replay begins with it.
         moved = number == self.number and self.birth.repartition is not None
         return CheckpointStore(
             c.url,
@@ -131,7 +131,7 @@ class Generation:
         return f"{file_name(self.birth.input_topic)}-{partition}"
 
     def accept_gap(self, partition: int, offset: int) -> None:
-        """Have every later run go on at `offset` although records before it are lost."""
+        """Let every later run continue at `offset` although records before it are lost."""
         self._files.create(f"{self._stem(partition)}.gap@{offset:020d}.json", b"{}\n")
 
     def accepted_gaps(self, partition: int) -> frozenset[int]:
@@ -142,7 +142,7 @@ class Generation:
     # ---- the end of a generation --------------------------------------------------------------------------------
 
     def mark_started(self, partition: int) -> int:
-        """Say that a partition is being worked on, so that its last final mark no longer counts.
+        """Record that a run works on a partition, so that its last final mark no longer counts.
 
         Returns
         -------
@@ -153,14 +153,14 @@ class Generation:
         return run
 
     def mark_final(self, partition: int, offset: int, run: int) -> None:
-        """Say that nothing was emitted past the checkpoint at `offset`, unless another run has begun meanwhile."""
+        """Record that nothing was emitted past the checkpoint at `offset`, unless another run has begun meanwhile."""
         if self._mark(partition) == run:
             self._files.write([(self._final(partition), str(offset).encode())])
 
     def final_offset(self, partition: int) -> int | None:
         """Where a partition ended for good, or None while it may have emitted more than its checkpoint covers."""
         covered = self.covered_offset(partition)
-        # Without a mark nobody has worked on it yet: what there is, it began with.
+        # Without a mark no run has worked on it yet: its checkpoint is the one that it began with.
         mark = self._mark(partition)
         ended = self.birth_offset(partition) if mark is None else mark
         return ended if ended == covered else None
@@ -184,7 +184,7 @@ class Generation:
         return f"{self._stem(partition)}.final"
 
     def _mark(self, partition: int) -> int | None:
-        """Where it was said to have ended, or the number of the run that has not ended; None without a mark."""
+        """The recorded end, or the number of the run that has not ended; None without a mark."""
         try:
             return int(self._files.read(self._final(partition)))
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class Generation:
     # ---- is it the same log? ------------------------------------------------------------------------------------
 
     def verify_last_record(self, manifest: Manifest | None, log_start: int) -> None:
-        """Compare the last record read before the checkpoint with what the log holds there now.
+        """Compare the last record read before the checkpoint with the record that the log holds there now.
 
         Raises
         ------

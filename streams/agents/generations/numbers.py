@@ -20,7 +20,7 @@ def newest_generation(settings: Settings, application: str) -> int | None:
     try:
         return int(_beside(settings, application).read(_NEWEST))
     except FileNotFoundError:
-        # A worker that died right after writing the first birth record. A promotion writes its checkpoints after it.
+        # A worker died right after writing the first birth record. A promotion writes its checkpoints after it.
         first = read_birth(settings.checkpoints.url, application, 1)
         return 1 if first is not None and first.promotion is None else None
     except ValueError as error:
@@ -30,7 +30,7 @@ def newest_generation(settings: Settings, application: str) -> int | None:
 
 
 def make_newest(settings: Settings, application: str, number: int) -> None:
-    """Have every start from now on open that generation.
+    """Make every start from now on open that generation.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""A generation is opened from its birth record, which is compared with what the cluster says now, or begun.
+"""Opens a generation from its birth record, after comparing the record with the cluster, or begins one.
 
-There is never a silent fresh start. No birth record means that the store is not shared or is lost; a difference
-between the record and what is found means that the outputs would no longer be a function of this log.
+A start is never silently fresh. A missing birth record means that the store is not shared or is lost. A difference
+between the record and the cluster means that the outputs would no longer be a function of this log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kinstream.streams.kafka.cluster_view import TopicView
 from kinstream.streams.secrets import without_secret
 from kinstream.streams.settings import Settings
 
-#: Ends a search among brokers that answer nonsense.
+#: Ends a search where brokers give impossible answers.
 MAX_GENERATIONS: Final = 100_000
 
 
@@ -79,7 +79,7 @@ def open_generation(
         newest = lost + 1
         _begin(spec, settings, cluster, newest, _log_starts(spec, settings, cluster))
     elif (next_one := read_birth(url, spec.application, newest + 1)) and next_one.repartition:
-        # The log may have more partitions by now; whoever went on here would be left behind.
+        # The log may have more partitions by now; an agent that continued here would be left behind.
         raise unfinished(next_one, url)
     elif new:
         starts = _next_starts(spec, settings, cluster, newest, from_start=from_start)
@@ -158,7 +158,7 @@ def unfinished(birth: Birth, url: str) -> GenerationMismatch:
 
 
 def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> BirthFacts:
-    """What an agent finds now: its settings, and its topics as the cluster has them.
+    """The settings of an agent, and its topics as the cluster has them now.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _begin(
     view = view_of(spec, settings, cluster)
     url = settings.checkpoints.url
     if not write_birth(url, birth_at(spec, view, number, starts, inherits)):
-        # Another start was first, or one that died before the next line. A promotion must be completed by itself.
+        # Another start was first, or a start died before the next line. A promotion must be completed by itself.
         found = read_birth(url, spec.application, number)
         if found is not None and found.begins_with_checkpoints:
             raise unfinished(found, url)
@@ -229,7 +229,8 @@ def birth_at(
 
 
 def generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster) -> int:
-    """The highest generation whose group has committed offsets: what the brokers know of a store that is lost."""
+    """The highest generation whose group has committed offsets: evidence of it on the brokers where the store is
+    lost."""
     view = view_of(spec, settings, cluster)
     for number in range(1, MAX_GENERATIONS):
         if not cluster.committed(spec.group(number), view.input_topic, view.input_partitions):
@@ -238,7 +239,7 @@ def generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster) 
 
 
 def _log_starts(spec: AgentSpec, settings: Settings, cluster: Cluster) -> dict[int, int]:
-    """Where the log can be read from: what is older than its partitions lies in another order than what follows."""
+    """The first readable offsets: records older than a repartition are in another order than later ones."""
     view = view_of(spec, settings, cluster)
     topic = TopicView(view.input_topic, view.input_topic_id, view.input_partitions)
     old = old_ends(settings.checkpoints.url, view.cluster_id, topic)

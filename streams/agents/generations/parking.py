@@ -1,4 +1,4 @@
-"""Partitions that a record keeps killing, and the records that a person told us to skip.
+"""Parked partitions, whose record ends the worker again and again, and the records that an operator skips.
 
 Small files beside the birth record, so that every start and every replay sees them. The worker writes the
 fault file; `kinstream skip` writes one file for each skipped record, so the two never write the same one.
@@ -16,7 +16,7 @@ from kinstream.streams.checkpoints.names import file_name, open_files, seal, uns
 from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import CheckpointError
 
-#: So many faults at one offset, without progress between them, park the partition.
+#: This many faults at one offset, without progress between them, park the partition.
 FAULTS: Final = 3
 
 
@@ -46,7 +46,7 @@ class Parking:
         self._files = open_files(root, file_name(application), str(generation))
 
     def record_fault(self, topic: str, partition: int, offset: int, reason: str) -> int:
-        """Note that the record at `offset` ended the worker; the count of faults there without progress."""
+        """Note that the record at `offset` ended the worker. Returns the count of faults there without progress."""
         before = self.fault(topic, partition)
         count = before.count + 1 if before is not None and before.offset == offset else 1
         fault = Fault(offset, count, reason, int(self._clock() * 1000))
@@ -54,7 +54,7 @@ class Parking:
         return count
 
     def clear_faults(self, topic: str, partition: int) -> None:
-        """The partition made progress."""
+        """Note that the partition made progress."""
         self._files.delete([_fault_name(topic, partition)])
 
     def fault(self, topic: str, partition: int) -> Fault | None:
@@ -76,7 +76,7 @@ class Parking:
         return fault.offset
 
     def skip(self, topic: str, partition: int, offset: int) -> None:
-        """Have every later run pass over the record at `offset`.
+        """Make every later run pass over the record at `offset`.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Parking:
         if past:
             raise CheckpointError(
                 f"{self._application}: {topic} partition {partition}, offset {offset} cannot be skipped: the "
-                f"checkpoint at offset {past[-1]} has it in its state already"
+                f"checkpoint at offset {past[-1]} already has it in its state"
             )
         skip = {"offset": offset, "time_ms": int(self._clock() * 1000)}
         self._files.create(f"{_stem(topic, partition)}.skip@{offset:020d}.json", seal(skip))

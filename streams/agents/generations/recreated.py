@@ -1,8 +1,8 @@
-"""A generation that begins after a topic was re-created: what is left of the old one must not be read beside it.
+"""A generation that begins after a topic was re-created: the rest of the old one must not be read beside it.
 
-Until it notices, a running agent writes outputs of its old generation into the new topic. A reader that begins at the
-start of that topic would take those, and then the same rows again from the new generation. And epochs are offsets of
-the events topic: those of another log do not compare with what the outputs of the old one say.
+A running agent writes outputs of its old generation into the new topic until it notices the change. A reader that
+begins at the start of that topic would take those, and then the same rows again from the new generation. Epochs are
+offsets of the events topic, so epochs of another log cannot be compared with those in the outputs of the old one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def refuse_left_behind(
     other_input = _another(TopicIdentity(old.input_topic_id, 0), TopicIdentity(now.input_topic_id, 0))
     if other_input and not from_start:
         raise GenerationMismatch(
-            f"topic {old.input_topic} was re-created since {spec.application} generation {old.generation} began: where "
-            f"that one ended is no place in it. Begin at its start ({RECIPE}): {spec.command} --new-generation "
+            f"topic {old.input_topic} was re-created since {spec.application} generation {old.generation} began: its "
+            f"offsets are not valid in it. Begin at its start ({RECIPE}): {spec.command} --new-generation "
             "--from-start"
         )
     if from_start:
@@ -54,16 +54,16 @@ def refuse_left_behind(
     if other_input and kept and (space := _with_epoch(Generation(spec, settings, old))):
         raise GenerationMismatch(
             f"topic {old.input_topic} was re-created, and {kept[0]}, which {spec.application} writes, was not. In it "
-            f"space {space!r} has an epoch of the old log, so readers would take what comes for older and leave it "
-            f"out. Stop all workers, delete {kept[0]} and what is made of it, and begin everything at the start: the "
-            f"steps are in {RECIPE}"
+            f"space {space!r} has an epoch of the old log, so readers would take new outputs for older ones and "
+            f"leave them out. Stop all workers, delete {kept[0]} and everything derived from it, and begin "
+            f"everything at the start: the steps are in {RECIPE}"
         )
 
 
 def refuse_old_outputs(
     spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: BirthFacts
 ) -> None:
-    """Refuse where an output topic was re-created since the generation before, and holds outputs of the agent already.
+    """Refuse where an output topic was re-created since the generation before, and already holds outputs of the agent.
 
     Raises
     ------

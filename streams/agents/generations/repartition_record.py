@@ -1,8 +1,8 @@
-"""Where the partitions of a log were added: what stands before that place belongs to the old ones.
+"""Where partitions were added to a log: records before that place belong to the old partitions.
 
-A record that was written under the old number stands on the partition that its key had then. An agent that begins
-after a repartition cannot read it in order with what came later on another partition, so it begins at that place.
-The file is written once, before the topics change; it counts from when they have.
+A record that was written under the old number is on the partition that its key had then. An agent that begins after a
+repartition cannot read it in order with later records on another partition, so it begins at that place. The file is
+written once, before the topics change, and applies from the time when they have changed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kinstream.streams.errors import CheckpointError
 from kinstream.streams.kafka.cluster_view import TopicView
 
 FORMAT: Final = 1
-#: Folder beside the agents' own. No agent is called so.
+#: Folder beside the agents' own. No agent has this name.
 _FOLDER: Final = "repartitions"
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a topic had when its partitions were about to be raised.
+    """A topic before its number of partitions was raised.
 
     Parameters
     ----------

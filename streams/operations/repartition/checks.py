@@ -1,4 +1,4 @@
-"""What must be so before partitions are added, each with the one line that says what is in the way."""
+"""The conditions before partitions are added; each failure is one line that names the obstacle."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import murmur2, partition_of
 
-#: The topics in which the key says the space. Models are read whole, and dead letters by nobody in order.
+#: The topics whose key is the space. Models are read whole, and dead letters are not read in order.
 ROLES: Final = ("events", "constraints", "outcomes")
-#: Readers before those that they read from.
+#: Readers before the agents that they read from.
 _COMMIT_ORDER: Final = {role: number for number, role in enumerate(reversed(ROLES))}
 
 
@@ -68,8 +68,8 @@ def plan(
     Raises
     ------
     SettingsError : not a larger number, or an agent that is not in the settings.
-    GenerationMismatch : an agent runs, has not read everything, has never run, or is not of these topics or settings.
-    CheckpointError : a checkpoint cannot be read, or there is no room for another of each.
+    GenerationMismatch : an agent runs, has not read everything, has never run, or has other topics or settings.
+    CheckpointError : a checkpoint cannot be read, or there is no space for another copy of each.
     AccessDenied : this principal may not add partitions.
     BrokerUnavailable : the brokers do not answer.
     """
@@ -161,7 +161,7 @@ def _newest(spec: AgentSpec, settings: Settings, cluster: Cluster) -> Generation
 
     Raises
     ------
-    GenerationMismatch : it is lost, or another agent has never run.
+    GenerationMismatch : its record is lost, or it has never run and is not the metrics agent.
     """
     url = without_secret(settings.checkpoints.url)
     number = newest_generation(settings, spec.application)
@@ -174,7 +174,7 @@ def _newest(spec: AgentSpec, settings: Settings, cluster: Cluster) -> Generation
         if spec.output_role is None:
             return None
         raise GenerationMismatch(
-            f"{spec.application} of the settings has never run, and could not read what is in the log afterwards: let "
+            f"{spec.application} of the settings has never run, and could not read these records of the log afterwards: let "
             f"it read that first ({spec.command} --create), or take its section out of the settings until then"
         )
     birth = read_birth(settings.checkpoints.url, spec.application, number)
@@ -199,7 +199,9 @@ def _check_number(
 ) -> None:
     most = max([*topics.values(), *(count for g in old for count in _counts(g.birth))])
     if partitions < most:
-        raise SettingsError(f"--partitions {partitions}: the topics have {most}, and none is ever taken away")
+        raise SettingsError(
+            f"--partitions {partitions}: the topics have {most}, and partitions are never removed"
+        )
     if not old and not any(_begun_so(settings, application) for application in done):
         raise SettingsError(
             f"--partitions {partitions}: the topics and the agents have that many; it must be larger"
@@ -209,7 +211,7 @@ def _check_number(
 
 
 def _check_allowed(settings: Settings, cluster: Cluster, names: Sequence[str]) -> None:
-    """Refuse what the brokers would refuse half-way. What they do not say is tried."""
+    """Refuse in advance what the brokers would refuse half-way. Unknown permissions are tried."""
     for resource, allowed in cluster.operations(names, ()).items():
         if allowed is not None and not allowed & {"ALTER", "ALL"}:
             raise denied(settings.kafka, "ALTER", resource)
@@ -225,13 +227,13 @@ def _check_pin(generation: Generation) -> None:
     spec, number = generation.spec, generation.number + 1
     if spec.pinned not in (None, number):
         raise GenerationMismatch(
-            f"the settings pin {spec.application} to generation {spec.pinned}, so nobody would open generation "
+            f"the settings pin {spec.application} to generation {spec.pinned}, so no worker would open generation "
             f"{number}: leave `generation` out, or set it to {number}"
         )
 
 
 def _check_same(generation: Generation, settings: Settings, cluster: Cluster) -> None:
-    """Refuse another cluster, re-created topics and other settings: all but another number of partitions."""
+    """Refuse another cluster, re-created topics and other settings: only the number of partitions may differ."""
     birth = generation.birth
     view = view_of(generation.spec, settings, cluster)
     outputs = {
@@ -243,8 +245,8 @@ def _check_same(generation: Generation, settings: Settings, cluster: Cluster) ->
     same = replace(view, input_partitions=birth.input_partitions, output_topics=outputs)
     for difference in (*cluster_differences(birth, same), *settings_differences(birth, same)):
         raise GenerationMismatch(
-            f"{birth.application} generation {birth.generation} does not match its birth record: {difference}. Put "
-            "back what it was: the states go on with what they were made with"
+            f"{birth.application} generation {birth.generation} does not match its birth record: {difference}. Restore "
+            "it: the states continue with the settings and topics that they were made with"
         )
 
 
@@ -256,12 +258,12 @@ def _check_counts(generation: Generation, topics: Mapping[str, int], partitions:
     for name, count in began.items():
         if topics[name] not in (count, partitions):
             raise GenerationMismatch(
-                f"{name} has {topics[name]} partitions, and {birth.application} began with {count}: somebody has added "
-                f"some already. Take all of them: --partitions {topics[name]}"
+                f"{name} has {topics[name]} partitions, and {birth.application} began with {count}: partitions have been added "
+                f"already. Use all of them: --partitions {topics[name]}"
             )
 
 
-# ---- where they stand -----------------------------------------------------------------------------------------------
+# ---- their positions ------------------------------------------------------------------------------------------------
 
 
 def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list[str]) -> dict[int, int]:
@@ -270,7 +272,7 @@ def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list
     Parameters
     ----------
     partitions : that its input has now.
-    notes : what is found of records that came after more partitions had been added by hand.
+    notes : filled with findings about records that came after partitions were added by hand.
 
     Raises
     ------
@@ -278,7 +280,7 @@ def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list
     """
     spec, birth = generation.spec, generation.birth
     topic = birth.input_topic
-    # Nobody can read these under the old number any more. Producers that know the new one have put theirs in place.
+    # These cannot be read under the old number any more. Producers that know the new number wrote theirs correctly.
     added = spec.input_role == ROLES[0] and partitions > birth.input_partitions
     found = {}
     for p in range(birth.input_partitions):
@@ -297,8 +299,8 @@ def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list
         keys = [message.key or b"" for message in (first, *unread)]
         wrong = sum(_home(key, partitions) != p for key in keys)
         notes.append(
-            f"{topic} partition {p}: {len(keys)} records came after the partitions were added; {wrong} of them stand "
-            "where their key no longer belongs and will be dead letters (wrong-key)"
+            f"{topic} partition {p}: {len(keys)} records came after the partitions were added; {wrong} of them are on a "
+            "partition where their key no longer belongs and will be dead letters (wrong-key)"
         )
     return found
 
@@ -323,7 +325,7 @@ def _end(generation: Generation, cluster: Cluster, partition: int) -> int:
     if start > final:
         raise GenerationMismatch(
             f"{where} was read up to offset {final}, and the log now starts at {start}: {start - final} records are "
-            "gone. Start the worker, accept the gap as it says, and stop it"
+            "gone. Start the worker, accept the gap with the command that it logs, and stop it"
         )
     generation.verify_last_record(_newest_manifest(generation, partition), start)
     return final
@@ -345,7 +347,7 @@ def _home(key: bytes, partitions: int) -> int:
 
 
 def _check_room(settings: Settings, last: Mapping[str, Mapping[int, Last]]) -> None:
-    """Refuse where the volume has no room for another copy of every space."""
+    """Refuse if the volume has no space for another copy of every space."""
     url = settings.checkpoints.url
     if not is_local(url):
         return
@@ -353,7 +355,7 @@ def _check_room(settings: Settings, last: Mapping[str, Mapping[int, Last]]) -> N
     free = shutil.disk_usage(Path(url).absolute()).free
     if free < wanted:
         raise CheckpointError(
-            f"{url}: the states are written once more, {wanted:,} bytes, and {free:,} are free: make room"
+            f"{url}: the states are written once more, {wanted:,} bytes, and {free:,} are free: free some space"
         )
 
 
@@ -363,7 +365,7 @@ def _letters(
     old: Sequence[Generation],
     held: Mapping[str, set[tuple[int, int]]],
 ) -> dict[tuple[str, str, int, int], str]:
-    """The keys of what is held as refused, as far as dead letters still tell them."""
+    """The keys of refused records, as far as dead letters still hold them."""
     wanted = {
         (g.spec.name, g.birth.input_topic, p, offset) for g in old for p, offset in held[g.spec.application]
     }
@@ -406,7 +408,7 @@ def _move(
 def _growths(
     cluster: Cluster, topics: Mapping[str, int], partitions: int, moves: Sequence[Move]
 ) -> Iterator[Growth]:
-    """Where each topic is as its partitions are added: where its readers stand, or its end where it has none."""
+    """The offset of each topic when its partitions are added: that of its readers, or its end without readers."""
     readers = {move.birth.input_topic: move for move in moves}
     view = cluster.view(topics)
     for name, count in topics.items():

@@ -4,7 +4,7 @@ Everything is checked before anything is written (`kinstream.streams.operations.
 Then, in this order: the birth record of each agent's next generation (the lock: the old one is not opened from here
 on), the place in the log at which this happens, the partitions of the topics, a starting checkpoint of every
 partition, and the numbers of the new generations, those of readers before those that they read from: an agent that
-can start has everything downstream of it moved. The same repartition once more completes one that was killed.
+can start has everything downstream of it moved. The same repartition run again completes one that was killed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kinstream.streams.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One agent's way to its new partitions.
+    """The move of one agent to its new partitions.
 
     Parameters
     ----------
     old : the generation that ends.
     birth : of the one that goes on with its states.
-    ends : where the old one stands, per old partition: the ends of the log.
+    ends : the position of the old one, per old partition: the ends of the log.
     beginnings : of the new partitions.
     size : bytes of the spaces that are written again.
     """
@@ -57,24 +57,24 @@ class Move:
 
     @property
     def refusals(self) -> int:
-        """Refused records and rows that a redrive can still bring back."""
+        """Refused records and rows that a redrive can still apply."""
         return sum(b.refusals for b in self.beginnings)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A repartition that nothing stands against.
+    """A repartition that has passed all checks.
 
     Parameters
     ----------
     topics : partitions of each topic as they are now.
     moves : in the order in which they are committed, readers first.
-    done : agents that have been moved already.
+    done : agents that are already moved.
     absent : the metrics agent, where it has never run: it will count from here on.
     resumed : an earlier one was killed, and is completed.
     growths : where the log was when each topic got its partitions.
-    notes : what a person should know.
-    lettered, held : refused records whose dead letter was found, of those that are held as refused.
+    notes : findings for the operator.
+    lettered, held : number of refused records whose dead letter was found, and of all refused records held.
     """
 
     partitions: int
@@ -95,11 +95,11 @@ class Plan:
         return {name: self.partitions for name, count in self.topics.items() if count < self.partitions}
 
     def carry_out(self, cluster: Cluster) -> list[str]:
-        """Write everything; returns what a person should know.
+        """Write everything; returns notes for the operator.
 
         Raises
         ------
-        GenerationMismatch : somebody else has begun a generation, or a worker, meanwhile.
+        GenerationMismatch : a generation or a worker has been started meanwhile.
         SettingsError, AccessDenied : the brokers refuse to add partitions.
         CheckpointError : the store refuses.
         """
@@ -140,8 +140,8 @@ class Plan:
             late = sum(cluster.bounds(topic, p)[1] - end for p, end in move.ends.items())
             if late > 0:
                 notes.append(
-                    f"{topic}: {late} records were written while the partitions were added. Those that stand where "
-                    "their key no longer belongs will be dead letters (wrong-key): send them anew, a redrive is no help"
+                    f"{topic}: {late} records were written while the partitions were added. Those on a partition where "
+                    "their key no longer belongs will be dead letters (wrong-key): send them again, since a redrive does not help"
                 )
         return notes
 
@@ -160,18 +160,18 @@ def _take_number(url: str, move: Move) -> None:
 
 
 def taken(found: Birth, url: str) -> GenerationMismatch:
-    """The refusal of a number that something else has."""
+    """The error for a number that is already taken."""
     if found.begins_with_checkpoints:
         return unfinished(found, url)
     return GenerationMismatch(
-        f"{found.application} generation {found.generation} exists, though the newest is another: a start was broken "
+        f"{found.application} generation {found.generation} exists, but the newest is another: a start was broken "
         f"off. Start its worker once, or delete the folder {found.application}/{found.generation} under "
         f"{without_secret(url)}"
     )
 
 
 def _decide(move: Move, generation: Generation) -> None:
-    """What operators have decided about records that are still to come."""
+    """Operators' decisions about records that were not read yet."""
     topic = move.birth.input_topic
     for p, end in move.ends.items():
         skipped = {offset for offset in move.old.parking.skipped(topic, p) if offset >= end}

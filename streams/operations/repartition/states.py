@@ -25,7 +25,7 @@ Load = Callable[[], State]
 
 
 class Lazy(Mapping[str, State]):
-    """States that are read when they are asked for: a checkpoint holds one in memory at a time."""
+    """States that are read on access: a checkpoint holds one in memory at a time."""
 
     def __init__(self, loads: Mapping[str, Load]) -> None:
         self._loads = loads
@@ -74,7 +74,7 @@ class Last:
 
 
 def last_of(generation: Generation, partition: int, offset: int) -> Last:
-    """Where a partition ended, at a given offset.
+    """The end of a partition, at a given offset.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _written(store: CheckpointStore, restored: Restored) -> Last:
 
 
 def _never_written(generation: Generation, partition: int, offset: int) -> Last:
-    """A partition without a checkpoint: it stands at its beginning, with what it has inherited."""
+    """A partition without a checkpoint: it is at its beginning, with its inherited state."""
     machine = generation.spec.make_machine(generation.place(partition), lambda name: {})
     for store in generation.inherited(partition):
         inherit(machine, store)
@@ -133,7 +133,7 @@ def _given(state: State) -> State:
 
 
 def refused(last: Mapping[int, Last]) -> set[tuple[int, int]]:
-    """(partition, offset) of every record of which something is still held as refused."""
+    """(partition, offset) of every record with a part that is still held as refused."""
     found = set()
     for p, one in last.items():
         own = Refusals()
@@ -145,7 +145,7 @@ def refused(last: Mapping[int, Last]) -> set[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a partition of the larger input begins with.
+    """The starting state of a partition of the larger input.
 
     Parameters
     ----------
@@ -160,13 +160,13 @@ class Beginning:
 
     @property
     def refusals(self) -> int:
-        """Refused records and rows that are held here."""
+        """Refused records and rows held in this partition."""
         own = Refusals()
         own.restore(np.asarray(self.state["refused_runs"]), np.asarray(self.state["refused_rows"]))
         return len(own) + sum(len(refusals) for refusals in read_moved(self.state).values())
 
     def save(self, store: CheckpointStore, topic_id: str | None) -> None:
-        """Write it as a checkpoint, unless that is there already.
+        """Write it as a checkpoint, unless that exists already.
 
         Raises
         ------
@@ -174,7 +174,8 @@ class Beginning:
         """
         written = store.restore()
         if written is not None:
-            # By this repartition before it was killed: nobody else writes under a number that is not the newest.
+            # Written by this repartition before it was killed: no other process writes under a number that is not the
+            # newest.
             if written.manifest.offset != self.offset:
                 raise CheckpointError(
                     f"{store.url}: holds a checkpoint at offset {written.manifest.offset} already"
@@ -202,7 +203,7 @@ def beginnings(
     make_machine: Callable[[int], Machine],
     partitions: int,
 ) -> Iterator[Beginning]:
-    """What each of so many partitions begins with, in order.
+    """The starting state of each new partition, in order.
 
     Parameters
     ----------

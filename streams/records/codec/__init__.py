@@ -1,4 +1,4 @@
-"""Records as bytes and back, a file for each kind, checked on the way in.
+"""Records as bytes and back, a file for each kind; decoding checks every value.
 
-It knows no topic and no client.
+It does not depend on topics or clients.
 """

@@ -1,7 +1,7 @@
 """Avro single-object encoding: two marker bytes, the schema's fingerprint, the body.
 
-The fingerprint says which schema wrote a record, so records of older schemas stay readable: every schema that was
-ever released lies in `streams/schemas` and is never edited, only joined by a newer one.
+The fingerprint identifies the schema that wrote a record, so records of older schemas stay readable. Every released
+schema is in `streams/schemas` and is never edited; newer ones are added.
 Format: Apache Avro specification, "Single object encoding" and "Schema fingerprints" (CRC-64-AVRO).
 """
 
@@ -58,7 +58,7 @@ def write(name: str, body: dict[str, Any], version: int | None = None) -> bytes:
 
 
 def read(value: bytes) -> tuple[str, dict[str, Any]]:
-    """Decode a single object into the name of its record and its body, in the newest schema's fields.
+    """Decode a single object into the name of its record and its body, in the fields of the newest schema.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Blocks of result lists as Avro bodies, every index checked on the way in."""
+"""Blocks of result lists as Avro bodies, with every index checked on decoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One codec for every record kind: values to bytes and back, checked on the way in.
+"""One codec for every record kind: values to bytes and back, checked on decoding.
 
-Sizes are checked before anything is allocated, and every number for finiteness. What does not hold raises
-`BadRecord`; nothing else escapes.
+Sizes are checked before anything is allocated, and every number for finiteness. A failed check raises `BadRecord`; no
+other error is raised.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from kinstream.streams.records.values import (
     SampleBlock,
 )
 
-#: Part of what shapes outputs: the birth record of a generation carries it.
+#: It shapes outputs, so the birth record of a generation holds it.
 CODEC_VERSION: Final = "avro-single-object/1"
 
-#: Kinds that belong on `events`.
+#: Kinds that are allowed on `events`.
 EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control)
-#: Every kind of record that there is.
+#: Every kind of record.
 ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, ModelUpdate)
 
 
 def encode(record: Record) -> bytes:
-    """Write a record down in the oldest schema that holds all of it, so that old readers read what they can."""
+    """Encode a record in the oldest schema that holds all of it, so that old readers can read it where possible."""
     name = type(record).__name__
     return avro.write(name, _TO_BODY[name](record), _version(record))
 

@@ -3,7 +3,7 @@
     {"kind": "samples", "space": "digits", "vectors": [[0.1, 0.2], [0.3, 0.4]], "labels": [3, 5], "time_ms": 0}
 
 `vectors` is a list of rows, or an object of such lists by modality. Only what is documented is accepted: an unknown
-field is an error, because a misspelt one would otherwise be lost in silence.
+field is an error, because a misspelt field would otherwise be dropped silently.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _rows(value: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         raise BadRecord(Reason.BAD_SHAPE, f"{what}: rows of {width} numbers")
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != width:
-            raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} has not the length of the first")
+            raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} differs in length from the first")
         if any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in row):
             raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} holds something that is not a number")
     try:

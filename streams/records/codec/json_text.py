@@ -1,4 +1,4 @@
-"""The text of a JSON event: bounded nesting, valid UTF-8 in every string, no name twice."""
+"""The text of a JSON event: bounded nesting, valid UTF-8 in every string, no duplicate name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kinstream.streams.errors import BadRecord, Reason
 #: No documented event is nested deeper than this, with room to spare.
 MAX_DEPTH: Final = 32
 
-#: A string, or what was begun as one: then it reaches to the end.
+#: A string; an unterminated one extends to the end.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[{]}"))
-#: The escape of a surrogate; two of them may be one character.
+#: The escape of a surrogate; a pair of them may be one character.
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _SHOWN: Final = 40
 
@@ -27,14 +27,14 @@ def parse(value: bytes) -> dict[str, Any]:
 
     Raises
     ------
-    BadRecord : it is none, nested too deep, names a field twice, or a string in it has no form in UTF-8.
+    BadRecord : it is not a JSON object, nested too deep, names a field twice, or a string in it has no form in UTF-8.
     """
     if not value.lstrip()[:1] == b"{":
         raise BadRecord(Reason.UNDECODABLE, "neither an Avro single object nor a JSON object")
     if (deepest := depth(value)) > MAX_DEPTH:
         raise BadRecord(Reason.UNDECODABLE, f"JSON nested {deepest} deep")
     try:
-        # The parser itself would take bytes of other encodings, and half a surrogate pair that is spelt in UTF-8.
+        # The parser itself accepts other encodings, and half a surrogate pair encoded as UTF-8.
         text = value.decode()
     except UnicodeDecodeError as error:
         raise BadRecord(Reason.UNDECODABLE, f"not UTF-8: {error}") from error
@@ -50,7 +50,7 @@ def parse(value: bytes) -> dict[str, Any]:
 
 
 def depth(value: bytes) -> int:
-    """How deep lists and objects are nested; brackets inside of strings do not count."""
+    """How deep lists and objects are nested; brackets inside strings do not count."""
     brackets = np.frombuffer(_STRING.sub(b"", value).translate(None, _NO_BRACKET), np.uint8)
     if not len(brackets):
         return 0
@@ -59,11 +59,11 @@ def depth(value: bytes) -> int:
 
 
 def check_text(value: Any, place: str = "") -> None:
-    """Refuse a string with half a surrogate pair, wherever it stands in parsed JSON.
+    """Refuse a string with half a surrogate pair, anywhere in parsed JSON.
 
     Raises
     ------
-    BadRecord : it names the place.
+    BadRecord : there is one; the message names the place.
     """
     if isinstance(value, str):
         try:
@@ -85,7 +85,7 @@ def check_text(value: Any, place: str = "") -> None:
 
 
 def _constant(name: str) -> float:
-    # The rows of a block are judged one by one, so NaN must survive parsing and meet the finiteness check.
+    # The rows of a block are checked one by one, so NaN must pass the parser and reach the finiteness check.
     return math.nan if name == "NaN" else math.inf
 
 
@@ -94,13 +94,13 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
     Raises
     ------
-    BadRecord : a name stands there twice.
+    BadRecord : a name appears twice.
     """
     made = dict(pairs)
     if len(made) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise BadRecord(Reason.BAD_SHAPE, f"the field {name[:_SHOWN]!r} stands there twice")
+                raise BadRecord(Reason.BAD_SHAPE, f"the field {name[:_SHOWN]!r} appears twice")
             seen.add(name)
     return made

@@ -1,4 +1,4 @@
-"""Blocks of relations as Avro bodies, every index checked on the way in."""
+"""Blocks of relations as Avro bodies, with every index checked on decoding."""
 
 from __future__ import annotations
 

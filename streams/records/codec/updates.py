@@ -1,4 +1,4 @@
-"""How an update of a model is written down: the two factors of a change of the map."""
+"""Updates of a model as Avro bodies: the two factors of a change of the map."""
 
 from __future__ import annotations
 

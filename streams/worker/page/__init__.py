@@ -1,4 +1,4 @@
 """The page of a worker for probes and Prometheus.
 
-It asks the worker through a protocol and imports nothing of it.
+It reads the worker through a protocol and imports nothing of it.
 """

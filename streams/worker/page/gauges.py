@@ -1,7 +1,7 @@
-"""What every worker process says of itself: lag, checkpoints, dead letters and restarts, by partition.
+"""The metrics of every worker process: lag, checkpoints, dead letters and restarts, by partition.
 
-Counters are of the process and start at zero with it, as Prometheus expects. They go on over a revocation and
-a new assignment of the same partition, whose series are away in between.
+Counters belong to the process and start at zero with it, as Prometheus expects. They continue over a revocation and a
+new assignment of the same partition; in between, their series are absent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kinstream.streams.agents.machine import FATE_PREFIX
 from kinstream.streams.errors import Reason
 
 _LABELS: Final = ("agent", "topic", "partition")
-#: Each count of `kinstream.streams.agents.machine.COUNTED`, its series and what it means.
+#: Each count of `kinstream.streams.agents.machine.COUNTED`, its series and its help text.
 COUNTED: Final = {
     "applied": ("records_applied", "Records applied to the state."),
     "duplicates": (
@@ -41,20 +41,20 @@ COUNTED: Final = {
         "records_not_followed",
         "Records left out because this agent does not follow their emitter.",
     ),
-    "redriven": ("records_redriven", "Dead letters applied again on an operator's word."),
+    "redriven": ("records_redriven", "Dead letters applied again by an operator's redrive."),
     "redrives_ignored": ("redrives_ignored", "Redrives left out: applied before, or never refused here."),
     "loads_forgotten": (
         "loads_forgotten",
         "Loads whose last sequence a space no longer remembers: it has too many.",
     ),
 }
-#: Reasons by name; any other word is counted as the last of them.
+#: Reasons by name; any other reason is counted as the last of them.
 _REASONS: Final = (*(reason.value for reason in Reason), "other")
 
 
 @dataclass(slots=True)
 class PartitionGauges:
-    """One input partition as its worker sees it. None is unknown, and not shown.
+    """One input partition as its worker sees it. None means unknown, and is not shown.
 
     Parameters
     ----------
@@ -62,10 +62,10 @@ class PartitionGauges:
     log_start, log_end : first offset of the log, and its last stable offset.
     checkpoint_offset, checkpoint_bytes : of the newest checkpoint.
     covered_at : by `WorkerGauges.clock`, when a checkpoint was last known to hold all that was applied:
-        written, or found to be up to date. An idle partition whose worker looks is therefore never old.
-    retention_seconds : how long the topic keeps a record; None where it does so for ever, or where that is not known.
+        written, or found to be up to date. So an idle partition that its worker checks is never old.
+    retention_seconds : how long the topic keeps a record; None if it keeps records for ever, or if that is not known.
     headroom_seconds : until records that were not read yet may be deleted.
-    parked : waits for `kinstream skip`.
+    parked : the partition waits for `kinstream skip`.
     counts, dead_letters, read_bytes, kernel_busy_seconds : counters of this process.
     """
 
@@ -93,17 +93,17 @@ class PartitionGauges:
         return max(0, self.log_end - self.position)
 
     def begin(self, counts: Mapping[str, int], dead: Mapping[str, int]) -> None:
-        """Say what a machine had counted when it was restored; only what it counts after that is shown."""
+        """Set the counts of a machine at its restore; only later counts are shown."""
         self._counts_before, self._dead_before = Counter(counts), Counter(dead)
 
     def take(self, counts: Mapping[str, int], dead: Mapping[str, int]) -> None:
-        """Add what a machine has counted since the last call."""
+        """Add the counts of a machine since the last call."""
         self.counts.update({name: number - self._counts_before[name] for name, number in counts.items()})
         self.dead_letters.update({name: number - self._dead_before[name] for name, number in dead.items()})
         self.begin(counts, dead)
 
     def copy(self) -> PartitionGauges:
-        """A copy that later changes do not reach."""
+        """A copy that later changes do not affect."""
         return replace(self, counts=Counter(self.counts), dead_letters=Counter(self.dead_letters))
 
     def reassigned(self) -> PartitionGauges:
@@ -123,13 +123,14 @@ class WorkerGauges:
     ----------
     agent : role and name, such as "learner:opml".
     restarts : how often the supervisor has started this worker again.
-    checkpoint_age_limit_seconds : above this age of a checkpoint the worker is not ready; None is not shown.
-    clock : seconds, the same as `PartitionGauges.covered_at` is told in.
+    checkpoint_age_limit_seconds : above this age of a checkpoint the worker is not ready; if None, the limit is not
+        shown.
+    clock : seconds, the clock of `PartitionGauges.covered_at`.
 
     Attributes
     ----------
-    silent_since : by `clock`, when the brokers stopped to answer; None while they do.
-    partitions_added : by topic, partitions that it has and had not when the generation began.
+    silent_since : by `clock`, when the brokers stopped answering; None while they answer.
+    partitions_added : by topic, partitions added since the generation began.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class WorkerGauges:
             self._owned[topic, partition] = gauges
 
     def revoke(self, topic: str, partition: int) -> None:
-        """Show a partition no more, from this moment on. One that is not owned is fine."""
+        """Stop showing a partition. It may be one that is not owned."""
         with self._lock:
             gauges = self._owned.pop((topic, partition), None)
             if gauges is not None:
@@ -169,7 +170,7 @@ class WorkerGauges:
     def edit(self, topic: str, partition: int) -> Iterator[PartitionGauges]:
         """The partition's gauges, for changing several at once; keep the block short, it holds the lock.
 
-        A late word about a revoked partition reaches its counters and is not shown.
+        A late change to a revoked partition reaches its counters and is not shown.
         """
         with self._lock:
             key = (topic, partition)
@@ -220,7 +221,7 @@ class WorkerCollector(Collector):
     def _limits(self) -> Iterator[Metric]:
         silence = GaugeMetricFamily(
             "kinstream_broker_silence_seconds",
-            "Time since the brokers stopped to answer this worker; 0 while they do.",
+            "Time since the brokers stopped answering this worker; 0 while they answer.",
             labels=["agent"],
         )
         limit = GaugeMetricFamily(
@@ -230,7 +231,7 @@ class WorkerCollector(Collector):
         )
         added = GaugeMetricFamily(
             "kinstream_topic_partitions_added",
-            "Partitions that the topic has and had not when this generation began: the agent does not use them.",
+            "Partitions added to the topic since this generation began; the agent does not use them.",
             labels=["agent", "topic"],
         )
         for worker in self._workers:
@@ -260,12 +261,12 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
         ),
         (
             "log_start_offset",
-            "First offset that the log still has.",
+            "First offset that the log still holds.",
             lambda g, now: g.log_start,
         ),
         (
             "log_end_offset",
-            "Last stable offset: the one that the next record gets.",
+            "Last stable offset: that of the next record to be written.",
             lambda g, now: g.log_end,
         ),
         (
@@ -275,7 +276,7 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
         ),
         (
             "checkpoint_offset",
-            "Offset that the newest checkpoint wants next. After a crash, work begins there again.",
+            "Next offset of the newest checkpoint. After a crash, reading resumes there.",
             lambda g, now: g.checkpoint_offset,
         ),
         (
@@ -285,13 +286,13 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
         ),
         (
             "retention_seconds",
-            "How long the topic keeps a record. Absent where it does so for ever.",
+            "How long the topic keeps a record. Absent if it keeps records for ever.",
             lambda g, now: g.retention_seconds,
         ),
         (
             "retention_headroom_seconds",
-            "Time until records that this worker has not read may be deleted, if it stood still. Absent while "
-            "none is in sight.",
+            "Time until records that this worker has not read may be deleted, if the worker stopped now. Absent while "
+            "no deletion is in sight.",
             lambda g, now: g.headroom_seconds,
         ),
         (
@@ -320,7 +321,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
     )
     busy = CounterMetricFamily(
         "kinstream_kernel_busy_seconds",
-        "Time spent applying records; its rate is the share of one core.",
+        "Time spent applying records; its rate is the used share of one core.",
         labels=_LABELS,
     )
     dead = CounterMetricFamily(
@@ -330,7 +331,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
     )
     fates = CounterMetricFamily(
         "kinstream_evidence",
-        "What became of the evidence that a builder was given: used, or left out for the reason named.",
+        "Evidence that a builder received, by fate: used, or left out for the reason named.",
         labels=[*_LABELS, "fate"],
     )
     for labels, gauges, _ in rows:
@@ -339,7 +340,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
                 fates.add_metric([*labels, name.removeprefix(FATE_PREFIX)], number)
         read.add_metric(labels, gauges.read_bytes)
         busy.add_metric(labels, gauges.kernel_busy_seconds)
-        # All reasons from the start: Prometheus sees no increase in a series that begins at one.
+        # All reasons from the start: Prometheus sees no increase in a series that starts at 1.
         by_reason = dict.fromkeys(_REASONS, 0)
         for reason, number in gauges.dead_letters.items():
             by_reason[reason if reason in by_reason else _REASONS[-1]] += number

@@ -1,6 +1,6 @@
-"""`/healthz`, `/readyz` and `/metrics` of a worker, on threads of their own: a busy event loop delays none.
+"""`/healthz`, `/readyz` and `/metrics` of a worker, on their own threads: a busy event loop does not delay them.
 
-It is meant for probes and Prometheus inside a trusted network, and listens on loopback unless told otherwise.
+It is meant for probes and Prometheus inside a trusted network, and listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kinstream.streams.processes.listening import bound, cannot_listen
 
 log = logging.getLogger("kinstream.http")
 
-#: Connections at the same time. For one more the one goes that has waited longest for its request.
+#: Connections at the same time. One more closes the connection that has waited longest for its request.
 MAX_CONNECTIONS: Final = 64
 #: Longest wait for a client to send or take something, and longest life of a connection.
 IDLE_SECONDS: Final = 5.0
@@ -36,11 +36,11 @@ CONNECTION_SECONDS: Final = 30.0
 #: Bytes of a request line, and of all headers together.
 MAX_LINE_BYTES: Final = 4_096
 MAX_HEADER_BYTES: Final = 16_384
-#: What a client may still send after an answer that did not wait for it, so that it comes to read the answer.
+#: Bytes that a client may still send after an early answer, so that it can read the answer.
 _LINGER_SECONDS: Final = 1.0
 _LINGER_BYTES: Final = 16 * 2**20
 _SWEEP_SECONDS: Final = 0.2
-#: Answers to requests of which a part may not be read.
+#: Answers to requests that may not be fully read.
 _UNREAD: Final = frozenset({400, 405, 413, 414, 431, 505})
 _JSON: Final = "application/json; charset=utf-8"
 
@@ -49,13 +49,13 @@ Value = bool | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold.
+    """One condition that must hold.
 
     Parameters
     ----------
-    value : reads it now, from any thread and without waiting. None means that it never happened, and fails.
+    value : reads it now, from any thread and without blocking. None means that it never happened, and fails.
     limit : True: the value must be true; a number: the value must not be above it.
-    message : what to do where it does not hold; None where the name says enough.
+    message : what to do if it does not hold; None if the name is enough.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Check:
     message: Callable[[], str | None] = lambda: None
 
     def run(self) -> dict[str, Any]:
-        """Name, value, limit, whether it holds, and what to do if not. A check that raises fails and is logged."""
+        """Name, value, limit, result, and what to do on failure. A check that raises fails and is logged."""
         try:
             value = self.value()
         except Exception:
@@ -79,13 +79,13 @@ class Check:
 
 
 class Health:
-    """Whether the process lives, and whether it does its work.
+    """Whether the process is alive, and whether it is ready.
 
     Parameters
     ----------
-    live : what a restart would mend; nothing that waits for a broker.
+    live : conditions that a restart would repair; none that waits for a broker.
     ready : what must hold before the worker counts as up.
-    about : who answers: agent, generation, process.
+    about : the source of the answer: agent, generation, process.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Health:
         self._about = dict(about or {})
 
     def live(self) -> tuple[bool, dict[str, Any]]:
-        """Whether every check of `live` holds, and the answer in words."""
+        """Whether every check of `live` holds, and the answer as text."""
         return self._answer(self._live)
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Whether every check of `live` and `ready` holds, and the answer in words."""
+        """Whether every check of `live` and `ready` holds, and the answer as text."""
         return self._answer((*self._live, *self._ready))
 
     def _answer(self, checks: Iterable[Check]) -> tuple[bool, dict[str, Any]]:
@@ -131,12 +131,12 @@ def worker_health(
     Parameters
     ----------
     loop_age : seconds since the event loop last ran a heartbeat.
-    assigned : the group has said which partitions are this worker's; it may be none, for a spare worker.
+    assigned : the group has assigned partitions to this worker; a spare worker may have none.
     restored : the checkpoints of all of them are loaded.
     poll_age : seconds since the client last asked the broker for records.
     checkpoint_age : greatest age of a partition, as `kinstream_checkpoint_age_seconds`; 0 for a spare worker.
     catching_up : records to apply until everything is emitted again that a killed run may have emitted.
-    more : what else must hold before the worker is ready.
+    more : other conditions before the worker is ready.
     """
     return Health(
         live=[Check("event_loop_age_seconds", loop_age, loop_limit_seconds)],
@@ -153,16 +153,16 @@ def worker_health(
 
 
 class HttpServer:
-    """Serves until it is closed. A context manager.
+    """Serves until closed. A context manager.
 
     Parameters
     ----------
-    port : 0 for any free one; `port` says which.
-    listener : a socket that is bound to them already.
+    port : 0 for any free one; `port` holds the one in use.
+    listener : a socket that is already bound to them.
 
     Raises
     ------
-    CannotListen : the address cannot be listened on.
+    CannotListen : it cannot listen on the address.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class HttpServer:
         return f"http://{host}:{self.port}"
 
     def close(self) -> None:
-        """Stop listening and end the connections that are open. Twice is fine."""
+        """Stop listening and end the connections that are open. It may be called twice."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -211,7 +211,7 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    #: A connection that finds no place here is tried again by its client after a second or more.
+    #: The client of a connection beyond this tries again after a second or more.
     request_queue_size = 512
 
     def __init__(self, listener: socket.socket, health: Health, registry: CollectorRegistry) -> None:
@@ -223,7 +223,7 @@ class _Server(ThreadingHTTPServer):
         self._guard = threading.Lock()
         self.address_family = listener.family
         address = listener.getsockname()
-        # Not bound by the base class, which asks the name server for this machine's name; that can take seconds.
+        # The base class does not bind it, because it would query the name server for this host; that can take seconds.
         super().__init__(address[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
@@ -282,12 +282,12 @@ class _Server(ThreadingHTTPServer):
                         continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that went away, or was too slow; what the routes raise is answered by the handler.
+        # The client went away or was too slow; the handler answers errors of the routes.
         log.debug("connection of %s ended: %r", client_address, sys.exception())
 
 
 class _Limited:
-    """What a client sends, up to the limits. The base class would take 64 KiB for a line, and 100 lines."""
+    """The input of a client, up to the limits. The base class would accept lines of 64 KiB, and 100 lines."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -295,7 +295,7 @@ class _Limited:
         self._first = True
 
     def readline(self, limit: int) -> bytes:
-        """A line; of a request line that is too long, one that the base class finds too long as well.
+        """A line; for a request line that is too long, one that the base class also refuses.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class _Handler(BaseHTTPRequestHandler):
                 status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
                 answer = status, _JSON, json.dumps(body).encode()
             else:
-                answer = HTTPStatus.NOT_FOUND, _JSON, _message("there are /healthz, /readyz and /metrics")
+                answer = HTTPStatus.NOT_FOUND, _JSON, _message("the paths are /healthz, /readyz and /metrics")
         except Exception:
             log.exception("%s could not be answered", path)
             answer = HTTPStatus.INTERNAL_SERVER_ERROR, _JSON, _message("see the log of the worker")
@@ -360,7 +360,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        # Called by the base class for what it cannot read, and for methods that are not served.
+        # The base class calls this for unreadable requests and for unsupported methods.
         if code == HTTPStatus.NOT_IMPLEMENTED:
             code, message = HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"
         self._send(HTTPStatus(code), _JSON, _message(message or HTTPStatus(code).phrase))
@@ -381,7 +381,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._linger()
 
     def _linger(self) -> None:
-        """Throw away what still comes: a socket that is closed with something unread takes the answer with it."""
+        """Discard further input: closing a socket with unread input would discard the answer too."""
         cast(_Server, self.server).lingers(self.connection)
         until, left = time.monotonic() + _LINGER_SECONDS, _LINGER_BYTES
         with contextlib.suppress(OSError):

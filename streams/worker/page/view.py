@@ -1,4 +1,4 @@
-"""What a worker shows of itself: `/healthz`, `/readyz`, `/metrics`."""
+"""The page of a worker: `/healthz`, `/readyz`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
 from kinstream.streams.worker.page.server import Check, HttpServer, worker_health
 
-#: Rates for the retention headroom are measured over so long, by looks that are so far apart. The log's start moves by
-#: whole segments: over a shorter time one step of it would look like a gallop.
+#: Rates for the retention headroom are measured over this time, by samples this far apart. The log's start moves by
+#: whole segments: over a shorter time one such step would look like a high rate.
 RATE_SECONDS: Final = 3600.0
 LOOK_SECONDS: Final = 10.0
 
 
 class ShownPartition(Protocol):
-    """What the page shows of a partition. The view writes the last three: what it has shown already."""
+    """A partition as the page reads it. The view writes the last three: values already shown."""
 
     @property
     def runner(self) -> PartitionRunner: ...
@@ -49,7 +49,7 @@ class ShownPartition(Protocol):
 
 
 class ShownLog(Protocol):
-    """What the watchdog knows of the log and of the brokers."""
+    """The watchdog's view of the log and the brokers."""
 
     starts: dict[PartitionName, int]
     ends: dict[PartitionName, int]
@@ -58,7 +58,7 @@ class ShownLog(Protocol):
 
 
 class ShownTopics(Protocol):
-    """What is known of the topics of the agent."""
+    """The watch of the agent's topics."""
 
     @property
     def added(self) -> dict[str, int]:
@@ -69,7 +69,7 @@ class ShownTopics(Protocol):
 
 
 class ShownWorker(Protocol):
-    """What the page asks of a worker."""
+    """What the page reads of a worker."""
 
     @property
     def spec(self) -> AgentSpec: ...
@@ -85,7 +85,7 @@ class ShownWorker(Protocol):
 
     @property
     def parked(self) -> Mapping[PartitionName, int]:
-        """Offsets at which parked partitions stand."""
+        """Offsets of parked partitions."""
 
     @property
     def watchdog(self) -> ShownLog: ...
@@ -108,11 +108,11 @@ class ShownWorker(Protocol):
 
 
 class Headroom:
-    """How long it takes until records that a worker has not read yet may be deleted.
+    """Time until records that a worker has not read yet may be deleted.
 
-    It is the shorter of two times. By age: the oldest of them is no older than the last record read, nor than the
-    moment at which nothing was left to read; so much of the retention is left if the worker stood still. By rate:
-    when the log's start overtakes the position, if both go on as in the last hour, whatever moves the start.
+    It is the shorter of two times. By age: the oldest unread record is no older than the last record read, nor than the
+    moment when nothing was left to read; the rest of its retention is left if the worker stopped now. By rate: when the
+    log's start overtakes the position, if both continue as in the last hour, for whatever cause.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Headroom:
         retention: float | None = None,
         read_at: float | None = None,
     ) -> float | None:
-        """None while nothing is in sight: no retention is known, and the start does not gain on the position.
+        """None while no deletion is in sight: no retention is known, and the start does not approach the position.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class WorkerView:
             g.begin(machine.counts, machine.dead)
 
     def revoke(self, place: PartitionName) -> None:
-        """Show it no more."""
+        """Stop showing it."""
         self.gauges.revoke(*place)
         self._headroom.pop(place, None)
 
