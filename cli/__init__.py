@@ -1,1 +1,1 @@
-"""The command line: a thin roof over the packages. Every module loads what it needs only when it runs."""
+"""The command line: a thin layer over the packages. Every module imports its dependencies only when it runs."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-#: A learner, a builder or "search", and a number type where it has one.
+#: A learner, a builder or "search", and a number type if it has one.
 Part = tuple[str, str | None]
 _POLL_SECONDS: Final = 0.05
 
@@ -17,18 +17,18 @@ _POLL_SECONDS: Final = 0.05
 def compile_together(
     parts: Iterable[Part], jobs: int | None = None, stopping: threading.Event | None = None
 ) -> bool:
-    """Compile each part in a process of its own, so many at a time; what cannot be compiled is left out.
+    """Compile each part in its own process, `jobs` at a time; parts that cannot be compiled are left out.
 
     Parameters
     ----------
-    parts : what `kinstream warm-up` takes.
+    parts : as `kinstream warm-up` takes them.
     jobs : processes at a time, by default one for each processor.
     stopping : ends the processes.
 
     Returns
     -------
     bool
-        False if it was stopped on the way.
+        False if it was stopped early.
     """
     waiting = list(dict.fromkeys(parts))
     running: list[subprocess.Popen[bytes]] = []

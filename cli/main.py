@@ -19,7 +19,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "worker": ("kinstream.cli.commands.worker:worker", "Run one builder, learner or metrics agent."),
     "search": (
         "kinstream.cli.commands.search:search",
-        "Answer nearest-neighbour queries while the metric is learned.",
+        "Answer nearest-neighbour queries while the metric is being learned.",
     ),
     "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
     "spaces": (
@@ -29,30 +29,30 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "models": ("kinstream.cli.commands.models:models", "List, show, export or promote learned metrics."),
     "closure": (
         "kinstream.cli.commands.closure:closure",
-        "Ask why two items are held similar or dissimilar.",
+        "Explain why two items are similar or dissimilar.",
     ),
     "dead-letters": (
         "kinstream.cli.commands.dead_letters:dead_letters",
-        "List, show or redrive what could not be used.",
+        "List, show or redrive records that could not be used.",
     ),
     "replay": (
         "kinstream.cli.commands.replay:replay",
-        "Run builder and learner over a log or a file, without touching the system.",
+        "Run builders and learners over a log or a file, without touching the system.",
     ),
     "evaluate": (
         "kinstream.cli.evaluate.command:evaluate",
-        "Compare learners on your own data or log, and with doing nothing.",
+        "Compare learners with each other and with un-learned metrics, on your data or log.",
     ),
-    "skip": ("kinstream.cli.commands.skip:skip", "Let a consumer leave out one record."),
+    "skip": ("kinstream.cli.commands.skip:skip", "Make a consumer skip one record."),
     "accept-gap": (
         "kinstream.cli.commands.skip:accept_gap",
-        "Let a consumer go on although the log has lost records.",
+        "Let a consumer continue although the log has lost records.",
     ),
-    "warm-up": ("kinstream.cli.commands.warm_up:warm_up", "Compile the kernels, so that no worker has to."),
+    "warm-up": ("kinstream.cli.commands.warm_up:warm_up", "Compile the kernels in advance."),
 }
 
 
-#: What a command needs altogether, where that is more than the extra of the package that it misses first.
+#: All extras of a command, if it needs more than the extra of the first missing package.
 _EXTRAS: Final = {
     "up": "worker",
     "demo": "demo",
@@ -64,7 +64,7 @@ _EXTRAS: Final = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called; the list of them costs nothing."""
+    """A group whose commands are imported when they are called; listing them imports nothing."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -120,7 +120,7 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 
 
 def main() -> None:
-    """Entry point: errors of our own are told in one line, without a traceback."""
+    """Entry point: errors of our own are printed in one line, without a traceback."""
     from kinstream.streams.errors import KinstreamError
     from kinstream.streams.secrets import hide
 
@@ -130,7 +130,7 @@ def main() -> None:
         click.echo(hide(f"kinstream: {error}"), err=True)
         sys.exit(error.exit_status)
     except Exception:
-        # A fault of ours: the whole story, in which another library may quote what it was given.
+        # A bug: print the traceback with secrets hidden, since other libraries may quote their arguments.
         click.echo(hide(traceback.format_exc()), err=True, nl=False)
         sys.exit(1)
 

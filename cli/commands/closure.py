@@ -1,4 +1,4 @@
-"""`kinstream closure explain`: why two items are held similar or dissimilar."""
+"""`kinstream closure explain`: why two items count as similar or dissimilar."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 @click.group()
 def closure() -> None:
-    """Ask the transitive closure. Example: kinstream closure explain shop cup mug"""
+    """Query the transitive closure. Example: kinstream closure explain shop cup mug"""
 
 
 @closure.command()
 @click.argument("space")
 @click.argument("left", metavar="A")
 @click.argument("right", metavar="B")
-@click.option("--builder", metavar="NAME", help="Which, where several closures build the space.")
+@click.option("--builder", metavar="NAME", help="The closure, if several build the space.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def explain(
     ctx: click.Context, space: str, left: str, right: str, builder: str | None, as_json: bool
 ) -> None:
-    """Say why two items are held similar or dissimilar: the shortest chain of relations between them.
+    """Explain why two items count as similar or dissimilar, by the shortest chain of relations between them.
 
-    Read is the newest checkpoint of the closure's builder; no broker is needed. What came after it is not seen yet.
-    Ends with status 1 where the items are neither similar nor dissimilar.
+    The command reads the newest checkpoint of the closure's builder and needs no broker. Later events are not included.
+    The exit status is 1 if the items are neither similar nor dissimilar.
 
     Example: kinstream closure explain shop cup mug --json
     """
@@ -48,7 +48,9 @@ def explain(
         content = {"space": space, "left": left, "right": right, "relation": relation, "chain": links}
         click.echo(json.dumps(content | {"offset": seen.manifest.offset}, indent=2))
     elif found is None:
-        click.echo(f"{left} and {right}: nothing is known of the two (checkpoint at {seen.manifest.offset})")
+        click.echo(
+            f"{left} and {right}: neither similar nor dissimilar (checkpoint at {seen.manifest.offset})"
+        )
     else:
         _tell(left, right, found)
     if found is None:
@@ -56,11 +58,11 @@ def explain(
 
 
 def newest_closure(settings: Settings, space: str, name: str | None) -> tuple[Closure, Seen]:
-    """The closure of a space as the newest checkpoint of its builder holds it, and that checkpoint.
+    """The closure of a space in the newest checkpoint of its builder, and that checkpoint.
 
     Raises
     ------
-    SettingsError : no closure builds the space, or several do and none was named.
+    SettingsError : no closure builds the space, or several do and none was selected.
     CheckpointError : a checkpoint cannot be read.
     """
     from kinstream.streams.errors import SettingsError
@@ -86,11 +88,11 @@ def newest_closure(settings: Settings, space: str, name: str | None) -> tuple[Cl
         names = f"; there are {', '.join(sorted(known)[:20])}" if known else ""
         raise SettingsError(
             f"no checkpoint of {' or '.join(a.name for a in closures)} holds a space {space!r}{names}. "
-            "A worker writes its first checkpoint some seconds after it has begun"
+            "A worker writes its first checkpoint a few seconds after its start"
         )
     if len(found) > 1:
         names = ", ".join(agent.name for agent, _ in found)
-        raise SettingsError(f"space {space!r} is built by {names}: say which with --builder")
+        raise SettingsError(f"space {space!r} is built by {names}: choose one with --builder")
     agent, seen = found[0]
     return _restored(settings, agent, seen, space), seen
 
@@ -111,7 +113,7 @@ def _restored(settings: Settings, agent: Agent, seen: Seen, space: str) -> Closu
     state = core_state(seen.state(seen.manifest.spaces[space]))
     if state is None:
         raise SettingsError(
-            f"space {space!r} holds nothing yet: no item and no relation has come, or it was deleted"
+            f"space {space!r} is empty: no item and no relation has arrived yet, or it was deleted"
         )
     core = Closure(**arguments)
     core.restore(state)

@@ -1,4 +1,4 @@
-"""`kinstream dead-letters list|show|redrive`: what could not be used, and another try for it."""
+"""`kinstream dead-letters list|show|redrive`: refused records, and sending them again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--since", metavar="TIME", help="Not older: 90m, 24h, 7d, or 2026-05-01T12:00 (UTC)."),
-        click.option("--space", metavar="NAME", help="Of that space (the original key)."),
-        click.option("--consumer", metavar="NAME", help="Refused by that builder, learner or metrics agent."),
-        click.option("--reason", metavar="REASON", help="Refused for that reason, such as not-finite."),
+        click.option(
+            "--since", metavar="TIME", help="Only newer letters: 90m, 24h, 7d, or 2026-05-01T12:00 (UTC)."
+        ),
+        click.option("--space", metavar="NAME", help="Only letters of this space (the original key)."),
+        click.option(
+            "--consumer", metavar="NAME", help="Only letters of this builder, learner or metrics agent."
+        ),
+        click.option("--reason", metavar="REASON", help="Only letters with this reason, such as not-finite."),
     ):
         command = option(command)
     return command
@@ -35,12 +39,19 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """List, show or redrive what could not be used. Example: kinstream dead-letters list --since 24h"""
+    """List, show or redrive dead letters: records that could not be used. Example: kinstream dead-letters list --since
+    24h"""
 
 
 @dead_letters.command("list")
 @_filters
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="The newest so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Number of newest letters to list.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.pass_context
 def list_letters(
@@ -65,7 +76,7 @@ def list_letters(
     found = _read(settings_of(ctx), Choice(reason, consumer, space, _since(since)))
     found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
     shown = found.letters[-limit:]
-    # Only where a person reads it; a program gets all of it.
+    # Shortened on a terminal only; a program gets everything.
     shortened = _short if for_a_person() else lambda text, longest: _printable(text)
     if as_json:
         click.echo(json.dumps([letter.as_json() for letter in shown], indent=2))
@@ -118,7 +129,7 @@ def show(ctx: click.Context, place: str) -> None:
 
 
 def described(message: Message) -> Iterator[str]:
-    """A dead letter in lines: where it came from, headers, and its JSON, or record if it decodes, else its bytes."""
+    """A dead letter as lines: its origin, its headers, and its JSON, its decoded record or its bytes."""
     from kinstream.cli.views.tables import moment
     from kinstream.streams.errors import BadRecord
     from kinstream.streams.records.codec.avro import MARKER
@@ -151,10 +162,10 @@ def described(message: Message) -> Iterator[str]:
 
 @dead_letters.command()
 @click.argument("places", nargs=-1, metavar="[PARTITION/OFFSET]...")
-@click.option("--all", "everything", is_flag=True, help="All that a consumer still holds as refused.")
+@click.option("--all", "everything", is_flag=True, help="All letters that a consumer still holds as refused.")
 @_filters
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def redrive(
     ctx: click.Context,
@@ -169,8 +180,8 @@ def redrive(
 ) -> None:
     """Send dead letters back to the consumers that refused them.
 
-    Each consumer takes back only what it still holds as refused, so this is safe to repeat, and safe to
-    break off. What is refused again becomes a new dead letter.
+    Each consumer applies only letters that it still holds as refused, so this command can be repeated and interrupted
+    safely. A record that is refused again becomes a new dead letter.
 
     Example: kinstream dead-letters redrive --reason space-paused --yes
     """
@@ -181,7 +192,9 @@ def redrive(
 
     narrowed = any(value is not None for value in (reason, consumer, space))
     if bool(places) + everything + narrowed != 1 or (since and places):
-        raise SettingsError("say which: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space")
+        raise SettingsError(
+            "select letters: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space"
+        )
     settings = settings_of(ctx)
     chosen = frozenset(_place(place) for place in places) or None
     if not dry_run:
@@ -192,7 +205,7 @@ def redrive(
     for why, number in planned.left_out.items():
         click.echo(f"left out {number}: {why}")
     missing = 0 if chosen is None else len(chosen) - len(found.letters) - found.repeated
-    _notes(found, f"{missing} of those named are not there" if missing else "")
+    _notes(found, f"{missing} of those named do not exist" if missing else "")
     if dry_run or not planned.send:
         for letter in planned.send:
             click.echo(f"would send {letter.place} ({letter.reason}) to {letter.consumer}")
@@ -200,9 +213,9 @@ def redrive(
         return
     confirm(f"Send {len(planned.send)} records back to their consumers?", yes=yes)
     sent = _send(settings, planned, standing)
-    click.echo(f"sent {sent}; the consumers count what they take as redriven, the rest as redrives ignored")
+    click.echo(f"sent {sent}; the consumers count applied ones as redriven, the others as redrives ignored")
     if sent < len(planned.send):
-        raise SettingsError(f"{len(planned.send) - sent} letters went past their retention meanwhile")
+        raise SettingsError(f"{len(planned.send) - sent} letters were deleted by retention meanwhile")
 
 
 def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
@@ -228,7 +241,7 @@ def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
 
 
 def _read(settings: Settings, choice: Choice) -> Found:
-    """Read the dead letters that can be meant."""
+    """Read the dead letters that the arguments may select."""
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.reader import ends, read_range
@@ -266,19 +279,19 @@ def _progress(items: Iterable[T], total: int, doing: str) -> Iterable[T]:
 
 def _notes(found: Found, more: str) -> None:
     if found.repeated:
-        click.echo(f"{found.repeated} letters are there more than once, each counted once", err=True)
+        click.echo(f"{found.repeated} letters occur more than once; each is counted once", err=True)
     if found.unreadable:
-        click.echo(f"{found.unreadable} records of the topic are no dead letters", err=True)
+        click.echo(f"{found.unreadable} records of the topic are not dead letters", err=True)
     if more:
         click.echo(more, err=True)
 
 
 def _since(text: str | None) -> int | None:
-    """Milliseconds since the epoch of a time, or of so long ago.
+    """Milliseconds since the epoch of a time, or of a duration before now.
 
     Raises
     ------
-    SettingsError : neither.
+    SettingsError : it is neither.
     """
     from datetime import UTC, datetime
 

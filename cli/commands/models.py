@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kinstream.streams.records.values import ModelVersion
     from kinstream.streams.settings import Settings
 
-_LEARNER = click.option("--learner", metavar="NAME", help="Which, where several learn the space.")
+_LEARNER = click.option("--learner", metavar="NAME", help="The learner, if several learn the space.")
 _CHECKPOINTS = click.option(
     "--checkpoints",
     is_flag=True,
-    help="Read the checkpoint store of the settings, not the topic; needs no brokers.",
+    help="Read the checkpoint store of the settings instead of the topic; needs no brokers.",
 )
 
 
@@ -71,7 +71,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     version = find(_models(settings, checkpoints), space, learner)
     fields = _fields(version)
     try:
-        fields["file"] = f"whole, {len(data_of(version, settings))} bytes"
+        fields["file"] = f"complete, {len(data_of(version, settings))} bytes"
     except CheckpointError as error:
         fields["file"] = str(error)
     if as_json:
@@ -91,9 +91,9 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     "--format",
     "form",
     type=click.Choice(["npz", "safetensors", "onnx"]),
-    help="By the file's name if left out.",
+    help="By default, from the file's name.",
 )
-@click.option("--onnx", "form", flag_value="onnx", help="The same as --format onnx.")
+@click.option("--onnx", "form", flag_value="onnx", help="Same as --format onnx.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
 )
@@ -103,9 +103,9 @@ def export(
 ) -> None:
     """Write a learned metric to a file: a matrix, or an ONNX model.
 
-    The learner makes x @ map.T + offset of raw features x. The scaler is part of it, except unit length, which
-    the file's metadata then names. A learner of several modalities has a map and an offset for each. An ONNX model
-    takes raw features, and has everything within; OAHU, which is no matrix, has that form too.
+    The learned metric is the map x @ map.T + offset of raw features x. The scaler is included, except unit length,
+    which the file's metadata then names. A learner of several modalities has a map and an offset for each. An ONNX
+    model takes raw features and includes everything; it is also available for OAHU, which has no single matrix.
 
     Example: kinstream models export digits --learner opml --format safetensors -o digits.safetensors
     """
@@ -126,7 +126,7 @@ def export(
 
 
 def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
-    """The bytes of a file of arrays, and what is in it."""
+    """The bytes of a file of arrays, and a summary of it."""
     from kinstream.learners.models.export import encode, export
 
     exported = export(learner, version, versions)
@@ -138,7 +138,7 @@ def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], fo
 
 
 def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
-    """The bytes of an ONNX file, and what is in it."""
+    """The bytes of an ONNX file, and a summary of it."""
     from kinstream.learners.models.export import origin
     from kinstream.learners.models.onnx import encode_onnx
 
@@ -151,14 +151,14 @@ def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form
 @click.option(
     "--learner",
     metavar="NAME",
-    help="Whose next generation it is to be; by default the one that was replayed.",
+    help="The learner that gets the generation; by default the one that was replayed.",
 )
 @click.option(
     "--allow-missing-spaces",
     is_flag=True,
-    help="Spaces that the state lacks begin with what was declared, and nothing learned.",
+    help="Start spaces that the state lacks with their declaration and nothing learned.",
 )
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would be written.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def promote(
@@ -171,9 +171,9 @@ def promote(
 ) -> None:
     """Begin a learner's next generation with the state of a what-if.
 
-    FOLDER is what `kinstream replay --save` has written, a path or a URL. The settings must say what was replayed, and
-    the learner's workers must be stopped; the next one that starts goes on at the state's offsets. Nothing is written
-    unless everything fits, and a promotion that was killed is completed by the same command.
+    FOLDER is the output of `kinstream replay --save`, a path or a URL. The settings must match the replayed ones, and
+    the learner's workers must be stopped; the next worker to start continues at the state's offsets. Nothing is written
+    unless all checks pass. If a promotion was killed, run the same command again to complete it.
 
     Example: kinstream models promote what-if --learner opml
     """
@@ -230,17 +230,19 @@ def _show_plan(made: PlannedPromotion, dry_run: bool) -> None:
 
     if made.done:
         click.echo(
-            f"learner-{made.learner}: generation {made.number} has begun with this state; nothing is to be done"
+            f"learner-{made.learner}: generation {made.number} has already begun with this state; nothing to do"
         )
         return
     rows = [(b.partition, b.offset, b.spaces, "-" if b.ended is None else b.ended) for b in made.beginnings]
-    echo_table(("PARTITION", "GOES ON AT", "SPACES", f"GENERATION {made.before or '-'} ENDED AT"), rows)
+    echo_table(("PARTITION", "CONTINUES AT", "SPACES", f"GENERATION {made.before or '-'} ENDED AT"), rows)
     for line in _counted_otherwise(made.before, made.beginnings):
         click.echo(line)
     if made.taken_over:
         click.echo(f"nothing learned yet in {', '.join(made.taken_over)}")
     for text in made.foreign:
-        click.echo(f"warning: the state was computed with {text}; from here on it is so to rounding")
+        click.echo(
+            f"warning: the state was computed with {text}; later results agree with it only to rounding"
+        )
     verb = "would begin" if dry_run else "begins"
     click.echo(f"learner-{made.learner}: generation {made.number} {verb}")
     if not dry_run:
@@ -248,31 +250,31 @@ def _show_plan(made: PlannedPromotion, dry_run: bool) -> None:
 
 
 def _counted_otherwise(before: int | None, beginnings: tuple[Beginning, ...]) -> list[str]:
-    """What consumers of outcomes will not count exactly once."""
+    """The records that consumers of outcomes will not count exactly once."""
     lines = []
     again = sum(b.again for b in beginnings)
     if again:
         lines.append(
-            f"warning: {again:,} records were learned by generation {before} and will be by the new one: "
-            "consumers of outcomes, the metrics agent too, count them twice. To avoid it, stop the workers, replay "
-            "with --until-checkpoint --save, and promote that"
+            f"warning: {again:,} records were learned by generation {before} and will be learned by the new one: "
+            "consumers of outcomes, including the metrics agent, count them twice. To avoid it, stop the workers, "
+            "replay with --until-checkpoint --save, and promote that"
         )
     never = sum(b.never for b in beginnings)
     if never:
         lines.append(
-            f"warning: {never:,} records are in the state and were not reached by generation {before}: no outcomes of "
+            f"warning: {never:,} records are in the state and were not reached by generation {before}: no outcomes for "
             "them are ever written"
         )
     return lines
 
 
 def rebuilt(version: ModelVersion, settings: Settings) -> Any:
-    """The learner behind a model, with the hyper-parameters that its generation began with.
+    """The learner behind a model, with the hyper-parameters of its generation.
 
     Raises
     ------
-    SettingsError : neither a birth record nor the settings know the learner.
-    CheckpointError : the model's file is gone or damaged.
+    SettingsError : neither a birth record nor the settings have the learner.
+    CheckpointError : the model's file is missing or damaged.
     """
     from kinstream.search.models import loader as loading
 

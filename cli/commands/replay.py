@@ -1,6 +1,6 @@
 """`kinstream replay`: builders and learners over a log or a data set, without touching the running system.
 
-With a changed setting it is a what-if: production constraints once more, beside what the running learners recorded.
+With a changed setting it is a what-if: a replay of production constraints, compared with recorded outcomes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 
 
 def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What cuts a data set into blocks, in the words of `kinstream produce labelled`."""
+    """Options for cutting a data set into blocks, as in `kinstream produce labelled`."""
     for option in reversed(
         (
-            click.option("--block-rows", default=256, show_default=True, help="Data set: rows of a block."),
+            click.option("--block-rows", default=256, show_default=True, help="Data set: rows per block."),
             click.option("--shuffle-seed", type=int, help="Data set: shuffle all rows with this seed."),
             click.option("--repeat", default=1, show_default=True, help="Data set: passes over the rows."),
             click.option(
                 "--hold-out", default=0.0, show_default=True, help="Data set: share of rows left out."
             ),
             click.option(
-                "--hold-out-seed", default=0, show_default=True, help="Data set: seed that says which."
+                "--hold-out-seed",
+                default=0,
+                show_default=True,
+                help="Data set: seed for choosing those rows.",
             ),
             click.option(
                 "--load-id", metavar="ID", help="Data set: by default a digest of rows and settings."
@@ -60,7 +63,7 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes a what-if of a replay of constraints."""
+    """Options that turn a replay of constraints into a what-if."""
     for option in reversed(
         (
             click.option(
@@ -68,7 +71,7 @@ def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "changes",
                 multiple=True,
                 metavar="NAME=VALUE",
-                help="What-if: change a setting of the learner; null leaves it out, another kind starts afresh.",
+                help="What-if: change a setting of the learner; null leaves it out, another kind starts from defaults.",
             ),
             click.option(
                 "--settings",
@@ -79,7 +82,7 @@ def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--section",
                 metavar="NAME",
-                help="What-if: play the learner with the settings of [learners.NAME].",
+                help="What-if: replay the learner with the settings of [learners.NAME].",
             ),
             click.option(
                 "--against",
@@ -99,28 +102,26 @@ def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.option(
-    "--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all of them by default."
-)
+@click.option("--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all by default.")
 @click.option(
     "--from",
     "source",
     default="constraints",
     show_default=True,
     metavar="events|constraints|file:PATH|sklearn:NAME",
-    help="What to replay. constraints: the learners alone.",
+    help="What to replay. With constraints: only the learners.",
 )
 @click.option(
-    "--start", metavar="OFFSET|TIME", help="First offset, or ISO time; by default where the agents began."
+    "--start", metavar="OFFSET|TIME", help="First offset, or ISO time; by default the agents' start."
 )
 @click.option(
-    "--end", metavar="OFFSET|TIME", help="Offset or ISO time that is no longer read; by default all."
+    "--end", metavar="OFFSET|TIME", help="End offset or ISO time, exclusive; by default the end of the log."
 )
-@click.option("--space", metavar="NAME", help="This space alone; of a data set, its space.")
+@click.option("--space", metavar="NAME", help="Only this space; for a data set, its space.")
 @click.option(
-    "--partition", "partitions", type=int, multiple=True, help="This partition alone; may be repeated."
+    "--partition", "partitions", type=int, multiple=True, help="Only this partition; may be repeated."
 )
-@click.option("--until-checkpoint", is_flag=True, help="Stop where the agents' newest checkpoints stand.")
+@click.option("--until-checkpoint", is_flag=True, help="Stop at the agents' newest checkpoints.")
 @click.option(
     "--compare", is_flag=True, help="Compare with the agents' newest checkpoints; status 1 if they differ."
 )
@@ -151,7 +152,7 @@ def replay(
     """Run builders and learners over a log or a file, in this process and without a consumer group.
 
     With --set, --settings, --section, --against or --save it is a what-if: one learner with other settings over the
-    constraints that the running ones have learned from, compared with their recorded outcomes.
+    constraints of the running learners, compared with their recorded outcomes.
 
     Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
 
@@ -167,16 +168,16 @@ def replay(
         points = [None if text is None else parse_point(text) for text in (start, end)]
         if compare:
             raise SettingsError(
-                "--compare holds states against checkpoints of the same settings; a what-if is compared with recorded "
+                "--compare checks states against checkpoints of the same settings; a what-if is compared with recorded "
                 "outcomes, without it"
             )
         if source != Origin.CONSTRAINTS:
             raise SettingsError(
-                "a what-if is matched with recorded outcomes by the place in constraints: --from constraints, not "
+                "a what-if is matched with recorded outcomes by the offset in constraints: --from constraints, not "
                 f"{source}"
             )
         if len(learners) != 1:
-            raise SettingsError("a what-if plays one learner: --learner NAME, once")
+            raise SettingsError("a what-if replays one learner: --learner NAME, once")
         from kinstream.replay.what_if.run import WhatIfRequest
 
         tried = WhatIfRequest(
@@ -226,8 +227,8 @@ def _what_if(
     named = {name.removeprefix(prefix): value for name, value in parse_overrides(changes).items()}
     if beyond := [name for name in named if "." in name]:
         raise SettingsError(
-            f"--set {beyond[0]}: behind `replay` it changes the learner's own section, such as gamma=0.01; for other "
-            "settings write it before: kinstream --set NAME=VALUE replay ..."
+            f"--set {beyond[0]}: after `replay` it changes the learner's own section, such as gamma=0.01; for other "
+            "settings put it before: kinstream --set NAME=VALUE replay ..."
         )
     elsewhere = None if others is None else checked(others)
     changed = what_if_settings(settings, request.learner, named, others=elsewhere, section=section)
@@ -267,7 +268,7 @@ def _of_topic(request: Request, settings: Settings) -> Result:
 def _of_data(
     request: Request, source: str, settings: Settings, data: dict[str, Any]
 ) -> tuple[Result, HeldOut | None]:
-    """The replay, and what the learned metrics are worth on the rows that were held out, if any were."""
+    """The replay, and the errors of the learned metrics on held-out rows, if there are any."""
     from kinstream.cli.produce.labelled import reading
     from kinstream.producers.labelled.hold_out import held_out_rows, streamed_rows
     from kinstream.producers.labelled.load import BlockSettings
@@ -286,7 +287,7 @@ def _of_data(
     if given := [name for name, value in unusable.items() if value]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
     if request.space is None:
-        raise SettingsError("a data set needs --space NAME: the space is part of what the builder draws from")
+        raise SettingsError("a data set needs --space NAME: the builder's random choices depend on the space")
     selection, form = reading(data)
     names = ("block_rows", "shuffle_seed", "repeat", "hold_out", "hold_out_seed")
     blocks = BlockSettings(**{name: data[name] for name in names})

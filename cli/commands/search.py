@@ -13,13 +13,15 @@ from kinstream.cli.shared.context import global_arguments, settings_of
 
 
 @click.command()
-@click.option("--unsupervised", is_flag=True, help="Run in this process; whatever ends it must restart it.")
+@click.option(
+    "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
+)
 @click.pass_context
 def search(ctx: click.Context, unsupervised: bool) -> None:
     """Answer nearest-neighbour queries over HTTP. Example: kinstream --config kinstream.toml search
 
     It serves the spaces of [search.spaces.NAME], each with the items of kinstream.events and the newest model of its
-    learner. It only reads: run as many as you like, and end them at any time.
+    learner. It only reads: you can run any number of query agents and stop them at any time.
     """
     from kinstream.search.web.server import require_packages
     from kinstream.streams.processes.supervisor import Supervisor
@@ -53,5 +55,5 @@ def _serve(settings: Any) -> int:
         logging.getLogger("kinstream.search").exception("the query agent ended")
         status = RESTART
     sys.stderr.flush()
-    # The threads of clients and of searches that nobody waits for must not delay the exit.
+    # Threads of clients and of abandoned searches must not delay the exit.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""`kinstream skip` and `kinstream accept-gap`: an operator lets a worker go on without some records."""
+"""`kinstream skip` and `kinstream accept-gap`: let a worker continue without some records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 _PARTITION = click.option(
-    "--partition", required=True, type=click.IntRange(0), help="Of the agent's input topic."
+    "--partition", required=True, type=click.IntRange(0), help="Partition of the agent's input topic."
 )
 _OFFSET = click.option(
-    "--offset", required=True, type=click.IntRange(0), help="As the worker's message named it."
+    "--offset", required=True, type=click.IntRange(0), help="Offset from the worker's message."
 )
 
 
@@ -27,7 +27,7 @@ _OFFSET = click.option(
 @_OFFSET
 @click.pass_context
 def skip(ctx: click.Context, application: str, partition: int, offset: int) -> None:
-    """Let a consumer leave out one record that ends its worker every time.
+    """Make a consumer skip one record that ends its worker every time.
 
     APPLICATION is builder-NAME, learner-NAME or metrics.
 
@@ -41,13 +41,14 @@ def skip(ctx: click.Context, application: str, partition: int, offset: int) -> N
     before = parking.parked_offset(birth.input_topic, partition)
     parking.skip(birth.input_topic, partition, offset)
     where = f"{birth.input_topic} partition {partition} offset {offset}"
-    click.echo(f"{agent.application} generation {birth.generation} will pass over {where}.")
+    click.echo(f"{agent.application} generation {birth.generation} will skip {where}.")
     click.echo(
         f"At its next start ({agent.command}), and in every replay, that record goes to dead letters with the "
-        "reason 'skipped' instead of being applied; what follows it is applied as usual. It can be redriven later."
+        "reason 'skipped' instead of being applied. Later records are applied as usual. It "
+        "can be redriven later."
     )
     if before is not None and before != offset:
-        click.echo(f"The partition is parked at offset {before}, and stays so: that record is another one.")
+        click.echo(f"The partition stays parked at offset {before}: that is another record.")
 
 
 @click.command("accept-gap")
@@ -56,9 +57,9 @@ def skip(ctx: click.Context, application: str, partition: int, offset: int) -> N
 @_OFFSET
 @click.pass_context
 def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> None:
-    """Let a consumer go on at an offset although the log has lost records before it.
+    """Let a consumer continue at an offset although the log has lost records before it.
 
-    NAME is the agent's name, or its application where two share a name (builder-x, learner-x).
+    NAME is the agent's name, or its application if two share a name (builder-x, learner-x).
 
     Example: kinstream accept-gap opml --partition 2 --offset 4711
     """
@@ -70,20 +71,20 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
     _check_in_log(settings, birth, partition, offset)
     Generation(agent_spec(settings, agent.role, agent.name), settings, birth).accept_gap(partition, offset)
     where = f"{birth.input_topic} partition {partition} offset {offset}"
-    click.echo(f"{agent.application} generation {birth.generation} may go on at {where}.")
+    click.echo(f"{agent.application} generation {birth.generation} may continue at {where}.")
     click.echo(
         f"At its next start ({agent.command}), the records that the log has lost before that offset are left out "
-        "for good: its state and its outputs will never hold them."
+        "for good: neither its state nor its outputs will ever contain them."
     )
 
 
 def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int) -> None:
-    """Refuse an offset that the log has not reached: whatever it loses up to there would be accepted in advance.
+    """Refuse an offset that the log has not reached: any loss up to there would be accepted in advance.
 
     Raises
     ------
     SettingsError : it is beyond the end of the log.
-    BrokerUnavailable : the brokers do not say where that is.
+    BrokerUnavailable : the brokers do not answer.
     """
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.kafka.cluster import Cluster
@@ -96,12 +97,12 @@ def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int)
     if offset > end:
         raise SettingsError(
             f"--offset {offset}: {birth.input_topic} partition {partition} ends at {end}. Give the offset that the "
-            "worker's message named"
+            "worker's message names"
         )
 
 
 def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birth]:
-    """The agent, and the generation that the decision is written beside.
+    """The agent, and the generation that the decision belongs to.
 
     Raises
     ------
@@ -114,11 +115,11 @@ def _decided(settings: Settings, name: str, partition: int) -> tuple[Agent, Birt
     birth = birth_of(settings, agent)
     if birth is None:
         raise SettingsError(
-            f"{agent.application} has no birth record under {settings.checkpoints.shown}: it never ran, or this "
+            f"{agent.application} has no birth record under {settings.checkpoints.shown}: it has never run, or this "
             "is not the store of its workers"
         )
     if partition >= birth.input_partitions:
         raise SettingsError(
-            f"{birth.input_topic} has no partition {partition}: they are 0 to {birth.input_partitions - 1}"
+            f"{birth.input_topic} has no partition {partition}: its partitions are 0 to {birth.input_partitions - 1}"
         )
     return agent, birth

@@ -1,4 +1,4 @@
-"""`kinstream spaces`: what spaces there are, and the control records that change them."""
+"""`kinstream spaces`: the spaces, and the control records that change them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from kinstream.streams.records.values import Action, Declaration
     from kinstream.streams.settings import Settings
 
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _FORCE = click.option(
-    "--force", is_flag=True, help="Send it whatever the checkpoints say; they may be behind."
+    "--force", is_flag=True, help="Send it even if the checkpoints contradict it; they may be behind."
 )
 
 
@@ -33,9 +33,9 @@ def spaces() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.pass_context
 def list_spaces(ctx: click.Context, as_json: bool) -> None:
-    """List the spaces, as checkpoints know them.
+    """List the spaces in the checkpoints.
 
-    Read are the newest checkpoints of builders and learners; no broker is needed.
+    The command reads the newest checkpoints of builders and learners and needs no broker.
 
     Example: kinstream spaces list --json
     """
@@ -63,11 +63,15 @@ def _steps(space: SpaceView) -> str:
 @click.argument("name")
 @click.option("--dimension", type=click.IntRange(1), help="Features, for a space with one modality.")
 @click.option(
-    "--modality", "modalities", multiple=True, metavar="NAME:DIMENSION", help="One of several modalities."
+    "--modality",
+    "modalities",
+    multiple=True,
+    metavar="NAME:DIMENSION",
+    help="One of several modalities; repeat it for each.",
 )
 @click.option("--labels", type=click.Choice(["integer", "string", "any"]), default="any", show_default=True)
 @click.option(
-    "--scaler", metavar="NAME", help="none, zscore, unit or minmax; the learner's own setting if left out."
+    "--scaler", metavar="NAME", help="none, zscore, unit or minmax; by default the learner's own setting."
 )
 @_FORCE
 @click.pass_context
@@ -80,7 +84,7 @@ def create(
     scaler: str | None,
     force: bool,
 ) -> None:
-    """Declare a space, before its first event.
+    """Declare a space before its first event.
 
     Example: kinstream spaces create shop --modality image:512 --modality text:384
     """
@@ -97,7 +101,7 @@ def create(
 @_FORCE
 @click.pass_context
 def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
-    """Begin a space anew; its declaration stays.
+    """Reset a space; its declaration stays.
 
     Example: kinstream spaces reset digits --yes
     """
@@ -109,7 +113,7 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
         check_possible(Action.RESET, name, read_spaces(settings))
     confirm(f"Reset space {name!r}, and forget everything learned in it?", yes=yes)
     epoch = _control(settings, Action.RESET, name, None, force=True)
-    click.echo(f"Builders and learners begin it anew there; its epoch is then {epoch}.")
+    click.echo(f"Builders and learners reset it at that record; its epoch is then {epoch}.")
 
 
 @spaces.command()
@@ -118,7 +122,7 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
 @_FORCE
 @click.pass_context
 def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
-    """End a space and its models; events for it are refused.
+    """Delete a space and its models; later events for it are refused.
 
     Example: kinstream spaces delete digits --yes
     """
@@ -144,7 +148,7 @@ def pause(ctx: click.Context, name: str, force: bool) -> None:
 
     _control(settings_of(ctx), Action.PAUSE, name, None, force=force)
     click.echo(
-        "From there on, events for it become dead letters; once it is resumed, bring them back with\n"
+        "Later events for it become dead letters; after it is resumed, send them again with\n"
         "  kinstream dead-letters redrive --reason space-paused"
     )
 
@@ -154,7 +158,7 @@ def pause(ctx: click.Context, name: str, force: bool) -> None:
 @_FORCE
 @click.pass_context
 def resume(ctx: click.Context, name: str, force: bool) -> None:
-    """Take events for a paused space again. Example: kinstream spaces resume digits"""
+    """Accept events for a paused space again. Example: kinstream spaces resume digits"""
     from kinstream.streams.records.values import Action
 
     _control(settings_of(ctx), Action.RESUME, name, None, force=force)
@@ -167,7 +171,8 @@ def declaration(
 
     Raises
     ------
-    SettingsError : no or two ways to say the dimension, a modality that cannot be read, or an unknown scaler.
+    SettingsError : none or both of the ways to give the dimension, a modality that cannot be read, or an unknown
+        scaler.
     """
     from kinstream.learners.shared.scaler import NAMES
     from kinstream.producers.files.text import fault_of
@@ -176,7 +181,7 @@ def declaration(
     from kinstream.streams.records.values import DEFAULT_MODALITY, Declaration
 
     if (dimension is None) == (not modalities):
-        raise SettingsError("say either --dimension or --modality NAME:DIMENSION, once for each modality")
+        raise SettingsError("give either --dimension or --modality NAME:DIMENSION, once for each modality")
     sizes = {} if dimension is None else {DEFAULT_MODALITY: dimension}
     for text in modalities:
         modality, _, size = text.rpartition(":")
@@ -193,7 +198,7 @@ def declaration(
 def _control(
     settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
 ) -> int:
-    """Write a control record, say where it stands, and return its offset."""
+    """Write a control record, print its place, and return its offset."""
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.kafka.access import check_role
     from kinstream.streams.kafka.clients import confluent_producer
@@ -233,7 +238,7 @@ def _control(
 
 
 def what_remains(settings: Settings) -> list[str]:
-    """What still holds the data of a deleted space, and for how long."""
+    """Where data of a deleted space remains, and for how long."""
     from kinstream.streams.secrets import without_secret
     from kinstream.streams.topics import CATALOGUE, DAY_MS
 
@@ -243,10 +248,10 @@ def what_remains(settings: Settings) -> list[str]:
         if topic.retention_ms is not None
     ]
     return [
-        "Its data goes with the workers' next checkpoints. Copies remain for a while:",
-        f"  - in the topics until their retention, as recommended: {', '.join(kept)}",
+        "The workers' next checkpoints drop its data. Copies remain for a while:",
+        f"  - in the topics until the end of their recommended retention: {', '.join(kept)}",
         f"  - in the last {settings.checkpoints.keep} checkpoints of each worker under "
-        f"{without_secret(settings.checkpoints.url)}, until newer ones replace them, and for good in those of older "
+        f"{without_secret(settings.checkpoints.url)}, until newer ones replace them, and permanently in those of older "
         "generations",
-        "  - wherever models were exported to",
+        "  - in exported model files",
     ]

@@ -9,7 +9,7 @@ from kinstream.cli.shared.context import settings_of
 
 @click.group()
 def topics() -> None:
-    """Create, list, check or repartition the topics, or tell who needs which. Example: kinstream topics create"""
+    """Create, list, check or repartition the topics, or print the ACLs for a role. Example: kinstream topics create"""
 
 
 @topics.command()
@@ -34,7 +34,7 @@ def create(ctx: click.Context) -> None:
 @topics.command("list")
 @click.pass_context
 def list_topics(ctx: click.Context) -> None:
-    """List the catalogue: what each topic holds, and whether the cluster has it."""
+    """List the catalogue: the content of each topic, and whether the cluster has it."""
     from kinstream.cli.views.tables import echo_table
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.topics import CATALOGUE
@@ -58,7 +58,7 @@ def _days(milliseconds: int) -> str:
 @topics.command()
 @click.pass_context
 def check(ctx: click.Context) -> None:
-    """Compare the cluster's topics with the catalogue; status 1 where they differ."""
+    """Compare the cluster's topics with the catalogue; status 1 if they differ."""
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.topic_check import differences
 
@@ -68,7 +68,7 @@ def check(ctx: click.Context) -> None:
         click.echo(line)
     if found:
         ctx.exit(1)
-    click.echo("the topics are as the catalogue says")
+    click.echo("the topics match the catalogue")
 
 
 @topics.command()
@@ -76,24 +76,25 @@ def check(ctx: click.Context) -> None:
     "--partitions",
     type=click.IntRange(2, 100_000),
     required=True,
-    help="That events, constraints and outcomes are to have: more than now.",
+    help="New number for events, constraints and outcomes; it must be larger.",
 )
 @click.option(
     "--leave",
     multiple=True,
     metavar="APPLICATION",
-    help="An agent that is not in the settings any more, such as learner-old: its states stay behind.",
+    help="An agent no longer in the settings, such as learner-old; its states are not moved.",
 )
-@click.option("--dry-run", is_flag=True, help="Check everything and say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def repartition(
     ctx: click.Context, partitions: int, leave: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
-    """Add partitions to the topics, and move every agent's states and chains to where their spaces belong then.
+    """Add partitions to the topics, and move every agent's states and chains to the new partitions of their spaces.
 
     Offline: stop the producers, let every agent read to the end, stop the workers with SIGTERM. Nothing is written
-    unless everything fits; one that was killed is completed by the same command. Then set topics.partitions.
+    unless all checks pass. If a repartition was killed, run the same command again to complete it. Afterwards set
+    topics.partitions.
 
     Example: kinstream topics repartition --partitions 12 --dry-run
     """
@@ -126,23 +127,27 @@ def repartition(
 @topics.command()
 @click.argument("role")
 @click.argument("name", required=False)
-@click.option("--principal", required=True, metavar="TYPE:NAME", help="Whom to allow, such as User:learner.")
+@click.option(
+    "--principal", required=True, metavar="TYPE:NAME", help="Principal to allow, such as User:learner."
+)
 @click.option(
     "--command-config",
     default="admin.properties",
     show_default=True,
     metavar="FILE",
-    help="With what kafka-acls.sh logs in.",
+    help="Login settings for kafka-acls.sh.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As spec.authorization.acls of Strimzi's KafkaUser.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print as spec.authorization.acls of Strimzi's KafkaUser."
+)
 @click.pass_context
 def acls(
     ctx: click.Context, role: str, name: str | None, principal: str, command_config: str, as_json: bool
 ) -> None:
-    """Print the commands that allow a principal what its role needs, and nothing else.
+    """Print the commands that allow a principal exactly what its role needs.
 
     ROLE is topics, producer, pacing, builder, learner, metrics, replay, promotion, models, dead-letters or redrive;
-    NAME that of one builder or learner. Nothing is sent: run the commands where kafka-acls.sh is.
+    NAME is one builder or learner. Nothing is sent: run the printed commands on a machine with kafka-acls.sh.
 
     Example: kinstream topics acls learner opml --principal User:learner
     """

@@ -16,7 +16,7 @@ from kinstream.cli.shared.context import global_arguments, settings_of
 
 @click.command()
 @click.option(
-    "--new-generation", is_flag=True, help="Begin a new generation of every agent where the newest ends."
+    "--new-generation", is_flag=True, help="Begin a new generation of every agent, where its newest one ends."
 )
 @click.option(
     "--from-start", is_flag=True, help="With --new-generation: read the logs again from their start."
@@ -78,7 +78,7 @@ def up(
 
 
 def _check_generations(settings: Any, *, from_start: bool) -> None:
-    """Refuse before the first agent begins a generation where another one cannot: they would be of two settings."""
+    """Refuse before any agent begins a generation if another agent cannot: their settings would differ."""
     from kinstream.cli.shared.agents import agent_spec
     from kinstream.streams.agents.generations.open_generation import check_next
     from kinstream.streams.errors import GenerationMismatch

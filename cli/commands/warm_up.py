@@ -7,22 +7,20 @@ from typing import Final
 
 import click
 
-#: Names the kernels of the query agent.
+#: The name for the kernels of the query agent.
 SEARCH: Final = "search"
 
 
 @click.command("warm-up")
 @click.argument("kinds", nargs=-1)
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Only for this number type.")
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Processes at a time; by default one for each processor."
-)
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Only this number type.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes at a time; by default one per processor.")
 def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None:
     """Compile the kernels, so that no worker has to. Example: kinstream warm-up opml clicks search
 
-    KINDS are kinds of learners and builders, and "search" for the query agent; all of them, in both number types, where
-    none is named: also learners that other installed packages add. Workers compile what they need by themselves; in an
-    image this saves them the time.
+    KINDS are kinds of learners and builders, and "search" for the query agent. Without KINDS, everything is compiled
+    in both number types, including learners of other installed packages. Workers compile missing kernels by
+    themselves; in a container image this command saves them that time.
     """
     from kinstream.cli.compiling import compile_together
     from kinstream.learners import registry as learners
@@ -46,7 +44,7 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
     if jobs != 1:
         wanted = [part for one in types for kind in ours for part in parts(kind, {"dtype": one})]
         compile_together([*wanted, *((kind, None) for kind in others)], jobs)
-    # What was compiled by other processes is loaded here.
+    # Load what other processes have compiled.
     for kind in ours:
         try:
             for one in types if learners.has(kind, "dtype") else (None,):
@@ -59,7 +57,7 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
             whose = learners.distribution_of(kind)
             if kinds or whose is None:
                 raise
-            # A fault of another distribution's learner.
+            # An error in a learner of another distribution.
             click.echo(f"left out: {kind} of {whose}: {type(error).__name__}: {error}", err=True)
     compile_builders(tuple(kind for kind in COMPILED if not kinds or kind in kinds))
     if not kinds or SEARCH in kinds:

@@ -27,7 +27,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--from-start", is_flag=True, help="With --new-generation: read the log again from its start."
         ),
         click.option(
-            "--unsupervised", is_flag=True, help="Run in this process; whatever ends it must restart it."
+            "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
         ),
     ):
         command = option(command)
@@ -94,7 +94,7 @@ def _run(
 
 
 def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
-    # Once, by the supervisor: a worker that is started again must not begin another one.
+    # Only the supervisor does it, once: a restarted worker must not begin another one.
     from kinstream.streams.agents.generations.open_generation import open_generation
     from kinstream.streams.kafka.cluster import Cluster
 
@@ -108,7 +108,7 @@ def _begin_generation(role: str, name: str | None, settings: Any, *, from_start:
 
 
 def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str | None) -> None:
-    """Refuse to begin where the brokers do not allow the agent what it needs, in its newest generation and the next."""
+    """Refuse to start if the brokers deny the agent a permission for its newest or its next generation."""
     from kinstream.streams.agents.generations.numbers import newest_generation
     from kinstream.streams.kafka.access import check_role
 
@@ -128,7 +128,7 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
     from kinstream.streams.worker.worker import FOR_PEOPLE, Worker
 
     try:
-        # First: a port that is taken is no reason to compile kernels.
+        # This comes first: if the port is taken, compiling kernels would be wasted.
         listener = handed() or bound(settings.worker.http_host, settings.worker.http_port, "worker")
         spec = agent_spec(settings, role, name)
         spec.warm_up()
@@ -156,5 +156,5 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         logging.getLogger("kinstream.worker").exception("the worker ended")
         status = RESTART
     sys.stderr.flush()
-    # librdkafka's and faust's threads have nothing left to do, and must not delay the exit.
+    # librdkafka's and faust's threads have no work left, and must not delay the exit.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""The demonstrations of `kinstream demo`: what each runs and sends, the live view, and the summary.
+"""The demonstrations of `kinstream demo`: what each one runs and sends, the live view, and the summary.
 
-Nothing that a user's own system needs.
+A user's own system needs none of it.
 """

@@ -1,4 +1,4 @@
-"""`kinstream demo` (`make run`): a demonstration on the embedded broker, with real data that scikit-learn ships."""
+"""`kinstream demo` (`make run`): a demonstration on the embedded broker, with real data from scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kinstream.cli.shared.context import global_arguments
 
 @click.command()
 @click.argument("name", type=click.Choice(list(DEMOS)), default="digits")
-@click.option("--keep-running", is_flag=True, help="Leave the agents up at the end, until Ctrl-C.")
-@click.option("--rate", default=400.0, show_default=True, help="digits: rows a second.")
+@click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
+@click.option("--rate", default=400.0, show_default=True, help="digits: rows per second.")
 @click.option("--repeat", default=3, show_default=True, help="digits: passes over the data.")
 @click.pass_context
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
     """Learn handwritten digits on the embedded broker and show the result.
 
-    digits sends labelled rows. clicks sends items, result lists and what was clicked in them, and no labels.
+    digits sends labelled rows. clicks sends items, result lists and their clicks, but no labels.
 
     \b
     Examples:
@@ -37,9 +37,9 @@ def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -
 
 
 def _refuse_settings(ctx: click.Context) -> None:
-    """A demonstration brings its own settings and folder."""
+    """Refuse options that a demonstration sets itself."""
     given = [word for word in global_arguments(ctx) if word in ("--config", "--set")]
     if given:
         raise click.UsageError(
-            f"demo brings its own settings and cannot take {', '.join(dict.fromkeys(given))}"
+            f"demo has its own settings and does not accept {', '.join(dict.fromkeys(given))}"
         )

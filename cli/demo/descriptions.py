@@ -1,4 +1,4 @@
-"""The demonstrations, each as a description: what runs, what is sent, what is shown at the end."""
+"""The demonstrations as descriptions: the agents, the data, and the summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _COMMON: Final = """\
-# What `{command}` runs. Use it as a beginning for your own.
+# The settings of `{command}`. You can start your own settings from them.
 [checkpoints]
 url = "{{checkpoints}}"
 interval_seconds = 1.0
@@ -31,11 +31,11 @@ class Demo:
     folder : for settings, checkpoints and logs; it is emptied at the start.
     settings : a settings file, with a place for `checkpoints`.
     source, space, hold_out, seed : what is learned, and the rows on which the error is measured.
-    send : the command that sends it, and its options; those of the fields above are added.
-    learner : whose metric the commands at the end export.
+    send : the command that sends the data, and its options; the options of the fields above are added.
+    learner : the learner whose metric the commands at the end export.
     caption : under the table of errors.
-    evidence : whether to show what became of the events, and constraints by rule.
-    closure : the builder of which the commands at the end ask why two items are similar.
+    evidence : whether to show the fate of the events, and constraints by rule.
+    closure : the builder that the commands at the end query for why two items are similar.
     """
 
     title: str
@@ -53,7 +53,7 @@ class Demo:
 
     @property
     def producer(self) -> list[str]:
-        """The words of the command that sends the data."""
+        """The command line that sends the data."""
         command, options = self.send
         options = {
             "--space": self.space,
@@ -116,9 +116,9 @@ dtype = "float32"
 
 
 def clicks() -> Demo:
-    """Items, then result lists over them and what is clicked, through the builders of clicks and of the closure."""
+    """Items, then result lists over them and their clicks, through the builders of clicks and of the closure."""
     seed = 1
-    # The dwell limit is what keeps most of the noise out: whoever clicks by mistake soon leaves.
+    # The dwell limit filters most of the noise: users leave soon after a mistaken click.
     settings = """
 [builders.clicks]
 kind = "clicks"
@@ -164,12 +164,12 @@ gamma = 1e-6
             },
         ),
         learner="opml",
-        caption="Learned from clicks alone: labels decide what simulated users click, and grade the result.\n"
+        caption="Learned from clicks alone; labels decide what simulated users click, and measure the error.\n"
         "opml: compare with 'euclidean, zscore', its scaler; opml-raw: with 'euclidean'.",
         evidence=True,
         closure="closure",
     )
 
 
-#: By the name that `kinstream demo` takes.
+#: Keyed by the names that `kinstream demo` takes.
 DEMOS: Final[dict[str, Callable[..., Demo]]] = {"digits": digits, "clicks": clicks}

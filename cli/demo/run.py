@@ -27,9 +27,9 @@ from kinstream.learners.warm_up import parts
 from kinstream.streams.kafka.embedded import NOTICE, EmbeddedBroker
 from kinstream.streams.settings import Settings, load
 
-#: The whole demonstration gives up after this, and says what stands still.
+#: The demonstration gives up after this time.
 DEADLINE_SECONDS: Final = 150.0
-#: Compiling takes longer than this: it is the first time, and worth a word.
+#: If compiling takes longer than this, it is the first time, and a message is printed.
 _PATIENCE_SECONDS: Final = 2.0
 _STOPPED: Final = 130
 
@@ -39,7 +39,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
 
     Parameters
     ----------
-    keep_running : leave the agents up at the end, until Ctrl-C.
+    keep_running : keep the agents running at the end, until Ctrl-C.
     """
     lock = FolderLock(demo.folder)
     stopping = stop_on_signals()
@@ -75,7 +75,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
 
 
 def _end(status: int) -> NoReturn:
-    """The broker's threads live in this process; nothing of theirs is wanted any more."""
+    """The broker's threads run in this process and are no longer needed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -90,7 +90,7 @@ def _fresh_folder(folder: Path) -> Path:
 
 
 def _compiled(settings: Settings, stopping: threading.Event) -> bool:
-    """Compile what the agents need, once for all of them; False if it was stopped on the way."""
+    """Compile what the agents need, once for all of them; False if it was stopped early."""
     roles = [("builder", name) for name in settings.builders]
     roles += [("learner", name) for name in settings.learners]
     tasks = [agent_spec(settings, role, name).warm_up for role, name in roles]
@@ -104,11 +104,11 @@ def _compiled(settings: Settings, stopping: threading.Event) -> bool:
         except BaseException as error:
             failed.append(error)
 
-    # In a thread, because Ctrl-C must end this as soon as everything else.
+    # In a thread, because Ctrl-C must also end this at once.
     thread = threading.Thread(target=compile_all, daemon=True)
     thread.start()
     began, enough = time.monotonic(), threading.Event()
-    # The other processors compile from the other end.
+    # The other processes compile from the other end of the list.
     others = (os.cpu_count() or 1) - 1
     beside = threading.Thread(target=compile_together, args=(wanted[::-1], others, enough))
     try:
@@ -144,7 +144,7 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
                 return 1
             if producer is None and len(system.ready()) == len(system.agents()):
                 producer = system.start("producer", demo.producer)
-            # Before the look: a page may be a second old, and shows no lag before anything is there.
+            # Taken before reading the pages: a page may be a second old, and shows no lag before the first record.
             sent = producer is not None and producer.popen.poll() == 0
             numbers = look(system.agents())
             view.take(numbers, sent=sent)

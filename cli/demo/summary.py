@@ -1,4 +1,4 @@
-"""What a demonstration says at its end: errors on rows that were never streamed, and where to look further."""
+"""The summary of a demonstration: errors on rows that were never streamed, and commands to go further."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Counts
 from kinstream.streams.settings import Settings
 
-#: So many items are looked at for two that are similar by more than one relation.
+#: Number of items searched for a pair that is similar by more than one relation.
 _TRIED_ITEMS: Final = 30
 
 
@@ -34,7 +34,7 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
 
     Parameters
     ----------
-    numbers : the last look at the running agents.
+    numbers : the last numbers of the running agents.
     """
     result = evaluate(settings, demo.source, demo.space, hold_out=demo.hold_out, seed=demo.seed)
     click.echo()
@@ -65,7 +65,7 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     pair = _similar_pair(demo, settings)
     if pair is not None:
         lines.append(f"  {name} closure explain {demo.space} {pair[0]} {pair[1]}")
-    # Not wrapped: these lines are there to be copied.
+    # Not wrapped, so that these lines can be copied.
     for line in lines:
         click.echo(line)
 
@@ -92,7 +92,7 @@ def _cells(counts: Counts | None) -> tuple[str, str, str, str]:
 
 
 def _similar_pair(demo: Demo, settings: Settings) -> tuple[str, str] | None:
-    """Two items that the closure holds similar, if there are any: best by a chain of relations."""
+    """Two items that are similar in the closure, if there are any; preferably by a chain of relations."""
     if demo.closure is None:
         return None
     from kinstream.cli.commands.closure import newest_closure
@@ -107,13 +107,14 @@ def _similar_pair(demo: Demo, settings: Settings) -> tuple[str, str] | None:
 
 
 def chained_pair(core: Closure, items: Sequence[str]) -> tuple[str, str] | None:
-    """The first pair that is similar by more than one relation, else by one; None where none of the first is."""
+    """The first pair that is similar by more than one relation, else by one; None if there is none among the first
+    items."""
     best: tuple[str, str] | None = None
     for pair in combinations(items[:_TRIED_ITEMS], 2):
         try:
             found = core.explain(*pair)
         except SettingsError:
-            continue  # one of the two has not been clicked together with anything
+            continue  # one of the two is in no relation
         if found is not None and len(found.links) > 1:
             return pair
         if found is not None and found.links and best is None:
@@ -122,7 +123,7 @@ def chained_pair(core: Closure, items: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _own_name() -> str:
-    """What to type to run this command again: `make run` puts nothing on the PATH."""
+    """The command line to run this command again: `make run` puts nothing on the PATH."""
     called = Path(sys.argv[0])
     found = shutil.which(called.name)
     if found is not None and Path(found).resolve() == called.resolve():

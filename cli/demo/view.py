@@ -16,14 +16,14 @@ from kinstream.cli.local.system import LocalSystem
 from kinstream.processors.clicks.counts import FATES
 from kinstream.streams.columns import columns
 
-#: Looks, half a second apart, longer than the checkpoint interval: the newest checkpoints then hold everything.
+#: Number of polls, half a second apart; together longer than the checkpoint interval, so that checkpoints hold all.
 SETTLED_LOOKS: Final = 4
 _HEADINGS: Final = ("agent", "records", "per s", "lag", "constraints", "mistake rate", "utilisation")
 _EVIDENCE: Final = ("builder", "given", "number", "became")
 
 
 class View:
-    """The live table, and the judgement whether all that was sent has arrived everywhere."""
+    """The live table, and the check whether every agent has applied everything sent."""
 
     def __init__(self, system: LocalSystem, demo: Demo) -> None:
         self._system = system
@@ -31,11 +31,11 @@ class View:
         self._then = 0.0
         self._rates: dict[str, float] = {}
         self._still = 0
-        #: The newest look.
+        #: The newest numbers.
         self.numbers: Numbers | None = None
 
     def take(self, numbers: Numbers, *, sent: bool) -> None:
-        """Note one look: rates, and for how many looks nothing has moved since all was `sent` and arrived."""
+        """Note new numbers: rates, and the number of polls without change since everything `sent` was applied."""
         now = time.monotonic()
         if self.numbers is not None:
             old = self.numbers.applied
@@ -50,11 +50,11 @@ class View:
 
     @property
     def settled(self) -> bool:
-        """Whether there was neither lag nor change for several looks in a row."""
+        """Whether there was neither lag nor change for several polls in a row."""
         return self._still >= SETTLED_LOOKS
 
     def render(self, numbers: Numbers) -> RenderableType:
-        """The view as it stands, for a terminal."""
+        """The current view, for a terminal."""
         # Narrow enough for 80 columns with the names in full.
         table = plain_table(*_HEADINGS)
         table.title = self._demo.title
@@ -63,7 +63,7 @@ class View:
         return Group(table, evidence_table(numbers.evidence)) if self._demo.evidence else table
 
     def lines(self) -> list[str]:
-        """The newest look as plain columns, for whatever is no terminal."""
+        """The newest numbers as plain columns, for output that is not a terminal."""
         numbers = self.numbers or Numbers()
         found = [self._demo.title, *columns(_HEADINGS, self._rows(numbers))]
         if self._demo.evidence:
@@ -87,7 +87,7 @@ class View:
 
 
 def plain_table(*headings: str) -> Table:
-    """A table that cuts nothing: what does not fit the terminal is folded."""
+    """A table that cuts nothing: text that does not fit the terminal is folded."""
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -95,7 +95,7 @@ def plain_table(*headings: str) -> Table:
 
 
 def evidence_table(evidence: Mapping[str, Mapping[str, float]]) -> Table:
-    """What became of the events, by builder."""
+    """The fate of the events, by builder."""
     table = plain_table(*_EVIDENCE)
     for row in evidence_rows(evidence):
         table.add_row(*row)
@@ -103,7 +103,7 @@ def evidence_table(evidence: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def evidence_rows(evidence: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str, str, str]]:
-    """Builder, what it was given, how much, what became of it. What it counts as a whole and its parts is one row."""
+    """Builder, kind of evidence, number, fate. A total and its parts share one row."""
     for agent, counts in sorted(evidence.items()):
         rest = {name: number for name, number in counts.items() if number}
         for whole, fates in FATES.items():
@@ -124,5 +124,5 @@ def _whole(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A ratio, or a dash where there is none."""
+    """A ratio, or a dash if there is none."""
     return "-" if value is None else f"{value:.3f}"

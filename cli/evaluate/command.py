@@ -1,4 +1,4 @@
-"""`kinstream evaluate`: which learner to run, with which settings, and whether it beats doing nothing."""
+"""`kinstream evaluate`: which learner to run, with which settings, and whether it beats un-learned metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
-#: What scales rows where no learner has a scaler of its own.
+#: The scaler of rows if no learner has a scaler of its own.
 _USUAL_SCALING: Final = "zscore"
 
 
@@ -52,48 +52,59 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "grids",
                 multiple=True,
                 metavar="LEARNER.SETTING=V,V",
-                help="Values to choose among.",
+                help="Values to choose from.",
             ),
             click.option("--choose-by", default="error", show_default=True, help="error, map or mistakes."),
-            click.option("--folds", default=1, show_default=True, help="Parts left out in turn to choose."),
-            click.option("--splits", default=5, show_default=True, help="Of each data set."),
-            click.option("--seed", default=0, show_default=True, help="Of splits, builders and learners."),
-            click.option("--test-share", default=0.5, show_default=True, help="Rows to measure on."),
+            click.option(
+                "--folds",
+                default=1,
+                show_default=True,
+                help="Number of parts left out in turn for the choice.",
+            ),
+            click.option("--splits", default=5, show_default=True, help="Splits of each data set."),
+            click.option(
+                "--seed", default=0, show_default=True, help="Seed of splits, builders and learners."
+            ),
+            click.option("--test-share", default=0.5, show_default=True, help="Share of rows to measure on."),
             click.option("--in-order", is_flag=True, help="Learn from earlier rows, measure on later ones."),
-            click.option("--max-train", type=int, help="Rows to learn from, at most."),
-            click.option("--max-test", type=int, help="Rows to measure on, at most."),
+            click.option("--max-train", type=int, help="Maximum number of rows to learn from."),
+            click.option("--max-test", type=int, help="Maximum number of rows to measure on."),
             click.option(
                 "--scaling",
                 help="none, zscore, minmax or one-scale, by the rows learned from. "
-                "[default: zscore, or none where a learner has a scaler]",
+                "[default: zscore, or none if a learner has a scaler]",
             ),
-            click.option("--limit", type=int, help="Constraints of each split, at most."),
-            click.option("--passes", default=1, show_default=True, help="Over the rows, at most."),
-            click.option("--block-rows", default=256, show_default=True, help="Rows of a block."),
+            click.option("--limit", type=int, help="Maximum number of constraints per split."),
             click.option(
-                "--delay", default=0, show_default=True, help="Constraints that a label is late by."
+                "--passes", default=1, show_default=True, help="Maximum number of passes over the rows."
             ),
-            click.option("--neighbours", default=5, show_default=True, help="Rows that vote."),
+            click.option("--block-rows", default=256, show_default=True, help="Rows per block."),
+            click.option("--delay", default=0, show_default=True, help="Delay of a label, in constraints."),
+            click.option(
+                "--neighbours", default=5, show_default=True, help="Number of neighbours that vote."
+            ),
             click.option(
                 "--measure", "measures", multiple=True, help="classification, verification, retrieval."
             ),
             click.option("--pairs", default=10_000, show_default=True, help="Test pairs for verification."),
             click.option(
-                "--gallery", default="train", show_default=True, help="Retrieval from train or test."
+                "--gallery", default="train", show_default=True, help="Rows to retrieve from: train or test."
             ),
-            click.option("--no-unlearned", is_flag=True, help="Leave Euclidean and cosine distance out."),
+            click.option("--no-unlearned", is_flag=True, help="Leave out Euclidean and cosine distance."),
             click.option("--space", metavar="NAME", help="Log: the space."),
             click.option("--start", metavar="OFFSET|TIME", help="Log: first offset, or ISO time."),
-            click.option("--end", metavar="OFFSET|TIME", help="Log: offset or ISO time that is not read."),
+            click.option("--end", metavar="OFFSET|TIME", help="Log: end offset or ISO time, exclusive."),
             click.option(
                 "--hold-out", default=0.2, show_default=True, help="Constraints: share of each test part."
             ),
             click.option("--features", multiple=True, metavar="[MODALITY=]COL,COL", help="File: columns."),
             click.option("--label", metavar="COLUMN", help="File: column of the labels."),
             click.option("--ids", metavar="COLUMN", help="File: column of item names; not a feature."),
-            click.option("--label-type", default="auto", show_default=True, help="File: of the labels."),
+            click.option("--label-type", default="auto", show_default=True, help="File: type of the labels."),
             click.option("--delimiter", help="CSV file: a comma by default; a tab for .tsv."),
-            click.option("--no-header", is_flag=True, help="CSV file: no names of columns; label last."),
+            click.option(
+                "--no-header", is_flag=True, help="CSV file: no header; the label is the last column."
+            ),
         )
     ):
         command = option(command)
@@ -101,7 +112,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _WithPaper(click.Group):
-    """The group whose command `paper` is imported when it is called."""
+    """A group that imports its command `paper` when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return ["paper"]
@@ -119,10 +130,11 @@ class _WithPaper(click.Group):
 @output_options
 @click.pass_context
 def evaluate(ctx: click.Context, /, **options: Any) -> None:
-    """Compare learners, and the metrics that learn nothing, on your own data or log.
+    """Compare learners and un-learned metrics on your own data or log.
 
-    Constraints come from builders as live; each is predicted before it is learned. Then the learned metrics are
-    measured on rows that were kept. An evaluation that was interrupted goes on when the same command is run again.
+    Builders make the constraints as in a live system; each constraint is predicted before it is learned. Then the
+    learned metrics are measured on rows that were held out. To continue an interrupted evaluation, run the same
+    command again.
 
     \b
     Examples:
@@ -187,7 +199,7 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
 
 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
-    """Rows where every builder makes its constraints of labelled rows alone; else the constraints that were made."""
+    """Rows if every builder makes its constraints from labelled rows alone; otherwise the constraints of the log."""
     from kinstream.learners.sklearn import CONSTRAINTS
     from kinstream.replay.evaluation.experiment import contenders as field
     from kinstream.replay.evaluation.experiment import recorded as log

@@ -18,13 +18,15 @@ from kinstream.replay.papers.shared.data_folder import VARIABLE
     "--data",
     envvar=VARIABLE,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the data sets. [default: KINSTREAM_DATA; without it, what scikit-learn bundles]",
+    help="Folder of the data sets. [default: KINSTREAM_DATA; without it, the sets of scikit-learn]",
 )
-@click.option("--quick", is_flag=True, help="A smaller form; says what it leaves out.")
-@click.option("--only", multiple=True, metavar="SET", help="This data set alone; may be repeated.")
-@click.option("--splits", type=click.IntRange(min=1), help="Of each data set, instead of the protocol's.")
+@click.option("--quick", is_flag=True, help="A smaller form; it prints what it leaves out.")
+@click.option("--only", multiple=True, metavar="SET", help="Only this data set; may be repeated.")
 @click.option(
-    "--describe", is_flag=True, help="Say what is done and what differs from the paper; run nothing."
+    "--splits", type=click.IntRange(min=1), help="Splits of each data set, instead of the protocol's number."
+)
+@click.option(
+    "--describe", is_flag=True, help="Print the protocol and its differences from the paper; run nothing."
 )
 @click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
 @output_options
@@ -41,8 +43,8 @@ def paper(
 ) -> None:
     """Run an experiment of a paper and show our figures beside the published ones.
 
-    NAME is opml-table-2, opml-table-4, oahu-table-3, lego-uci, lego-mnist-pairs or omdml-small. Data sets that are
-    not at hand are named, and the others run.
+    NAME is opml-table-2, opml-table-4, oahu-table-3, lego-uci, lego-mnist-pairs or omdml-small. Missing data sets are
+    named, and the others run.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What every evaluation shares: where results go, its progress, and what is shown at the end."""
+"""Shared by all evaluations: the output folder, the progress bar, and the final output."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where results go, and how many processes make them."""
+    """The options for the output folder and the number of processes."""
     for option in reversed(
         (
             click.option(
                 "--output",
                 type=click.Path(file_okay=False, path_type=Path),
-                help="Folder of results and report; cells that are finished in it are not repeated.",
+                help="Folder of results and report; cells finished there are not repeated.",
             ),
-            click.option("--jobs", type=int, help="Processes. [default: one for each core]"),
+            click.option("--jobs", type=int, help="Processes. [default: one per core]"),
             click.option("--no-report", is_flag=True, help="Write the result without a report."),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         )
@@ -34,12 +34,12 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Run a plan and show what came of it. Returns the result."""
+    """Run a plan and print its result. Returns the result."""
     import json
 
     from kinstream.streams.extras import require
 
-    # Not at the end of what may take hours.
+    # Checked before a run that may take hours.
     require("scipy", "numba", who="kinstream evaluate")
     require("rich", who="the summary")
     if not options["no_report"]:
@@ -60,7 +60,7 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     except KeyboardInterrupt:
         click.echo(
             f"\ninterrupted: {done[0]} of {done[1]} cells are finished and kept in {folder}; "
-            "the same command goes on from there",
+            "the same command continues from there",
             err=True,
         )
         raise SystemExit(130) from None

@@ -1,4 +1,4 @@
-"""One `kinstream up` for a folder: two would write over each other's logs, checkpoints and settings."""
+"""Allows one `kinstream up` per folder: two would overwrite each other's logs, checkpoints and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARED: Final = ".kinstream"
 
 
 class FolderLock:
-    """Holds a folder until `release`, or until the process ends, however it ends. A context manager.
+    """Holds a folder until `release`, or until the process ends in any way. A context manager.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class FolderLock:
 
     Raises
     ------
-    FolderInUse : another process holds it; named by its id.
+    FolderInUse : another process holds it; the message has its id.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,9 +34,9 @@ class FolderLock:
             home.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise FolderInUse(f"{self.path} cannot be made: {error.strerror or error}") from None
+            raise FolderInUse(f"{self.path} cannot be created: {error.strerror or error}") from None
         try:
-            # Of the open file, not of its name: the kernel frees it with the process.
+            # A lock of the open file: the kernel releases it with the process.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = os.read(self._file, 32).decode("ascii", "replace").strip()
@@ -49,7 +49,7 @@ class FolderLock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others have the folder. The file stays: without it two could lock two files of one name."""
+        """Release the folder. The file stays: otherwise two processes could lock two files of one name."""
         os.close(self._file)
 
     def __enter__(self) -> Self:

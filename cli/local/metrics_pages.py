@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kinstream.cli.local.system import Process
 
-#: Of a page: more than any number of spaces on one machine makes it.
+#: Largest page in bytes: more than the spaces of one machine can produce.
 _MAX_PAGE_BYTES = 64 * 2**20
 
 
 @dataclass(slots=True)
 class LearnerNumbers:
-    """What the metrics agent says of one learner, over all spaces."""
+    """The metrics of one learner, over all spaces."""
 
     seen: float = 0.0
     scored: float = 0.0
@@ -36,9 +36,9 @@ class LearnerNumbers:
 
 @dataclass(slots=True)
 class Numbers:
-    """One look at all pages. `applied` and `lag` are by agent; None: it did not answer.
+    """The numbers of all pages. `applied` and `lag` are by agent; None: it did not answer.
 
-    `evidence` is by agent and fate: what became of what its process was given.
+    `evidence` is by agent and fate: the evidence that its process received.
     """
 
     learners: dict[str, LearnerNumbers] = field(default_factory=dict)

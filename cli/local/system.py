@@ -25,7 +25,7 @@ from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
 from kinstream.streams.settings import Settings
 
 STOP_SECONDS: Final = 8.0
-#: Of an answer about readiness.
+#: Largest answer of a readiness check, in bytes.
 _MAX_PAGE_BYTES: Final = 1_000_000
 
 
@@ -50,7 +50,7 @@ class LocalSystem:
     Parameters
     ----------
     arguments : options before the command (`--config FILE`).
-    environment : what the processes see besides this one's environment.
+    environment : variables added to this process's environment.
     logs : folder for one log file per process.
     """
 
@@ -66,19 +66,19 @@ class LocalSystem:
         self.processes: list[Process] = []
 
     def give(self, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
-        """Let the processes that are started from now on see more."""
+        """Add variables for processes that are started from now on."""
         self._environment |= environment
         self._arguments += arguments
 
     def reserve(self) -> None:
-        """Bind the address of every agent's page. They are held until `stop`, so no other process can take them.
+        """Bind the address of every agent's page. They are held until `stop`, so that no other process can take them.
 
         Raises
         ------
         CannotListen : the port of the settings is taken, or its address is not this machine's.
         """
         worker = self._settings.worker
-        # The agent that Prometheus is most often pointed at has the port of the settings.
+        # The agent that Prometheus scrapes most often has the port of the settings.
         ports = {"metrics": worker.http_port}
         for name in self._commands():
             if name not in self._sockets:
@@ -97,7 +97,7 @@ class LocalSystem:
             self._start(name, [*command, *extra], self._sockets[name])
 
     def start(self, name: str, command: Sequence[str]) -> Process:
-        """Start another command of ours beside the agents."""
+        """Start another Kinstream command beside the agents."""
         return self._start(name, command, None)
 
     def _start(self, name: str, command: Sequence[str], page: socket.socket | None) -> Process:
@@ -114,7 +114,7 @@ class LocalSystem:
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            # Ctrl-C reaches this process alone, which then stops the others in order.
+            # Only this process receives Ctrl-C, and then stops the others in order.
             start_new_session=True,
         )
         process = Process(name, popen, log, port, _reached(self._settings.worker.http_host))
@@ -135,7 +135,7 @@ class LocalSystem:
     def ready(self) -> list[str]:
         """Names of the agents that are ready."""
         agents = self.agents()
-        # Beside each other: one that is only starting may let a question wait.
+        # In parallel: a starting agent may answer slowly.
         with ThreadPoolExecutor(max(1, len(agents))) as pool:
             return [p.name for p, ready in zip(agents, pool.map(_is_ready, agents), strict=True) if ready]
 
@@ -163,7 +163,7 @@ class LocalSystem:
 
 
 def _reached(host: str) -> str:
-    """Where a page is asked for on this machine."""
+    """The address for requests to a page on this machine."""
     try:
         address = ip_address(host or "127.0.0.1")
     except ValueError:
@@ -174,7 +174,7 @@ def _reached(host: str) -> str:
 
 
 def _is_ready(process: Process) -> bool:
-    """Whether the process's own worker answers that it is ready; another's page is not believed."""
+    """Whether the process's own worker answers that it is ready; answers of others are ignored."""
     try:
         with urllib.request.urlopen(f"{process.url}/readyz", timeout=1.0) as answer:
             answered = json.loads(answer.read(_MAX_PAGE_BYTES))
@@ -208,5 +208,5 @@ def stop_on_signals() -> threading.Event:
 
 
 def status_of(ended: int | None) -> int:
-    """The exit status where an agent has ended: 3 where it refused, for starting it again would not help."""
+    """The exit status after an agent has ended: 3 if it refused, because a restart would not help."""
     return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1

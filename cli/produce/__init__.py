@@ -1,4 +1,4 @@
 """`kinstream produce`: one file for each kind of data, and the options and the summary that they share.
 
-How files are read is the business of `producers`.
+The package `producers` reads the files.
 """

@@ -32,18 +32,23 @@ if TYPE_CHECKING:
     metavar="[MODALITY=]COL,COL",
     help="Columns of the query's vector; * and ? match.",
 )
-@click.option("--first-position", default=0, show_default=True, help="What the file calls the top rank.")
-@click.option("--separator", default="|", show_default=True, help="Between the items of a list in a cell.")
+@click.option(
+    "--first-position", default=0, show_default=True, help="The number of the top rank in the file."
+)
+@click.option(
+    "--separator", default="|", show_default=True, help="Separator of the items of a list in a cell."
+)
 @times_option
-@click.option("--shown-at", type=click.Choice(["now"]), help="now: the lists have the time of sending.")
+@click.option("--shown-at", type=click.Choice(["now"]), help="now: the lists get the time of sending.")
 @csv_options
 @load_options
 @click.pass_context
 def clicks(ctx: click.Context, /, source: str, space: str, **options: Any) -> None:
     """Send result lists and their clicks: a .jsonl, .ndjson, .csv, .tsv (each also .gz) or .parquet file.
 
-    JSON lines hold one list each, with the fields of the JSON event. A table holds one list a row, if it has a
-    column of items, else one impression a row; consecutive rows of one list, session and query are a list.
+    A file of JSON lines holds one list per line, with the fields of the JSON event. A table with a column of items
+    holds one list per row, otherwise one impression per row; consecutive rows of one list, session and query are a
+    list.
 
     \b
     Fields: shown_at, clicked_at, dwell_ms, list_id, session, user, query_item;

@@ -1,4 +1,4 @@
-"""`kinstream produce`: data in, with every delivery confirmed."""
+"""`kinstream produce`: send data, with every delivery confirmed."""
 
 from __future__ import annotations
 

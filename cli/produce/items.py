@@ -20,7 +20,7 @@ from kinstream.cli.produce.sending import (
     times_option,
 )
 
-#: Of a file that lists items.
+#: Largest file of item names, in bytes.
 _MAX_LIST_BYTES = 256 * 2**20
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--features",
     multiple=True,
     metavar="[MODALITY=]COL,COL",
-    help="Columns of numbers; * and ? match. All others if left out.",
+    help="Columns of numbers; * and ? match. By default all others.",
 )
 @click.option(
     "--one-hot", multiple=True, metavar="[MODALITY=]COL,COL", help="Categories: a feature for each value."
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     "--hashed",
     multiple=True,
     metavar="[MODALITY=]COL:BUCKETS",
-    help="Categories hashed into so many features, with signs.",
+    help="Categories hashed into this many features, with signs.",
 )
-@click.option("--delete-column", metavar="COLUMN", help="Rows in which it is true delete their item.")
+@click.option("--delete-column", metavar="COLUMN", help="A row deletes its item if this column is true.")
 @click.option("--time", metavar="COLUMN", help="Column of the time. [default: the time of sending]")
 @times_option
 @csv_options
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
 @click.option(
     "--delete-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Delete the items that are named in this file, one a line.",
+    help="Delete the items named in this file, one per line.",
 )
 @load_options
 @click.pass_context
 def items(ctx: click.Context, /, source: str | None, space: str, **options: Any) -> None:
     """Send the catalogue SOURCE, a .csv, .tsv (also .gz), .parquet or .npz file; or delete items.
 
-    An entry replaces the item of that name. A load that was killed goes on where it was confirmed when the same
+    An entry replaces the item of that name. A killed load continues after its confirmed part when the same
     command is run again.
 
     \b
@@ -138,7 +138,7 @@ def _listed(path: Path | None) -> list[str]:
         with path.open("rb") as stream:
             data = stream.read(_MAX_LIST_BYTES + 1)
         if len(data) > _MAX_LIST_BYTES:
-            raise SourceError(f"{path}: larger than {_MAX_LIST_BYTES} bytes; send it in parts")
+            raise SourceError(f"{path}: larger than {_MAX_LIST_BYTES} bytes; split it")
         return [line for line in data.decode().splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: {error}") from error

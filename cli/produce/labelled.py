@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--features",
     multiple=True,
     metavar="[MODALITY=]COL,COL",
-    help="Columns; * and ? match. All others if left out.",
+    help="Columns; * and ? match. By default all others.",
 )
 @click.option(
     "--label",
@@ -39,19 +39,16 @@ if TYPE_CHECKING:
     "--label-type", type=click.Choice(["auto", "integer", "string"]), default="auto", show_default=True
 )
 @csv_options
-@click.option(
-    "--shuffle-seed", type=int, help="Send the rows in a random order. They are then held in memory."
-)
+@click.option("--shuffle-seed", type=int, help="Send the rows in a random order; holds them in memory.")
 @click.option("--repeat", default=1, show_default=True, help="Passes over the rows.")
-@click.option("--hold-out", default=0.0, show_default=True, help="Share of the rows that is never sent.")
-@click.option("--hold-out-seed", default=0, show_default=True, help="Which rows these are.")
+@click.option("--hold-out", default=0.0, show_default=True, help="Share of the rows that are never sent.")
+@click.option("--hold-out-seed", default=0, show_default=True, help="Seed for choosing those rows.")
 @load_options
 @click.pass_context
 def labelled(ctx: click.Context, /, source: str, space: str, **options: Any) -> None:
     """Send labelled rows of SOURCE: a .csv, .tsv, .parquet or .npz file, or a set that scikit-learn ships.
 
-    A load that was killed goes on where it was confirmed when the same command is run again, and nothing
-    counts twice.
+    A killed load continues after its confirmed part when the same command is run again, and no row counts twice.
 
     \b
     Examples:

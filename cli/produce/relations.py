@@ -34,7 +34,7 @@ def relations(ctx: click.Context, /, source: str, space: str, **options: Any) ->
 
     \b
     Fields: left, right, similar (true, 1, +1, or false, 0, -1), time, source.
-    Without a column for the time, it is that of sending.
+    Without a time column, relations get the time of sending.
 
     \b
     Examples:

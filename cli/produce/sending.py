@@ -1,4 +1,4 @@
-"""What every `kinstream produce` command shares: options, the way to the brokers, and the summary."""
+"""What every `kinstream produce` command shares: options, sending, and the summary."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: A table shows so many of the parts of a value; JSON all.
+#: Number of parts of a value that a table shows; JSON shows all.
 _SHOWN = 8
 
-_SPACE = click.option("--space", required=True, help="Which model the rows belong to.")
+_SPACE = click.option("--space", required=True, help="Space of the rows.")
 _LOAD = (
     click.option(
         "--block-rows",
         default=256,
         show_default=True,
-        help="Rows of a block; fewer where 512 KiB are reached.",
+        help="Rows per block; fewer if 512 KiB are reached.",
     ),
-    click.option("--rate", type=float, help="Rows a second. [default: as fast as the brokers take them]"),
+    click.option("--rate", type=float, help="Rows per second. [default: as fast as the brokers accept them]"),
     click.option(
         "--max-backlog",
         type=int,
-        help="Wait while an agent of the settings has more blocks than this to read.",
+        help="Wait while an agent of the settings has more than this many blocks to read.",
     ),
     click.option(
-        "--load-id", help="Name of the load. [default: a digest of the rows, the space and the options]"
+        "--load-id", help="Identifier of the load. [default: a digest of the rows, the space and the options]"
     ),
     click.option("--from-start", is_flag=True, help="Send a confirmed load again, as after `spaces reset`."),
     click.option(
@@ -44,7 +44,7 @@ _LOAD = (
         type=click.Path(file_okay=False, path_type=Path),
         default=Path(".kinstream/loads"),
         show_default=True,
-        help="Where it is kept how far each load is confirmed.",
+        help="Folder with the progress of each load.",
     ),
     click.option(
         "--json",
@@ -54,7 +54,7 @@ _LOAD = (
     ),
 )
 _CSV = (
-    click.option("--delimiter", help="Of a CSV file. [default: a comma; a tab for .tsv]"),
+    click.option("--delimiter", help="Delimiter of a CSV file. [default: a comma; a tab for .tsv]"),
     click.option("--no-header", is_flag=True, help="The CSV file has no header: columns are f0, f1, ..."),
 )
 _TIMES = click.option(
@@ -62,10 +62,10 @@ _TIMES = click.option(
     type=click.Choice(["auto", "milliseconds", "seconds", "iso"]),
     default="auto",
     show_default=True,
-    help="Form of the times. auto: that of the first one; numbers below 10^11 are seconds.",
+    help="Form of the times. auto: from the first one; numbers below 10^11 are seconds.",
 )
 _COLUMN = click.option(
-    "--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="Which column is which field."
+    "--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="Column of a field."
 )
 
 
@@ -81,7 +81,7 @@ def _all(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 space_option = _all(_SPACE)
-#: What a load of any kind takes: pace, progress, identity, summary.
+#: Options of every kind of load: pace, progress, identity, summary.
 load_options = _all(*_LOAD)
 csv_options = _all(*_CSV)
 times_option = _all(_TIMES)
@@ -148,7 +148,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
 
     Parameters
     ----------
-    make : opens it, once the options that are not about it are known to be usable.
+    make : opens the load, after the other options have been checked.
     options : those of `load_options`.
     """
     from kinstream.cli.shared.context import settings_of
@@ -190,7 +190,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
 
 
 def progress_folder(cluster: Cluster, settings: Settings, folder: Path) -> Any:
-    """Where progress is kept; None on the embedded broker, which forgets what was confirmed."""
+    """The folder of progress; None on the embedded broker, which keeps no records."""
     from kinstream.producers.loads.progress import ProgressFolder
 
     topic = settings.topic("events")
@@ -221,7 +221,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
 
     Raises
     ------
-    SettingsError : there are none, or one has not begun; nobody would know what it still has to read.
+    SettingsError : there are none, or one has not begun, so its backlog would be unknown.
     """
     from kinstream.cli.shared.agents import agent_spec
     from kinstream.streams.agents.generations.numbers import newest_generation
@@ -248,7 +248,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
 
 @contextmanager
 def progress_bar(load: Load[Any], *, hidden: bool) -> Iterator[Callable[[Sent], None]]:
-    """A bar on stderr while a load is sent, where that is a terminal."""
+    """A bar on stderr while a load is sent, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -271,7 +271,7 @@ def progress_bar(load: Load[Any], *, hidden: bool) -> Iterator[Callable[[Sent], 
 
 
 def tell(summary: Summary, *, as_json: bool) -> None:
-    """The end of a load, for a person or as JSON."""
+    """Print the summary of a load, as a table or as JSON."""
     if as_json:
         import json
         from dataclasses import asdict
@@ -284,7 +284,7 @@ def tell(summary: Summary, *, as_json: bool) -> None:
     if summary.was_complete:
         click.echo(
             f"Load {summary.load_id} was sent and confirmed before; nothing was sent. After a reset of the space, "
-            "send it again with --from-start; to count the same rows twice, give them another --load-id."
+            "send it again with --from-start; to count the same rows twice, use another --load-id."
         )
     speed = summary.rows / summary.seconds if summary.seconds else 0.0
     rows = [

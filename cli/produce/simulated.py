@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 @click.option("--label", metavar="COLUMN", help="Column of the label.")
 @click.option("--ids", metavar="COLUMN", help="Column of item names. [default: the number of the row]")
 @csv_options
-@click.option("--lists", default=1000, show_default=True, help="How many result lists.")
-@click.option("--list-length", default=10, show_default=True, help="Items in each.")
-@click.option(
-    "--relevant", default=0.5, show_default=True, help="Share of a list that is of the query's class."
-)
+@click.option("--lists", default=1000, show_default=True, help="Number of result lists.")
+@click.option("--list-length", default=10, show_default=True, help="Items in each list.")
+@click.option("--relevant", default=0.5, show_default=True, help="Share of each list with the query's class.")
 @click.option(
     "--ranking",
     type=click.Choice(["random", "by-similarity"]),
@@ -38,16 +36,16 @@ if TYPE_CHECKING:
     type=click.Choice(["position", "cascade"]),
     default="position",
     show_default=True,
-    help="position: each rank is examined or not; cascade: a walk down that ends after a click.",
+    help="position: each rank is examined or not; cascade: the user walks down and may stop after a click.",
 )
 @click.option(
     "--bias",
     default=1.0,
     show_default=True,
-    help="Of the position model: rank r is examined with probability 1/(r+1)^bias, the top is 0.",
+    help="Position model: rank r, from 0, is examined with probability 1/(r+1)^bias.",
 )
 @click.option(
-    "--stop", default=1.0, show_default=True, help="Of the cascade: probability of the end after a click."
+    "--stop", default=1.0, show_default=True, help="Cascade: probability of stopping after a click."
 )
 @click.option(
     "--noise",
@@ -62,8 +60,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="vector: the list carries the query's vector and not its name.",
 )
-@click.option("--users", default=100, show_default=True, help="How many users.")
-@click.option("--session-lists", default=5, show_default=True, help="Lists in a session of a user.")
+@click.option("--users", default=100, show_default=True, help="Number of users.")
+@click.option("--session-lists", default=5, show_default=True, help="Lists per session.")
 @click.option(
     "--start",
     default="2025-01-01T00:00:00Z",
@@ -72,17 +70,17 @@ if TYPE_CHECKING:
     help="When the first list is shown, ISO 8601.",
 )
 @click.option("--spacing-ms", default=1000, show_default=True, help="Time between two lists.")
-@click.option("--dwell-ms", default=30_000, show_default=True, help="Median stay on a relevant item.")
-@click.option("--short-dwell-ms", default=5_000, show_default=True, help="Median stay on another.")
+@click.option("--dwell-ms", default=30_000, show_default=True, help="Median dwell time on a relevant item.")
+@click.option("--short-dwell-ms", default=5_000, show_default=True, help="Median dwell time on another item.")
 @click.option("--seed", default=0, show_default=True, help="Equal seeds give equal records.")
 @click.option("--hold-out", default=0.0, show_default=True, help="Share of the rows that are left out.")
-@click.option("--hold-out-seed", default=0, show_default=True, help="Which rows these are.")
+@click.option("--hold-out-seed", default=0, show_default=True, help="Seed for choosing those rows.")
 @load_options
 @click.pass_context
 def simulated_clicks(ctx: click.Context, /, source: str, space: str, **options: Any) -> None:
     """Send the rows of a labelled SOURCE as items, then simulated result lists over them and their clicks.
 
-    What is of the query's class is relevant. SOURCE is what `kinstream produce labelled` takes.
+    Items of the query's class are relevant. SOURCE is as for `kinstream produce labelled`.
 
     \b
     Examples:

@@ -1,3 +1,3 @@
-"""What every command needs before it begins: the settings and their checks, the agent of a role and a name,
-confirmation of what cannot be undone.
+"""What every command needs before it begins: the settings and their checks, the agent of a role and a name, and
+confirmation of irreversible changes.
 """

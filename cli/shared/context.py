@@ -14,7 +14,7 @@ from kinstream.streams.settings_faults import as_text
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`name=value` pairs; a value that reads as JSON is taken as such, anything else as text.
+    """`name=value` pairs; a value that parses as JSON is JSON, anything else is text.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            # Without the rest: it may be a secret with another sign before it.
+            # The rest is not shown: it may be a secret.
             raise SettingsError(f"--set {re.split(r'[^A-Za-z0-9_.-]', name)[0]}: write NAME=VALUE")
         try:
             found[name] = json.loads(value)
@@ -34,7 +34,7 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def settings_of(ctx: click.Context, *, algorithms: bool = True) -> Settings:
-    """Read the settings file, the environment and the command line, and check all that they say.
+    """Read the settings file, the environment and the command line, and check them completely.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def settings_of(ctx: click.Context, *, algorithms: bool = True) -> Settings:
 def checked(
     path: str | None, overrides: dict[str, Any] | None = None, *, algorithms: bool = True
 ) -> Settings:
-    """Settings of which everything is checked before anything begins. Raises SettingsError, which names every fault."""
+    """Settings, fully checked in advance. Raises SettingsError, which names every fault."""
     found = read(path, overrides)
     faults = list(found.faults)
     if algorithms and any(found.data.get(section) for section in ("builders", "learners", "search")):

@@ -1,6 +1,6 @@
-"""The checks of settings that need the algorithms: every builder, learner and index is made as its section says.
+"""The checks of settings that need the algorithms: every builder, learner and index is constructed from its section.
 
-What only one machine lacks, such as a package, is no fault of the settings: the agent that needs it refuses.
+A package missing on this machine is not a fault of the settings: the agent that needs it refuses to start.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, Le
 from kinstream.streams.settings_faults import Fault, names
 from kinstream.streams.spelling import meant
 
-#: An error of a constructor begins with the setting that it is about, after the member that this belongs to.
+#: An error of a constructor begins with the name of its setting, after the member that the setting belongs to.
 _MEMBER: Final = re.compile(r"members\.([^.:\s]+): (.*)", re.DOTALL)
 _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 
 def algorithm_faults(found: Found) -> list[Fault]:
-    """What is wrong in [builders.*], [learners.*] and [search.spaces.*] beyond their form."""
+    """The faults in [builders.*], [learners.*] and [search.spaces.*] beyond their form."""
     from kinstream.learners import registry as learners
     from kinstream.processors import registry as builders
 
@@ -55,7 +55,7 @@ def _section_faults(
             yield found.fault((*path, "kind"), f"is missing{_others(found, path, registry.names())}")
         return
     if kind not in registry.names():
-        hint = meant([kind], registry.names()) or f"; known are {', '.join(registry.names())}"
+        hint = meant([kind], registry.names()) or f"; there are {', '.join(registry.names())}"
         text = f"no {path[0].removesuffix('s')} is called {kind!r}{hint}"
         yield found.fault((*path, "kind"), text)
         return
@@ -76,15 +76,15 @@ def _section_faults(
 
 
 def _others(found: Found, path: tuple[str, str], kinds: Iterable[str]) -> str:
-    """What a section without a kind may have been meant to be: another one, or of which kind."""
+    """A hint for a section without a kind: a similar section name, or the kinds."""
     written = found.layers.in_file.get(path[0])
     if isinstance(written, dict) and path[1] not in written and (hint := meant([path[1]], written)):
-        return f", for there is no such section{hint}"
+        return f", because there is no such section{hint}"
     return f"; it is one of {', '.join(kinds)}"
 
 
 def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """What a constructor refuses, one setting after the other: each is left out once it is named."""
+    """The settings that a constructor refuses, one after the other: each is left out once it is reported."""
     left = dict(arguments)
     while True:
         try:
@@ -94,7 +94,7 @@ def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) 
         except SettingsError as error:
             text = str(error)
         except Exception as error:
-            # A value that no check of the constructor expects; the stream would end at it too.
+            # A value that the constructor does not check for; it would end the stream too.
             text = f"cannot be used as it is set: {error}"
         else:
             return
@@ -121,7 +121,7 @@ def _refusals(make: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) 
 
 
 def _agent_faults(found: Found, sound: dict[str, dict[str, Any]]) -> Iterator[Fault]:
-    """Learners that can use nothing of what they follow, or cannot publish what they are to publish."""
+    """Learners that cannot use any of their builders' constraints, or cannot publish updates as set."""
     from kinstream.learners.agent import learner_spec
 
     builders = _validated(sound["builders"], BuilderSettings)
@@ -146,7 +146,7 @@ def _validated(sections: dict[str, Any], model: Any) -> dict[str, Any]:
         try:
             made[name] = model(**section)
         except (ValueError, TypeError):
-            continue  # its form is wrong, which is a fault already
+            continue  # its form is wrong, which is already reported
     return made
 
 
@@ -165,8 +165,8 @@ def _search_faults(found: Found) -> Iterator[Fault]:
         path = ("search", "spaces", name)
         learner = table.get("learner")
         if isinstance(learner, str) and learner not in known and (hint := meant([learner], known)):
-            # Without a name that is like it, it may be a learner that other settings run.
-            yield found.fault((*path, "learner"), f"no [learners.{learner}] is in the settings{hint}")
+            # Without a similar name, it may be a learner of other settings.
+            yield found.fault((*path, "learner"), f"the settings have no [learners.{learner}]{hint}")
         try:
             section = SearchSpaceSettings(**table)
         except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Results as tables or as JSON, for commands that show the same thing, and the aligned text of lists.
+"""Results as tables or as JSON, shared by commands, and the aligned text of lists.
 
 A view reads values and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""How the figures of an experiment stand beside the published ones, as text and as Markdown."""
+"""The figures of an experiment beside the published ones, as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kinstream.cli.views.tables import echo_table
 from kinstream.replay.papers.shared.comparison import Comparison, Line
 from kinstream.replay.papers.shared.protocol import Prepared, Protocol
 
-#: Beside a figure that is worse than the published mean by more than two deviations.
+#: Marks a figure that is worse than the published mean by more than two deviations.
 ABOVE: Final = "(!)"
-#: Beside a figure of other data, and one of the same rows that bounds nothing all the same.
+#: Marks a published figure of other data, or of the same rows, that sets no limit.
 OTHER: Final = "other data"
 UNBOUNDED: Final = "no limit"
 
 
 def tell_missing(protocol: Protocol, ready: Prepared, quick: bool) -> None:
-    """What is left out, on standard error."""
+    """Print to standard error what is left out."""
     for one in ready.missing:
         click.echo(f"left out: {one.reason}", err=True)
     if quick:
@@ -27,7 +27,7 @@ def tell_missing(protocol: Protocol, ready: Prepared, quick: bool) -> None:
 
 
 def show(found: Comparison) -> None:
-    """A line for each figure, and what is held to a limit."""
+    """Print a line for each figure, and the figures with a limit."""
     for measure in dict.fromkeys(line.measure for line in found.lines):
         lines = [line for line in found.lines if line.measure == measure]
         click.echo()
@@ -45,7 +45,7 @@ def show(found: Comparison) -> None:
 
 
 def verdict(found: Comparison) -> str:
-    """Whether every figure that has a limit keeps to it."""
+    """A sentence on whether every figure with a limit is within it."""
     if not found.held:
         return "No error has a limit here: the paper prints none for these data."
     if not found.exceptions:
@@ -84,7 +84,7 @@ def _cells(line: Line) -> Sequence[str]:
 
 
 def _note(line: Line) -> str:
-    """Why a published figure decides nothing; empty where it does, and where there is none."""
+    """Why a published figure sets no limit; empty if it does, or if there is none."""
     if line.published is None or line.same_data:
         return ""
     return UNBOUNDED if line.published_data == line.data else f"{OTHER}: {line.published_data}"

@@ -1,4 +1,4 @@
-"""What a repartition does, for people and for programs."""
+"""The result of a repartition, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def as_plain(made: Plan, dry_run: bool, notes: Sequence[str]) -> dict[str, Any]:
 
 
 def show(made: Plan, dry_run: bool, notes: Sequence[str]) -> None:
-    """The same in words."""
+    """Print it as text."""
     if not made.moves:
-        click.echo(f"every agent has been moved to {made.partitions} partitions; nothing is to be done")
+        click.echo(f"every agent has been moved to {made.partitions} partitions; there is nothing to do")
         return
     if made.resumed:
-        click.echo("going on with a repartition that was begun and did not end")
+        click.echo("continuing a repartition that was begun and did not end")
     rows = [
         (m.spec.application, f"{m.old.number} -> {m.birth.generation}", m.spaces, m.moved, m.size, m.refusals)
         for m in made.moves
@@ -52,11 +52,11 @@ def show(made: Plan, dry_run: bool, notes: Sequence[str]) -> None:
     for name, count in made.topics.items():
         click.echo(f"{name}: {count} -> {made.partitions} partitions")
     if made.absent:
-        click.echo(f"{', '.join(made.absent)} has never run: it will count from here on")
+        click.echo(f"{', '.join(made.absent)} has never run: it will count from now on")
     if made.held > made.lettered:
         click.echo(
-            f"{made.held - made.lettered} of {made.held} refused records have no dead letter any more: they stay where "
-            "they are, and no redrive brings them back"
+            f"{made.held - made.lettered} of {made.held} refused records no longer have a dead letter: they stay on "
+            "their partition, and no redrive can apply them"
         )
     for note in (*made.notes, *notes):
         click.echo(f"warning: {note}")

@@ -1,4 +1,4 @@
-"""What came of a replay: as tables, or as JSON."""
+"""The result of a replay, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _COUNTED: Final = ("seen", "scored", "mistakes", "utilised", "clipped", "rejecte
 
 
 def agrees(result: Result) -> bool:
-    """Whether something could be compared and nothing differs."""
+    """Whether at least one comparison was made and all are equal."""
     verdicts = {comparison.verdict for comparison in result.comparisons}
     return Agreement.EQUAL in verdicts and not verdicts & {Agreement.DIFFERS, Agreement.DAMAGED}
 
 
 def as_dict(result: Result, source: str, graded: HeldOut | None = None) -> dict[str, Any]:
-    """The result as plain JSON. Ratios are null where there is nothing to divide by.
+    """The result as plain JSON. Ratios are null if the denominator is 0.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> None:
-    """Print tables and the claim."""
+    """Print the tables and the guarantees."""
     rows = list(_rows(result))
     header = (
         "LEARNER",
@@ -148,8 +148,8 @@ def _line(row: dict[str, Any]) -> list[str]:
 
 def _split(row: dict[str, Any]) -> str:
     return (
-        f"{row['learner']} on {row['space']}: {row['split_scored']:,} more scored constraints are of events that began "
-        f"in an earlier block, with {row['split_mistakes']:,} mistakes; the mistake rate leaves them out"
+        f"{row['learner']} on {row['space']}: {row['split_scored']:,} more scored constraints belong to events that "
+        f"began in an earlier block, with {row['split_mistakes']:,} mistakes; the mistake rate leaves them out"
     )
 
 

@@ -18,7 +18,7 @@ def echo_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def for_a_person() -> bool:
-    """Whether standard output is a terminal: only there is anything shortened, coloured or drawn."""
+    """Whether standard output is a terminal: only there is output shortened, coloured or drawn."""
     return sys.stdout.isatty()
 
 

@@ -1,4 +1,4 @@
-"""What came of a what-if: as tables, or as JSON."""
+"""The result of a what-if, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected")
 
 
 def as_dict(result: WhatIfResult) -> dict[str, Any]:
-    """The result as plain JSON. Ratios and tests are null where there is too little to say them."""
+    """The result as plain JSON. Ratios and tests are null if there is too little data."""
     replayed = replayed_as_dict(result.replayed, "constraints")
     return {
         "learner": result.learner,
@@ -105,8 +105,8 @@ def show(result: WhatIfResult) -> None:
     if result.saved is not None:
         click.echo()
         click.echo(
-            f"The state is kept in {result.saved_in}. To go on with it: put the settings above into the settings file, "
-            f"stop the workers of learner-{result.learner}, and\n"
+            f"The state is saved in {result.saved_in}. To continue with it, put the settings above into the settings "
+            f"file, stop the workers of learner-{result.learner}, and\n"
             f"  kinstream models promote {result.saved_in} --learner {result.learner}"
         )
 
@@ -143,7 +143,7 @@ def _tested(side: SideBySide) -> list[str]:
 
 
 def _missed(result: WhatIfResult) -> Iterator[str]:
-    """What could not be matched, by learner and reason, all spaces together."""
+    """The unmatched records, by learner and reason, over all spaces."""
     for found in result.recorded:
         of = [side for side in result.sides if side.learner == found.learner]
         for why, words in REASONS.items():
@@ -151,7 +151,7 @@ def _missed(result: WhatIfResult) -> Iterator[str]:
             if number:
                 yield f"{number:,} blocks without a counterpart with {found.learner}: {words}"
         if found.again:
-            yield f"{found.again:,} outcomes of {found.learner} stand in the log twice, and count once"
+            yield f"{found.again:,} outcomes of {found.learner} occur twice in the log, and count once"
         if found.unreadable:
             yield f"{found.unreadable:,} records of {found.learner} cannot be read"
     for agent, counts in result.replayed.input.items():

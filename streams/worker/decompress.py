@@ -130,6 +130,6 @@ class _Placed:
             place = f"{of._tp.topic} partition {of._tp.partition} offset {of.next_fetch_offset}"
             raise BatchTooLarge(
                 f"{place}: a compressed batch unpacks to more than {MAX_BATCH_BYTES // 2**20} MiB. Make its producer "
-                "send smaller ones. To continue, delete the log's records up to the end of the batch (kafka-delete-records.sh), "
-                "and accept the gap that the worker then reports"
+                "send smaller ones. To continue, delete the log's records up to the end of the batch "
+                "(kafka-delete-records.sh), and accept the gap that the worker then reports"
             ) from error

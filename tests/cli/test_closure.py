@@ -104,7 +104,7 @@ def test_an_erased_link_has_no_name(shop: Shop) -> None:
 def test_items_without_a_relation_end_with_status_one(shop: Shop) -> None:
     result = shop.explain(SPACE, "item 0", "item 4")
     assert result.exit_code == 1
-    assert "nothing is known of the two" in result.stdout
+    assert "neither similar nor dissimilar" in result.stdout
     assert json.loads(shop.explain(SPACE, "item 0", "item 4", "--json").stdout)["relation"] == "none"
 
 

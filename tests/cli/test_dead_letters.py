@@ -33,7 +33,7 @@ def test_the_list_names_every_letter_once(system: System) -> None:
     assert [x["reason"] for x in found] == ["space-paused"] * 4 + ["undecodable"]
     assert found[0]["consumer"] == "one-pass"
     assert found[0]["refused"] == f"{EVENTS}/{partition_of('a', 2)}/3"
-    assert "2 letters are there more than once" in result.stderr
+    assert "2 letters occur more than once" in result.stderr
     lines = system.cli("dead-letters", "list", "--reason", "space-paused", "--limit", "3").stdout.splitlines()
     assert len(lines) == 4
     assert system.cli("dead-letters", "list", "--space", "b").stdout.splitlines()[1:] == []
@@ -84,7 +84,7 @@ def test_single_letters_are_named_by_their_place(system: System) -> None:
     places = [f"{m.partition}/{m.offset}" for m in system.letters()]
     result = system.cli("dead-letters", "redrive", places[1], places[3], "0/999", "--yes")
     assert "sent 2" in result.stdout, result.output
-    assert "1 of those named are not there" in result.stderr
+    assert "1 of those named do not exist" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [(), ("--all", "--reason", "empty"), ("--all", "0/1"), ("nowhere",)])

@@ -18,7 +18,7 @@ def test_a_skip_frees_the_parked_partition_and_says_what_will_happen(system: Sys
     for _ in range(3):
         parking.record_fault(EVENTS, 1, 5, "ValueError")
     result = system.cli("skip", "builder-one-pass", "--partition", "1", "--offset", "6")
-    assert "stays so: that record is another one" in result.stdout
+    assert "stays parked at offset" in result.stdout
     assert parking.parked_offset(EVENTS, 1) == 5
     result = system.cli("skip", "builder-one-pass", "--partition", "1", "--offset", "5")
     assert result.exit_code == 0, result.output
@@ -73,7 +73,7 @@ def test_a_gap_is_accepted_by_either_name(system: System, name: str) -> None:
         ),
         (
             ("accept-gap", "opml", "--partition", "2"),
-            "kinstream.constraints has no partition 2: they are 0 to 1",
+            "kinstream.constraints has no partition 2: its partitions are 0 to 1",
         ),
         (("skip", "metrics", "--partition", "0"), "metrics has no birth record"),
     ],

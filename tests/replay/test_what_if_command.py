@@ -180,7 +180,7 @@ def test_what_is_counted_twice_or_never_is_a_warning(commands: Commands, tmp_pat
     result = commands("models", "promote", folder, "--dry-run", "--allow-missing-spaces")
     ends = sum(commands.system.log.end(CONSTRAINTS, p) for p in range(2))
     assert (
-        f"warning: {ends - 10} records were learned by generation 1 and will be by the new one"
+        f"warning: {ends - 10} records were learned by generation 1 and will be learned by the new one"
         in result.output
     )
     assert "would begin" in result.output
@@ -193,13 +193,13 @@ def test_what_is_counted_twice_or_never_is_a_warning(commands: Commands, tmp_pat
         (("--learner", "opml", "--learner", "copml", "--set", "gamma=0.1"), "plays one learner"),
         (
             ("--learner", "opml", "--set", "gamma=0.1", "--compare"),
-            "--compare holds states against checkpoints",
+            "--compare checks states against checkpoints",
         ),
         (("--learner", "opml", "--set", "gamma=0.1", "--from", "events"), "--from constraints, not events"),
         (("--learner", "opml", "--set", "gamma=0.1", "--from", "sklearn:iris"), "--from constraints"),
         (("--learner", "opml", "--set", "gama=0.1"), "opml has no setting gama"),
         (("--learner", "opml", "--set", "gamma=-1"), "gamma"),
-        (("--learner", "opml", "--set", "topics.prefix=x"), "write it before: kinstream --set"),
+        (("--learner", "opml", "--set", "topics.prefix=x"), "put it before: kinstream --set"),
         (("--learner", "opml", "--section", "weak"), r"no \[learners.weak\]"),
         (("--learner", "opml", "--set", "gamma=1", "--against", "lego"), r"no \[learners.lego\]"),
         (("--learner", "opml", "--settings", "nowhere.toml"), "nowhere.toml"),

@@ -174,7 +174,7 @@ def _newest(spec: AgentSpec, settings: Settings, cluster: Cluster) -> Generation
         if spec.output_role is None:
             return None
         raise GenerationMismatch(
-            f"{spec.application} of the settings has never run, and could not read these records of the log afterwards: let "
+            f"{spec.application} of the settings has never run, and could not read this part of the log later: let "
             f"it read that first ({spec.command} --create), or take its section out of the settings until then"
         )
     birth = read_birth(settings.checkpoints.url, spec.application, number)
@@ -258,8 +258,8 @@ def _check_counts(generation: Generation, topics: Mapping[str, int], partitions:
     for name, count in began.items():
         if topics[name] not in (count, partitions):
             raise GenerationMismatch(
-                f"{name} has {topics[name]} partitions, and {birth.application} began with {count}: partitions have been added "
-                f"already. Use all of them: --partitions {topics[name]}"
+                f"{name} has {topics[name]} partitions, and {birth.application} began with {count}: "
+                f"partitions have been added already. Use all of them: --partitions {topics[name]}"
             )
 
 
@@ -299,8 +299,8 @@ def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list
         keys = [message.key or b"" for message in (first, *unread)]
         wrong = sum(_home(key, partitions) != p for key in keys)
         notes.append(
-            f"{topic} partition {p}: {len(keys)} records came after the partitions were added; {wrong} of them are on a "
-            "partition where their key no longer belongs and will be dead letters (wrong-key)"
+            f"{topic} partition {p}: {len(keys)} records came after the partitions were added; {wrong} of them are on "
+            "a partition where their key no longer belongs and will be dead letters (wrong-key)"
         )
     return found
 

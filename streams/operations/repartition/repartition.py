@@ -141,7 +141,7 @@ class Plan:
             if late > 0:
                 notes.append(
                     f"{topic}: {late} records were written while the partitions were added. Those on a partition where "
-                    "their key no longer belongs will be dead letters (wrong-key): send them again, since a redrive does not help"
+                    "their key no longer belongs will be dead letters (wrong-key). Send them again"
                 )
         return notes
 
