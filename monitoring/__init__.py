@@ -1,1 +1,1 @@
-"""Metrics agent: the counts behind the online mistake rate and the utilisation, as Prometheus sees them."""
+"""Metrics agent: the counts behind the online mistake rate and the utilisation, as Prometheus metrics."""

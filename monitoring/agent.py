@@ -56,7 +56,8 @@ class MetricsMachine(Machine):
         record = decode_outcome(message.value)
         self.check_key(record, name)
         if not isinstance(record, Outcome):
-            # A learner passes on only that a space was deleted: its series would grow old and page someone.
+            # A learner only passes on the deletion of a space; without this its series would grow old and raise an
+            # alert.
             self._owned.forget(self.place.partition, name, identity.emitter)
             return
         said = (record.learner, record.generation, record.epoch)
@@ -83,7 +84,7 @@ class MetricsMachine(Machine):
         partitions = self.place.input_partitions
         self.tallies.gather(old, self.place.partition, lambda space: partition_of(space, partitions))
 
-    # ---- what the page may show ---------------------------------------------------------------------------------
+    # ---- values for the page ------------------------------------------------------------------------------------
 
     def on_owned(self, live: bool) -> None:
         self._owned.assign(self.place.partition, self.tallies, live=live)

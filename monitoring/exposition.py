@@ -1,7 +1,7 @@
-"""What the metrics agent shows Prometheus of the partitions that it owns.
+"""The Prometheus metrics of the metrics agent, for the partitions that it owns.
 
-Every series belongs to one partition and bears its number: a space lives on one partition, so this splits
-nothing, and `other` of one partition neither jumps nor falls when the worker is given or loses another.
+Every series belongs to one partition and has its number as a label. A space is on one partition, so no series is split,
+and `other` of one partition does not change when the worker gains or loses another.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kinstream.streams.records.values import Outcome
 
 #: Upper bounds of the delay histogram, in seconds.
 DELAY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: An event older than this is history being loaded, not a delay of this system.
+#: An event older than this is loaded history and shows no delay of this system.
 OLDEST_DELAY_SECONDS: Final = 300.0
 #: Why a delay was not observed.
 SKIPPED: Final = ("replay", "backfill", "future")
-#: Experts or modalities shown by name for one model: the first by name. The rest are summed.
+#: Experts or modalities shown by name for one model: the first by name. The others are summed.
 MAX_EXPERTS: Final = 32
 
 _LABELS: Final = ("partition", "space", "learner")
@@ -83,7 +83,7 @@ class DelayHistogram:
         self._skipped = dict.fromkeys(SKIPPED, 0)
 
     def observe(self, learner: str, delay_seconds: float, *, live: bool = True) -> None:
-        """Count a delay; one that says nothing about the running system is counted as skipped instead."""
+        """Count a delay; one that is not a delay of the running system is counted as skipped."""
         with self._lock:
             if not live:
                 self._skipped["replay"] += 1
@@ -132,8 +132,8 @@ class _Owned:
 class OwnedTallies:
     """The tallies of the partitions that this worker owns now. Safe to read while another thread applies.
 
-    A partition is shown once it is live: before a crash its counters stood higher than in its checkpoint;
-    shown too early they would seem to fall, which Prometheus takes for a reset and counts all over again.
+    A partition is shown once it is live. Before a crash its counters were higher than in its checkpoint; shown too
+    early they would seem to fall, which Prometheus takes for a reset, and it would count them again.
     """
 
     def __init__(self, delays: DelayHistogram | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -143,7 +143,7 @@ class OwnedTallies:
         self._owned: dict[int, _Owned] = {}
 
     def assign(self, partition: int, tallies: Tallies, *, live: bool = False) -> None:
-        """Own a partition; `live` at once only where nothing of it was ever shown: at its birth offset."""
+        """Own a partition; it is `live` at once only if nothing of it was ever shown: at its birth offset."""
         with self._lock:
             self._owned[partition] = _Owned(tallies, live)
 
@@ -153,12 +153,12 @@ class OwnedTallies:
             self._owned[partition].live = True
 
     def revoke(self, partition: int) -> None:
-        """Show the partition no more, from this moment on. One that is not owned is fine."""
+        """Stop showing the partition. It may be one that is not owned."""
         with self._lock:
             self._owned.pop(partition, None)
 
     def apply(self, partition: int, outcome: Outcome) -> bool:
-        """Count an outcome on an owned partition; False where `Tallies.apply` says so.
+        """Count an outcome on an owned partition; False if `Tallies.apply` returns False.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class OwnedTallies:
         return applied
 
     def forget(self, partition: int, space: str, learner: str) -> None:
-        """The learner's space was deleted: its series vanish, what was counted under `other` stays there."""
+        """The learner's space was deleted: its series end, and counts under `other` stay there."""
         with self._lock:
             owned = self._owned[partition]
         with owned.lock:
@@ -224,10 +224,10 @@ class TallyCollector(Collector):
         yield from self._owned.delays.collect()
 
     def _models(self, rows: list[tuple[list[str], Row]]) -> Iterator[Metric]:
-        step = _gauge("model_step", "Constraints that the model has accepted in its present epoch.")
+        step = _gauge("model_step", "Constraints that the model has accepted in its current epoch.")
         age = _gauge(
             "model_age_seconds",
-            "Now less the time of the newest event that the model has learned from. Below zero: the events' "
+            "Current time minus the time of the newest event that the model has learned from. Below zero: the events' "
             "clock is ahead of this one.",
         )
         weight = _gauge(
@@ -253,8 +253,8 @@ class TallyCollector(Collector):
             "kinstream_spaces_unlisted",
             f"Spaces of the partition that are not shown by name. At most {self._top_spaces} are shown "
             "(metrics.top_spaces), by constraints seen; a larger space displaces the smallest once it has "
-            "seen more than twice as many and a window more. What is counted while a space is not shown is "
-            f"added to space={OTHER!r} and stays there.",
+            "seen more than twice as many and a window more. Counts from the time when a space is not shown are "
+            f"added to space={OTHER!r} and stay there.",
             labels=["partition"],
         )
         for number, snapshot in snapshots.items():

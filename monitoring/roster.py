@@ -1,7 +1,7 @@
-"""Which agents there should be, by the settings: what alerts on a missing agent and on learned against un-learned need.
+"""The expected agents, by the settings, for alerts on missing agents and on learned against un-learned metrics.
 
-A learner whose process is gone says nothing, and its name says nothing of its algorithm. So the metrics agent says
-for everyone what the settings name.
+A learner whose process is gone exports nothing, and its name does not show its algorithm. So the metrics agent exports
+the agents of the settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinstream.streams.settings import Settings
 
 #: Kinds of learners that learn nothing: the baseline of the others.
 UNLEARNED: Final = frozenset({"euclidean"})
-#: Kinds that change their model once in many constraints: hardly any constraint of theirs counts as utilised.
+#: Kinds that change their model once in many constraints: so hardly any of their constraints count as utilised.
 REFITTED: Final = frozenset({"itml", "lmnn", "mahalanobis", "rca"})
 
 
@@ -33,7 +33,7 @@ def learns(kind: str, base: object = None) -> str:
 
 
 class Roster(Collector):
-    """A series for each builder, each learner and each searched space of the settings, whether it runs or not."""
+    """A series for each builder, each learner and each searched space of the settings, running or not."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class Roster(Collector):
     def collect(self) -> Iterator[Metric]:
         builders = GaugeMetricFamily(
             "kinstream_builder_info",
-            "Always 1. A builder of the settings, whether it runs or not.",
+            "Always 1. A builder of the settings, running or not.",
             labels=("agent", "builder", "kind"),
         )
         for name, builder in self._settings.builders.items():
@@ -52,7 +52,7 @@ class Roster(Collector):
         yield builders
         learners = GaugeMetricFamily(
             "kinstream_learner_info",
-            "Always 1. A learner of the settings, whether it runs or not; learns: online, refits (now and then), "
+            "Always 1. A learner of the settings, running or not; learns: online, refits (now and then), "
             "never (the baseline of the others).",
             labels=("agent", "learner", "kind", "learns"),
         )
@@ -62,7 +62,7 @@ class Roster(Collector):
         yield learners
         spaces = GaugeMetricFamily(
             "kinstream_search_space_info",
-            "Always 1. A space that the settings have a query agent for, whether one runs or not.",
+            "Always 1. A space of the settings for query agents, whether one runs or not.",
             labels=("space", "learner", "index"),
         )
         for name, space in self._settings.search.spaces.items():

@@ -1,6 +1,6 @@
 """The counts of one partition of `outcomes`, by space and learner. Pure: no clock, no Kafka, no Prometheus.
 
-The mistake rate is mistakes / scored of constraints that were judged before anything of their event was learned; the
+The mistake rate is mistakes / scored over constraints that were judged before anything of their event was learned; the
 utilisation is utilised / accepted (= seen), of spec 1.3.
 """
 
@@ -19,14 +19,14 @@ from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import COUNT_NAMES, Counts, Outcome
 
-#: Label of what is summed: unlisted spaces, rules beyond `MAX_RULES`, and what really bears this name.
+#: Label of sums: unlisted spaces, rules beyond `MAX_RULES`, and spaces or rules with this very name.
 OTHER: Final = "other"
 #: Rules counted by name on one partition: the first to appear.
 MAX_RULES: Final = 32
-#: No block holds more rows; above it a count is not one, and sums stay far below 2^63.
+#: No block holds more rows; a larger count is invalid, and sums stay far below 2^63.
 MAX_COUNT: Final = 2**31
 
-#: Columns of a checkpoint. The second ones stand by themselves, so that older versions read what they know.
+#: Columns of a checkpoint. The second ones are separate, so that older versions can read the first.
 _SPLIT: Final = ("split_scored", "split_mistakes")
 _INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum", *_SPLIT))
 
@@ -39,12 +39,12 @@ class Part(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Between 0 and 1; None where there is nothing to divide by."""
+        """Between 0 and 1; None if the denominator is 0."""
         return self.part / self.whole if self.whole else None
 
 
 def mistakes(counts: Counts) -> Part:
-    """Mistakes among the scored constraints: the mistake rate. Split constraints are in neither."""
+    """Mistakes among the scored constraints: the mistake rate. Split constraints count in neither."""
     return Part(counts.mistakes, counts.scored)
 
 
@@ -54,7 +54,7 @@ def utilised(counts: Counts) -> Part:
 
 
 class Window:
-    """The newest blocks that together hold at least `size` constraints, and no block more than it takes.
+    """The newest blocks that together hold at least `size` constraints, and no more blocks than needed.
 
     Every block kept holds at least one, so at most `size` blocks are kept.
     """
@@ -67,7 +67,7 @@ class Window:
         self.blocks: deque[Part] = deque()
 
     def add(self, block: Part) -> None:
-        """Append a block; one of no constraints leaves the window as it is."""
+        """Append a block; an empty one leaves the window unchanged."""
         if not block.whole:
             return
         self.blocks.append(block)
@@ -126,7 +126,7 @@ class Tally:
         self.mistake_window = self.utilisation_window = None
 
     def follow(self, outcome: Outcome) -> None:
-        """Take over what the outcome says of its model. A newer one empties the windows, never the totals."""
+        """Copy the model's values from the outcome. A newer model empties the windows, never the totals."""
         if (outcome.generation, outcome.epoch) > (self.generation, self.epoch):
             self.drop_windows()
             self.time_ms = None
@@ -137,7 +137,7 @@ class Tally:
 
 
 class Row(NamedTuple):
-    """A tally as it stood at one moment. Unlisted spaces together have no `step`, `time_ms`, `weights`."""
+    """A tally at one moment. Unlisted spaces together have no `step`, `time_ms`, `weights`."""
 
     space: str
     learner: str
@@ -164,7 +164,7 @@ class Tallies:
     At most `top_spaces` spaces are listed by name. A space is listed when it appears, as long as there is
     room; later it displaces the smallest listed one (by constraints seen) once it has seen more than twice as
     many and `window` more. What is applied while its space is not listed is added to `OTHER` and stays there;
-    what was counted under a name is never moved to it. So no counter ever goes down, each outcome moves one
+    counts under a name never move to it. So no counter ever decreases, each outcome moves one
     series, and a listed space's own counters are its full totals. The listing is part of the state: the same
     after a restart, and on whichever worker.
 
@@ -220,7 +220,7 @@ class Tallies:
         return True
 
     def forget(self, space: str, learner: str) -> None:
-        """Drop the tally of a learner whose space was deleted; an unknown one is fine."""
+        """Drop the tally of a learner whose space was deleted; unknown ones are ignored."""
         learners = self._spaces.get(space, {})
         learners.pop(learner, None)
         if not learners:
@@ -235,7 +235,7 @@ class Tallies:
         return rule
 
     def _admit(self, space: str) -> bool:
-        """Whether the space is listed, after listing it if it has come to be large enough."""
+        """Whether the space is listed, after listing it if it has become large enough."""
         if space == OTHER:
             return False
         size = sum(tally.totals.seen for tally in self._spaces[space].values())
@@ -264,7 +264,7 @@ class Tallies:
         return tuple(self._listed)
 
     def snapshot(self) -> Snapshot:
-        """What may be shown: the listed spaces, and the rest by learner under `OTHER`."""
+        """The values to show: the listed spaces, and the rest by learner under `OTHER`."""
         rows = [
             _row(space, learner, tally, has_model=True)
             for space in self._listed
@@ -318,7 +318,7 @@ class Tallies:
         }
 
     def restore(self, state: State) -> None:
-        """Become what `state` describes; the inverse of `state`, whatever was here before."""
+        """Replace everything by what `state` describes; the inverse of `state`."""
         keys, others = json.loads(str(state["keys"])), json.loads(str(state["others"]))
         totals = _counts(state, "")
         tallies = [Tally(totals=counts) for counts in totals]
@@ -350,10 +350,10 @@ class Tallies:
             self._unlist(min(self._listed, key=self._listed.__getitem__))
 
     def gather(self, parts: Mapping[int, State], here: int, home: Callable[[str], int]) -> None:
-        """Become the tallies of partition `here` of an input that has been given more partitions.
+        """Become the tallies of partition `here` of an input whose number of partitions was raised.
 
-        The tally of a space goes where the space goes, and stays listed if it was and there is room. What was counted
-        under `OTHER` stays with its partition. So sums over all partitions stay what they were.
+        The tally of a space goes where the space goes, and stays listed if it was and there is room. Counts under
+        `OTHER` stay with their partition. So sums over all partitions do not change.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class Tallies:
 
 
 def check_counts(counts: Counts) -> None:
-    """Refuse counts that no learner can have meant; a counter must never go down or overflow.
+    """Refuse invalid counts; a counter must never decrease or overflow.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Checks for learners, builders and sources of your own: the ones that Kinstream's own have to pass.
+"""Checks for your own learners, builders and sources: the same that Kinstream's own have to pass.
 
 `check_learner(make)`, `check_builder(make, events)` and `check_source(make)` run all of them and raise AssertionError
 at the first that fails. `LEARNER_CHECKS`, `BUILDER_CHECKS`, `SAMPLE_CHECKS` and `SOURCE_CHECKS` are the single checks,

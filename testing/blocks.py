@@ -25,7 +25,7 @@ def block(
     signs: NDArray[Any] | None = None,
     targets: NDArray[Any] | None = None,
 ) -> ConstraintBlock:
-    """A block of one rule over the table X (n, d); pairs are similar where no signs are given."""
+    """A block of one rule over the table X (n, d); pairs are similar if no signs are given."""
     m = len(index)
     pair = kind is Kind.PAIR
     return ConstraintBlock(
@@ -64,7 +64,7 @@ def triplet_blocks(
 def pair_blocks(
     seed: int, d: int, messages: int = 4, m: int = 40, scale: float = 1.0, targets: bool = False
 ) -> list[ConstraintBlock]:
-    """Similar and dissimilar pairs of two noisy classes that share rows; two pairs a block have no difference."""
+    """Similar and dissimilar pairs of two noisy classes that share rows; two pairs per block have no difference."""
     draw = np.random.default_rng((seed, d, 2))
     centres = 0.3 * draw.normal(size=(2, d))
     blocks = []

@@ -1,7 +1,7 @@
 """Checks that every builder has to pass, whatever it builds.
 
-A check takes a `Case`: how to make the builder, and events that it accepts. It returns where the builder is sound, and
-raises AssertionError where it is not. `BUILDER_CHECKS` are for every builder, `SAMPLE_CHECKS` for those that follow
+A check takes a `Case`: how to create the builder, and events that it accepts. It returns if the builder passes, and
+raises AssertionError otherwise. `BUILDER_CHECKS` are for every builder, `SAMPLE_CHECKS` for those that follow
 labelled samples alone; `check_builder` runs them.
 """
 
@@ -35,10 +35,10 @@ class Case:
 
     Parameters
     ----------
-    name : of the case, as test reports show it.
+    name : of the case, for test reports.
     make : new builder; a function or a `functools.partial` of one that can be imported, for other processes call it.
     blocks : events, in order; the checks of samples take sample blocks.
-    grouping_free : whether no choice of vectors depends on how the samples are cut into blocks.
+    grouping_free : whether the choice of vectors is independent of how the samples are cut into blocks.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
 
 
 def digest(state: State) -> str:
-    """Of the bytes that a checkpoint would hold."""
+    """Digest of the bytes that a checkpoint would hold."""
     return hashlib.sha256(to_bytes(state)).hexdigest()
 
 
@@ -71,7 +71,7 @@ def arrays(event: Any) -> Iterator[NDArray[Any]]:
 
 
 def whole(builder: Builder) -> str:
-    """Digest of the state, with the segments where it has some."""
+    """Digest of the state, with its segments if it has any."""
     sha = hashlib.sha256(digest(builder.state()).encode())
     if isinstance(builder, Segmented):
         for name in builder.segments():
@@ -80,7 +80,7 @@ def whole(builder: Builder) -> str:
 
 
 def restored(case: Case, builder: Builder) -> Builder:
-    """A new builder that goes on from another's checkpoint."""
+    """A new builder that continues from another's checkpoint."""
     fresh = case.make()
     fresh.restore(from_bytes(to_bytes(builder.state())))
     if isinstance(fresh, Segmented):
@@ -126,7 +126,7 @@ def singles(block: SampleBlock) -> list[SampleBlock]:
 
 
 def keeps_the_contract(case: Case) -> None:
-    """It has all that `Builder` asks for, and a name with a version."""
+    """It has every member of `Builder`, and a name with a version."""
     builder = case.make()
     assert isinstance(builder, Builder)
     name, version = builder.algorithm.split("/")
@@ -145,7 +145,7 @@ def leaves_the_input_alone(case: Case) -> None:
 
 
 def does_not_keep_the_input(case: Case) -> None:
-    """What a caller does with its arrays afterwards does not matter."""
+    """A caller may change its arrays afterwards."""
     expected = run(case.make(), case.blocks)
     builder = case.make()
     made = []
@@ -159,7 +159,7 @@ def does_not_keep_the_input(case: Case) -> None:
 
 
 def gives_sound_blocks(case: Case) -> None:
-    """They decode, stay small, hold each vector once, and need every vector that they hold."""
+    """Blocks decode, stay small, hold each vector once, and use every vector that they hold."""
     builder = case.make()
     for offset, event in enumerate(case.blocks):
         for block in builder.process(event, origin(offset)).blocks:
@@ -255,7 +255,7 @@ def refuses_what_does_not_fit(case: Case) -> None:
 
 
 def does_not_depend_on_the_grouping(case: Case) -> None:
-    """A block of N makes the constraints that N blocks of one make, but for random choices keyed by the block."""
+    """A block of N makes the constraints that N blocks of one make, except for random choices keyed by the block."""
     whole, single = case.make(), case.make()
     for block in case.blocks:
         together = rows_of(whole.process(block, origin(0)).blocks)
@@ -267,7 +267,7 @@ def does_not_depend_on_the_grouping(case: Case) -> None:
 
 
 def memory_is_bounded(case: Case) -> None:
-    """The same events again and again take no more room."""
+    """The same events again and again take no more memory."""
     builder = case.make()
     tracemalloc.start()
     try:
@@ -314,7 +314,7 @@ for case in pickle.load(sys.stdin.buffer):
 
 
 def do_the_same_in_another_process(cases: Sequence[Case], hash_seed: int) -> None:
-    """Under another PYTHONHASHSEED, and saved and restored half-way."""
+    """Under another PYTHONHASHSEED, saved and restored half-way."""
     found = subprocess.run(
         [sys.executable, "-c", _OTHER_PROCESS],
         input=pickle.dumps(list(cases)),
@@ -351,7 +351,7 @@ def check_builder(
     events : in order, of kinds that the builder follows; the constraints of one space.
     samples : whether all events are sample blocks of one layout, so that `SAMPLE_CHECKS` apply. The last of them is
         spoiled in several ways.
-    grouping_free : whether no random choice depends on how the samples are cut into blocks.
+    grouping_free : whether random choices are independent of how the samples are cut into blocks.
     elsewhere : whether to compare with another process under another PYTHONHASHSEED too, which takes seconds.
 
     Raises
@@ -359,7 +359,7 @@ def check_builder(
     AssertionError
         A check failed; its note names the check.
     RuntimeError
-        Python runs with -O, which leaves assertions out.
+        Python runs with -O, which disables assertions.
     """
     runs_assertions()
     case = Case("builder", make, events, grouping_free)

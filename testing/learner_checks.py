@@ -14,7 +14,7 @@ from kinstream.testing.learner_events import EVENT_CHECKS
 from kinstream.testing.learners import CHECKS, Case, digest, ends_elsewhere, run
 from kinstream.testing.refusals import runs_assertions
 
-#: Every check, for a test runner of your own: each takes a `Case`.
+#: Every check, for your own test runner: each takes a `Case`.
 LEARNER_CHECKS: Final[tuple[Callable[[Case], Any], ...]] = (*CHECKS, *EVENT_CHECKS)
 
 
@@ -32,9 +32,9 @@ def check_learner(
     ----------
     make : new learner; a function, a class, or a `functools.partial` of one that can be imported.
     blocks : messages to learn from, in order, each of at least 21 constraints; without them triplets or pairs of two
-        noisy classes with 7 features, whichever the learner is made for.
+        noisy classes with 7 features, by the kind of constraint that the learner accepts.
     tolerance : of entries of the state, relative to the largest, between two groupings of the same constraints.
-    watching : names of state entries that follow the input even where nothing is learned, such as statistics.
+    watching : names of state entries that follow the input even if nothing is learned, such as statistics.
     elsewhere : whether to compare with other processes under other hash seeds too, which takes seconds.
 
     Raises
@@ -42,7 +42,7 @@ def check_learner(
     AssertionError
         A check failed; its note names the check.
     RuntimeError
-        Python runs with -O, which leaves assertions out.
+        Python runs with -O, which disables assertions.
 
     Examples
     --------

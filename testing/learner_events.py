@@ -20,7 +20,7 @@ from kinstream.testing.refusals import refused
 
 #: Rows of the events of a block, over and over. Some are longer than a blocked step of few features.
 SIZES: Final = (1, 9, 2, 1, 1, 18, 4, 3)
-#: What an event does not touch, because it is about what was learned.
+#: State entries that events do not affect.
 LEARNED: Final = ("utilised", "clipped", "rejected", "degenerate", "ignored")
 
 
@@ -37,14 +37,14 @@ def in_events(message: ConstraintBlock, number: int = 0) -> ConstraintBlock:
     events = np.searchsorted(ends, np.arange(m), side="right").astype(np.int32) + 1
     for event in np.unique(events):
         rows = np.flatnonzero(events == event)
-        # As in a list of results: a query and what was clicked, against the others. One in three events is no list.
+        # As in a list of results: a query and the clicked item, against the others. One in three events is no list.
         if event % 3:
             index[rows[:-1], : index.shape[1] - 1] = index[rows[0], :-1]
     return replace(message, index=index, events=events)
 
 
 def lists(case: Case) -> list[ConstraintBlock]:
-    """The messages of a case in events; a vector of the last one is no number."""
+    """The messages of a case in events; a vector of the last one is NaN."""
     found = [in_events(message, number) for number, message in enumerate(case.blocks)]
     spoiled = []
     for table in found[-1].tables:
@@ -69,7 +69,7 @@ def borders(message: ConstraintBlock) -> list[slice]:
 def same_verdicts(
     case: Case, message: ConstraintBlock, found: Outcomes, wanted: Outcomes, *, loss: bool
 ) -> None:
-    """To rounding; where a margin is all but zero, a mistake is as good as none."""
+    """Equal to rounding; if a margin is almost zero, both verdicts are accepted."""
     tolerance = max(case.tolerance, 1e-9)
     np.testing.assert_array_equal(found.rejected, wanted.rejected)
     np.testing.assert_array_equal(np.isnan(found.margin), np.isnan(wanted.margin))
@@ -85,7 +85,7 @@ def same_verdicts(
 
 
 def judges_events_before_it_learns_them(case: Case) -> None:
-    """What is reported of a row is what a copy from before the event reports of the row alone."""
+    """The report on a row equals the report of a copy from before the event on that row alone."""
     learner, other, single = case.make(), case.make(), case.make()
     for message in lists(case):
         found = learner.learn(message)
@@ -98,12 +98,12 @@ def judges_events_before_it_learns_them(case: Case) -> None:
                 _put(wanted, t, single.learn(rows_of(alone(message), slice(t, t + 1))))
             other.learn(rows_of(message, rows))
         two = learner.form is Kind.PAIR and message.kind is Kind.TRIPLET
-        # What is lost on the second pair of a triplet alone is measured after the first pair was learned.
+        # Only the loss of the second pair of a triplet is measured after the first pair was learned.
         same_verdicts(case, message, found, wanted, loss=not two)
 
 
 def learns_as_without_events(case: Case) -> None:
-    """Not a bit of what was learned, and nothing that is reported of it, is another. A portfolio follows verdicts."""
+    """Events change no bit of the learned state or its reports. A portfolio follows verdicts."""
     learner, other = case.make(), case.make()
     if isinstance(learner, Portfolio):
         return
@@ -115,7 +115,7 @@ def learns_as_without_events(case: Case) -> None:
 
 
 def takes_events_of_one_row_as_none(case: Case) -> None:
-    """Where each constraint is an event of its own, the numbers of the events change nothing."""
+    """If each constraint is its own event, the numbers of the events change nothing."""
     learner, other = case.make(), case.make()
     for message in case.blocks:
         numbered = replace(message, events=np.arange(1, len(message) + 1, dtype=np.int32))
@@ -136,7 +136,7 @@ def cuts_between_events_as_it_likes(case: Case) -> None:
 
 
 def counts_apart_what_began_earlier(case: Case) -> None:
-    """Rows of event 0 are judged as those of any other, and said to be split. They move no weights of a portfolio."""
+    """Rows of event 0 are judged like all others and marked as split. They move no weights of a portfolio."""
     learner, other = case.make(), case.make()
     for message in lists(case):
         assert message.events is not None
@@ -152,7 +152,7 @@ def counts_apart_what_began_earlier(case: Case) -> None:
 
 
 def counts_apart_what_follows_the_other_kind(case: Case) -> None:
-    """Where an event's pairs came before, a learner made for pairs has learned from them, and others have not."""
+    """If an event's pairs came before, a learner of pairs has learned from them, and others have not."""
     learner, other = case.make(), case.make()
     for message in lists(case):
         kind = Kind.PAIR if message.kind is Kind.TRIPLET else Kind.TRIPLET
@@ -167,7 +167,7 @@ def counts_apart_what_follows_the_other_kind(case: Case) -> None:
 
 
 def continues_within_events(case: Case) -> None:
-    """Once more from every message, with events: nothing that judges is left over in the state."""
+    """Restored before every message, with events: judging leaves nothing in the state."""
     learner = case.make()
     for message in lists(case):
         restored = case.make()
@@ -177,7 +177,7 @@ def continues_within_events(case: Case) -> None:
 
 
 def refuses_events_that_do_not_fit(case: Case) -> None:
-    """Numbers of events that are too few, or that decrease, raise BadRecord."""
+    """Too few numbers of events, or decreasing ones, raise BadRecord."""
     learner = case.make()
     message = in_events(case.blocks[0])
     assert message.events is not None

@@ -1,8 +1,7 @@
 """Checks that every learner has to pass, whatever it learns.
 
-A check takes a `Case`: how to make the learner, and messages that it accepts. It returns where the learner is sound,
-and raises AssertionError where it is not. `check_learner` runs all of them; `LEARNER_CHECKS` lists them for a test
-runner of your own.
+A check takes a `Case`: how to create the learner, and messages that it accepts. It returns if the learner passes, and
+raises AssertionError otherwise. `check_learner` runs all of them; `LEARNER_CHECKS` lists them for your own test runner.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 from kinstream.testing.blocks import rows_of, singles
 from kinstream.testing.refusals import refused
 
-#: Entries of a state that count, and so change with constraints that teach nothing.
+#: State entries that are counters, and so change with constraints that teach nothing.
 COUNTERS = frozenset({"accepted"})
 
 
@@ -36,11 +35,11 @@ class Case:
 
     Parameters
     ----------
-    name : of the case, as test reports show it.
+    name : of the case, for test reports.
     make : new learner; a function or a `functools.partial` of one that can be imported, for other processes call it.
     blocks : messages to learn from, in order.
     tolerance : of entries, relative to the largest, between two groupings of the same constraints.
-    watching : names of state entries that follow the input even where nothing is learned (statistics).
+    watching : names of state entries that follow the input even if nothing is learned (statistics).
     elsewhere : whether to compare with other processes too, which takes seconds.
     """
 
@@ -53,7 +52,7 @@ class Case:
 
 
 def digest(state: State) -> str:
-    """Of names, types, shapes and bits."""
+    """Digest of names, types, shapes and bits."""
     found = hashlib.sha256()
     for name in sorted(state):
         value = state[name]
@@ -68,7 +67,7 @@ def digest(state: State) -> str:
 
 
 def digest_of_outcomes(outcomes: Outcomes) -> str:
-    """Of the bits of all arrays."""
+    """Digest of the bits of all arrays."""
     return hashlib.sha256(
         b"".join(getattr(outcomes, n).tobytes() for n in Outcomes.__dataclass_fields__)
     ).hexdigest()
@@ -89,7 +88,7 @@ def run(case: Case, blocks: Sequence[ConstraintBlock] | None = None) -> Learner:
 
 
 def keeps_the_contract(case: Case) -> None:
-    """It has all that `Learner` asks for, a name with a version, and a kind of constraint that it accepts."""
+    """It has every member of `Learner`, a name with a version, and a kind of constraint that it accepts."""
     learner = case.make()
     assert isinstance(learner, Learner)
     name, version = learner.algorithm.split("/")
@@ -108,7 +107,7 @@ def leaves_the_input_alone(case: Case) -> None:
 
 
 def ends_the_same_twice(case: Case) -> None:
-    """Equal input gives equal bits, whatever numpy's global generator holds."""
+    """Equal input gives equal bits, for any state of numpy's global generator."""
     np.random.seed(1)
     first, second = case.make(), case.make()
     for message in case.blocks:
@@ -119,7 +118,7 @@ def ends_the_same_twice(case: Case) -> None:
 
 
 def continues_from_every_message(case: Case) -> None:
-    """A learner that is restored after any message goes on as the one that was not interrupted."""
+    """A learner that is restored after any message continues like one that was not interrupted."""
     learner = case.make()
     for message in case.blocks:
         restored = case.make()
@@ -145,7 +144,7 @@ def gives_copies_of_its_state(case: Case) -> None:
     assert digest(state) == before
 
 
-#: Where the same has to come out: environment of a process.
+#: Environments of processes that must give the same result.
 ELSEWHERE = (
     {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
     {"PYTHONHASHSEED": "4711", "OPENBLAS_NUM_THREADS": "2"},
@@ -155,7 +154,7 @@ ELSEWHERE = (
 def ends_elsewhere(cases: Sequence[Case], folder: Path) -> list[dict[str, str]]:
     """Digests by case of states in other processes, under other hash seeds and thread counts.
 
-    Each learner is restored there from the state after its first message, and goes on with the others.
+    Each learner is restored there from the state after its first message, and continues with the others.
     """
     jobs = []
     for case in cases:
@@ -188,7 +187,7 @@ def ends_elsewhere(cases: Sequence[Case], folder: Path) -> list[dict[str, str]]:
 
 
 def rejects_what_is_not_finite(case: Case) -> None:
-    """NaN and infinities are rejected and reported so; the state does not change."""
+    """NaN and infinities are rejected and reported as rejected; the state does not change."""
     learner, fresh = run(case), case.make()
     before = digest(learner.state())
     for value in (np.nan, np.inf, -np.inf):
@@ -229,7 +228,7 @@ def changes_only_what_it_says(case: Case) -> None:
 
 
 def groups_as_it_likes(case: Case) -> None:
-    """A block of N is N blocks of 1 to rounding, and cutting it elsewhere is too."""
+    """A block of N is N blocks of 1 to rounding, and so is any other cut of it."""
     one, many, cut = run(case), case.make(), case.make()
     for message in case.blocks:
         for single in singles(message):
@@ -294,7 +293,7 @@ def measures_what_it_maps(case: Case) -> None:
 
 
 def finds_tables_by_name(case: Case) -> None:
-    """The order of the tables in later blocks plays no part."""
+    """The order of the tables in later blocks does not matter."""
     if len(case.blocks[0].tables) == 1:
         return
     one, other = run(case, case.blocks[:1]), run(case, case.blocks[:1])

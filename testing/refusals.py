@@ -1,4 +1,4 @@
-"""What the checks need of a test runner, so that they need none."""
+"""Replacements for functions of a test runner, so that the checks need none."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def refused(error: type[E], call: Callable[..., Any], *arguments: Any) -> E:
 
 
 def runs_assertions() -> None:
-    """Raise RuntimeError where Python runs with -O: the checks are assertions, and would all pass."""
+    """Raise RuntimeError if Python runs with -O: the checks are assertions, and would all pass."""
     if not __debug__:
-        raise RuntimeError("the checks are assert statements, which -O leaves out: run Python without it")
+        raise RuntimeError("the checks are assert statements, which -O disables: run Python without it")

@@ -15,7 +15,7 @@ from kinstream.testing.refusals import runs_assertions
 
 
 def digest_of_rows(rows: Any) -> str:
-    """Of the type, names and values of a dataclass of arrays, tables and tuples, such as a batch."""
+    """Digest of the type, names and values of a dataclass of arrays, tables and tuples, such as a batch."""
     found = hashlib.sha256()
     for part in _parts(rows):
         found.update(part)
@@ -49,7 +49,7 @@ def batches(source: RowSource[Any], position: int = 0) -> list[tuple[int, Any]]:
 
 
 def rows_one_by_one(source: RowSource[Any], position: int = 0) -> list[str]:
-    """A digest of each row from a position on, wherever batches end."""
+    """A digest of each row from a position on, independent of the ends of batches."""
     return [
         digest_of_rows(batch[n : n + 1]) for _, batch in batches(source, position) for n in range(len(batch))
     ]
@@ -73,7 +73,7 @@ def gives_the_same_rows_again(make: Callable[[], RowSource[Any]]) -> None:
 
 
 def reads_on_from_every_snapshot(make: Callable[[], RowSource[Any]]) -> None:
-    """A new source that seeks to a snapshot gives the rows that followed it."""
+    """A new source that seeks to a snapshot gives the rows after it."""
     source = make()
     whole = rows_one_by_one(source)
     read = 0
@@ -120,14 +120,14 @@ def check_source(make: Callable[[], RowSource[Any]]) -> None:
 
     Parameters
     ----------
-    make : opens the source anew; each call gives one that stands at its beginning.
+    make : opens the source; each call returns a new one at its beginning.
 
     Raises
     ------
     AssertionError
         A check failed; its note names the check.
     RuntimeError
-        Python runs with -O, which leaves assertions out.
+        Python runs with -O, which disables assertions.
     """
     runs_assertions()
     for check in SOURCE_CHECKS:

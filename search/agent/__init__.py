@@ -1,1 +1,1 @@
-"""The query agent without HTTP: its spaces, kept up to date, and what it shows Prometheus."""
+"""The query agent without HTTP: its spaces, kept up to date, and its metrics."""

@@ -1,4 +1,4 @@
-"""What the query agent shows Prometheus."""
+"""The Prometheus metrics of the query agent."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from kinstream.streams.worker.page.gauges import registry
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)
-#: What became of an index: filled, let serve, left because the space began anew, failed, moved to a model in place.
+#: Events of an index: filled, swapped in, dropped because the space was reset, failed, moved to a model in place.
 _INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted", "stepped")
-#: Why the agent closes a connection that the client would have kept.
+#: Why the agent closes a connection early.
 CLOSED: Final = ("evicted", "slow", "stalled", "invalid")
 _SAMPLE_FATES: Final = ("measured", "outdated", "dropped")
 
 
 class SearchMetrics:
-    """Counts requests, and makes the registry of `/metrics`."""
+    """Counts requests, and creates the registry of `/metrics`."""
 
     def __init__(self, service: SearchService) -> None:
-        # No series beside each counter for when it began: nobody reads it.
+        # The `_created` series of counters are left out.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: CollectorRegistry = registry(_SearchCollector(service))
         self.seconds = Histogram(
@@ -40,7 +40,7 @@ class SearchMetrics:
         )
         self.queries = Counter(
             "kinstream_search_queries",
-            "Queries answered: one for each vector or item of a request.",
+            "Queries answered; one for each vector or item of a request.",
             ("space",),
             registry=self.registry,
         )
@@ -53,7 +53,7 @@ class SearchMetrics:
         )
         self.busy = Gauge(
             "kinstream_search_requests_in_progress",
-            "Requests that hold one of search.max_concurrent places.",
+            "Requests in progress, at most search.max_concurrent.",
             registry=self.registry,
         )
         self.connections = Gauge(
@@ -61,8 +61,8 @@ class SearchMetrics:
         )
         self.closed = Counter(
             "kinstream_search_connections_closed",
-            "Connections that the agent has closed, by reason: evicted, to make room for a newer one; slow: no whole "
-            "request in time; stalled: its answer was not read; invalid: what came is no HTTP.",
+            "Connections that the agent has closed, by reason: evicted, to make room for a newer one; slow: no "
+            "complete request in time; stalled: its answer was not read; invalid: its data is not HTTP.",
             ("reason",),
             registry=self.registry,
         )
@@ -105,27 +105,26 @@ class _SearchCollector(Collector):
                     "Last offset of kinstream.events that changed the catalogue; -1 for none.",
                 ),
                 ("memory_bytes", "Raw vectors and index, without names."),
-                ("model_step", "Step of the model that serves."),
-                ("model_epoch", "Its epoch; -1 while the un-learned map serves."),
-                ("model_generation", "Its generation; 0 while the un-learned map serves."),
+                ("model_step", "Step of the serving model."),
+                ("model_epoch", "Epoch of the serving model; -1 while the un-learned map serves."),
+                ("model_generation", "Generation of the serving model; 0 while the un-learned map serves."),
                 (
                     "model_behind",
-                    "1 while a newer model was announced than the one that serves: it is taken over, or cannot be.",
+                    "1 while a newer model than the serving one is announced and not taken over.",
                 ),
                 (
                     "model_stale_seconds",
-                    "How long a newer model has been loaded that does not serve yet; 0 if none.",
+                    "How long a newer model has been loaded without serving; 0 if none.",
                 ),
             )
         ]
         age = GaugeMetricFamily(
             "kinstream_search_model_age_seconds",
-            "Since the newest model that was loaded was written; it grows where nothing new is learned. Absent before "
-            "the first.",
+            "Age of the newest loaded model; it grows while nothing new is learned. Absent before the first.",
             labels=labels,
         )
         for served in self._service.spaces.values():
-            # Before what serves: a page that says "not behind" shows the newest model.
+            # Before the serving model: a page with "not behind" then shows the newest model.
             behind = served.behind
             standing = served.searcher.glance()
             values = (
@@ -148,8 +147,8 @@ class _SearchCollector(Collector):
     def _indexes(self) -> Iterator[Metric]:
         events = CounterMetricFamily(
             "kinstream_search_index_events",
-            "Indexes by what became of them: builds begun, swapped in, abandoned because the space began anew, failed; "
-            "adopted: models that an index took over in place; stepped: batches of update records that it did.",
+            "Index events: builds begun, swapped in, abandoned because the space was reset, failed; "
+            "adopted: models that an index took over in place; stepped: batches of update records applied in place.",
             labels=("space", "event"),
         )
         seconds = GaugeMetricFamily(
@@ -164,12 +163,12 @@ class _SearchCollector(Collector):
     def _recall(self) -> Iterator[Metric]:
         ratio = GaugeMetricFamily(
             "kinstream_search_recall_ratio",
-            "Share of the true nearest items that were answered, over the newest 100 queries that were checked.",
+            "Share of the true nearest items in the answers, over the newest 100 checked queries.",
             labels=("space",),
         )
         samples = CounterMetricFamily(
             "kinstream_search_recall_samples",
-            "Queries that were to be checked against the exact scan, by what became of that.",
+            "Queries chosen for a check against the exact scan, by the result of the check.",
             labels=("space", "fate"),
         )
         sampler = self._service.recall
@@ -182,12 +181,12 @@ class _SearchCollector(Collector):
         yield from (ratio, samples)
 
     def _feeds(self) -> Iterator[Metric]:
-        ready = GaugeMetricFamily("kinstream_search_ready", "1 while /readyz says so.")
+        ready = GaugeMetricFamily("kinstream_search_ready", "1 while /readyz answers ready.")
         ready.add_metric([], int(self._service.ready))
         failures = CounterMetricFamily(
             "kinstream_search_model_failures",
-            "Models that were left out, attempts counted each: unreadable announcements, and files that are missing, "
-            "damaged, unreachable or refused, or that failed with a fault.",
+            "Models that were left out, each attempt counted: unreadable announcements, and files that are missing, "
+            "damaged, unreachable or refused, or that failed with an unexpected error.",
             labels=("space", "learner", "reason"),
         )
         for served in self._service.spaces.values():
@@ -196,7 +195,7 @@ class _SearchCollector(Collector):
                 failures.add_metric([served.space, served.learner, reason.value], found.get(reason, 0))
         updates = CounterMetricFamily(
             "kinstream_search_update_records",
-            "Records of kinstream.updates, of spaces with updates: read; unreadable; left_out: read, and of no use.",
+            "Records of kinstream.updates, for spaces with updates: read; unreadable; left_out: read but not usable.",
             labels=("fate",),
         )
         updates.add_metric(["read"], self._service.updates.read)
@@ -205,7 +204,7 @@ class _SearchCollector(Collector):
         updates.add_metric(["left_out"], sum(one.left_out for one in stepping))
         trouble = GaugeMetricFamily(
             "kinstream_search_updates_trouble",
-            "1 while kinstream.updates cannot be read, and announced models are what spaces with updates follow.",
+            "1 while kinstream.updates cannot be read; spaces with updates then follow announced models.",
         )
         trouble.add_metric([], int(self._service.updates.trouble is not None))
         yield from (ready, failures, updates, trouble)
@@ -214,12 +213,12 @@ class _SearchCollector(Collector):
         records = CounterMetricFamily(
             "kinstream_search_records",
             "Records of kinstream.events that were read, by fate; passed_over: of spaces that are not served; failed: "
-            "left out because of a fault, which the log names.",
+            "left out because of an error, which the log names.",
             labels=("partition", "fate"),
         )
         refused = CounterMetricFamily(
             "kinstream_search_records_refused",
-            "Records, or parts of them, that the catalogue could not use. Dead letters are written by builders.",
+            "Records, or parts of them, that the catalogue could not use. Builders write the dead letters.",
             labels=("partition", "reason"),
         )
         lost = CounterMetricFamily(
@@ -229,7 +228,7 @@ class _SearchCollector(Collector):
         )
         left = GaugeMetricFamily(
             "kinstream_search_catch_up_records",
-            "Records left up to the end that the partition had at the start.",
+            "Records left up to the partition's end at the start.",
             labels=("partition",),
         )
         feed = self._service.events

@@ -29,7 +29,7 @@ from kinstream.streams.worker.page.server import Check, Health
 log = logging.getLogger("kinstream.search")
 
 _LOOK_SECONDS: Final = 0.05
-#: After a build that failed, in seconds.
+#: Seconds to wait after a failed build.
 _AGAIN_SECONDS: Final = 5.0
 
 
@@ -39,9 +39,8 @@ class Served:
 
     Parameters
     ----------
-    behind_since : by the monotonic clock, since when a newer model is known than the one that serves; None while none
-        is.
-    trouble : why the newest model cannot be taken over; None while nothing is wrong.
+    behind_since : by the monotonic clock, when a newer model than the serving one became known; None if there is none.
+    trouble : why the newest model cannot be taken over; None if there is no error.
     """
 
     searcher: Searcher
@@ -62,18 +61,19 @@ class Served:
 
     @property
     def behind(self) -> bool:
-        """Whether a newer model was announced than the one that serves: not taken over yet, or not to be loaded."""
-        # In this order: a model that is loaded between the two looks is seen by the second.
+        """Whether a newer model than the serving one was announced; it may not be taken over yet, or not be
+        loadable."""
+        # In this order: the second check sees a model that is loaded between the two.
         return self.subscription.staleness().behind or self.searcher.behind
 
     def stale_seconds(self) -> float:
-        """How long a newer model has been known that does not serve yet."""
+        """How long a newer model has been known without serving."""
         since = self.behind_since
         return 0.0 if since is None else max(0.0, time.monotonic() - since)
 
 
 class SearchService:
-    """Catalogues, models and indexes of all spaces. `start`, then ask its searchers from any thread, then `stop`.
+    """Catalogues, models and indexes of all spaces. Call `start`, then its searchers from any thread, then `stop`.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class SearchService:
 
     Raises
     ------
-    SettingsError : no space is named, or one cannot be served so.
+    SettingsError : no space is named, or one cannot be served with its settings.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class SearchService:
             thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the threads; wait so long for them."""
+        """End the threads; wait up to that long for them."""
         limit = time.monotonic() + seconds
         self._stopping.set()
         self.recall.stop()
@@ -155,7 +155,7 @@ class SearchService:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the agent cannot go on: another start is needed."""
+        """Why the agent cannot continue and must be restarted."""
         return self.events.failure or self.models.fault
 
     def _apply(self, space: str, changed: list[Changed]) -> None:
@@ -191,7 +191,7 @@ class SearchService:
             return
         began = time.monotonic()
         served.searcher.refresh()
-        # What came meanwhile is newer than the model that serves now, and is not known for longer than this.
+        # A model that arrived meanwhile is newer than the serving one, and has been known since now at the earliest.
         served.behind_since = began
         # At most half of the time goes into building.
         pause = max(self.limits.rebuild_seconds, served.searcher.build_seconds)
@@ -208,7 +208,7 @@ class SearchService:
 
     @property
     def ready(self) -> bool:
-        """Whether every space is answered for."""
+        """Whether every space can be searched."""
         return self._read_up() and all(served.searcher.ready for served in self.spaces.values())
 
     def _checks(self) -> Iterator[tuple[str, Callable[[], bool]]]:
@@ -217,7 +217,7 @@ class SearchService:
         yield "indexes", lambda: self.ready
 
     def waiting_for(self) -> list[str]:
-        """What keeps the agent from being ready, in words; nothing once it is."""
+        """What the agent is waiting for, as text; empty once it is ready."""
         found = [] if self.failure is None else [f"a restart: {self.failure}"]
         if not self.events.caught_up:
             found += self.events.waiting_for
@@ -236,7 +236,7 @@ class SearchService:
 
 
 class _Newest:
-    """The newest model of a subscription, or what updates have made of it; the last one where the follower stopped."""
+    """The newest model of a subscription, or the result of its updates; the last one if the follower has stopped."""
 
     def __init__(self, subscription: Subscription, stepping: Stepping | None) -> None:
         self._subscription = subscription
@@ -244,7 +244,7 @@ class _Newest:
         self._last = Model()
 
     def announced(self) -> Model:
-        # The service ends for the failure; until then it answers.
+        # The service ends because of the failure; until then it answers.
         try:
             model = self._subscription.model
         except FollowerStopped:
@@ -258,5 +258,5 @@ class _Newest:
 
 
 def threads_of(limits: SearchSettings) -> int:
-    """How many requests are worked on at the same time."""
+    """How many requests are processed at the same time."""
     return limits.threads or os.cpu_count() or 1

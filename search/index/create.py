@@ -1,4 +1,4 @@
-"""Indexes that follow a changing metric, by the name of their way of searching."""
+"""Indexes that follow a changing metric, by the name of their search mode."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def create(mode: str = "lazy", **settings: Any) -> Index:
 
     Parameters
     ----------
-    mode : "linear" looks at every item. "lazy" keeps keys of locality-sensitive hashing up to date as far as the
-        metric has moved, and looks at the items whose keys are nearest. "naive" computes all keys anew for the first
-        search after every change of the metric. "static" stays with the metric that it has when its first item is
-        put, for keys and distances: what a search without learning finds.
-    settings : see `kinstream.search.index.online.settings.Settings`; those that a mode has no use for are ignored.
+    mode : "linear" scans every item. "lazy" updates keys of locality-sensitive hashing as far as the metric has moved,
+        and measures the items whose keys are nearest. "naive" recomputes all keys for the first search after every
+        change of the metric. "static" keeps the metric of its first item, for keys and distances, as a search without
+        learning does.
+    settings : see `kinstream.search.index.online.settings.Settings`; a mode ignores settings that it does not use.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""An index together with the one version of a metric that it measures by."""
+"""An index together with the version of the metric that it measures by."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from kinstream.streams.settings import Settings
 
 LINEAR: Final = "linear"
 #: Modes of `kinstream.search.index.create` that follow a linear map in place. Settings offer `lazy` alone: the others
-#: are for comparisons, as is `static`, which follows none.
+#: are for comparisons; so is `static`, which follows no changes.
 ONLINE: Final = (LINEAR, "lazy", "naive")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which index a space has, and what its constructor takes besides."""
+    """The index of a space, and the other arguments of its constructor."""
 
     index: str = EXACT
     options: Options[str, Any] = field(default_factory=dict)
@@ -50,19 +50,19 @@ class Engine(Protocol):
         """The version that it measures by."""
 
     def map(self, rows: Vectors) -> Mapped:
-        """What the index keeps of raw rows (m, D)."""
+        """The form of raw rows (m, D) that the index keeps."""
 
     def put(self, slots: Slots, Z: Mapped) -> None:
-        """Add or replace items by what `map` made of them."""
+        """Add or replace items in the form that `map` returned."""
 
     def drop(self, slots: Slots) -> None:
         """Remove items."""
 
     def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
-        """The k nearest of each raw query (q, D); of equally near ones at the cut those that come `first`."""
+        """The k nearest of each raw query (q, D); among equally near items at the cut, those that `first` selects."""
 
     def adopt(self, model: Model) -> bool:
-        """Measure by another model from now on; False where only a new engine can."""
+        """Measure by another model from now on; False if that needs a new engine."""
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +70,7 @@ class Engine(Protocol):
 
 
 class MappedEngine:
-    """An index of what the model makes of the items: any model, and a new engine for every new one."""
+    """An index of mapped items: for any model, with a new engine for every new model."""
 
     def __init__(self, index: MappedIndex, model: Model, mapping: Mapping) -> None:
         self._index, self._model, self.map = index, model, mapping
@@ -117,7 +117,7 @@ class OnlineEngine:
         return len(self._index) * self._dimension * 4
 
     def map(self, rows: Vectors) -> Mapped:
-        """The vectors themselves; divided by their length where the scaler is that."""
+        """The vectors themselves, divided by their length if the scaler is unit length."""
         if not self._unit:
             return rows
         return divided(rows.astype(np.float64)).astype(np.float32)
@@ -156,7 +156,7 @@ class OnlineEngine:
         return True
 
     def step(self, model: Model, U: Matrix, V: Matrix) -> None:
-        """Add U V to the matrix, V with a last column for the offset: what has led to this model."""
+        """Add U V to the matrix, which gives this model; the last column of V changes the offset."""
         if U.shape[1]:
             with self._turn:
                 self._index.step(U, V)
@@ -164,11 +164,11 @@ class OnlineEngine:
 
 
 def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
-    """Refuse an index that does not exist, does not take its options, or cannot serve the learner.
+    """Refuse an index that does not exist, does not accept its options, or cannot serve the learner.
 
     Parameters
     ----------
-    learner : where the settings say of what kind it is, an online index is refused for one that is no linear map.
+    learner : if its kind is in the settings, an online index is refused for a learner that is not a linear map.
 
     Raises
     ------
@@ -185,14 +185,14 @@ def check(plan: Plan, settings: Settings, learner: str, place: str) -> None:
             made = registry.create(section.kind, **section.arguments())
             if not _is_linear(made):
                 raise SettingsError(
-                    f"index {plan.index!r} needs a linear map, and {section.kind} is none: use exact"
+                    f"index {plan.index!r} needs a linear map, and {section.kind} is not one: use exact"
                 )
     except (TypeError, SettingsError) as error:
         raise SettingsError(f"{place}: {error}") from None
 
 
 def _is_linear(learner: Learner) -> bool:
-    """Whether a learner that has learned nothing yet will have a linear map, as far as that is known before."""
+    """Whether a learner will have a linear map, as far as that is known before it learns."""
     try:
         return isinstance(learner, SingleModal) and learner.map is not None
     except ValueError:
@@ -229,7 +229,7 @@ def fits(model: Model, modalities: Modalities) -> bool:
 
 
 def mapped(model: Model, rows: Vectors, modalities: Modalities) -> Mapped:
-    """What a model makes of raw rows (n, D), (n, k) float32."""
+    """The images under a model of raw rows (n, D), (n, k) float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         Z = [
             np.asarray(model.transform(features(rows[at : at + CHUNK], modalities)), np.float32)

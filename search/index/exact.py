@@ -1,7 +1,8 @@
 """The exact scan: the ids and distances of a scan in float64, whatever the offset and scale of the vectors.
 
-Few queries are measured against all items in float64. Of many at once, one product in float32 decides which items can
-be among the k nearest, and these are measured in float64. What it may leave out follows from a bound of its rounding:
+Few queries are measured against all items in float64. For many at once, one product in float32 decides which items can
+be among the k nearest, and these are measured in float64. A bound of the product's rounding decides what it may leave
+out:
 
 Let eps = 2^-24, c the centre, y = fl(x - c) and p = fl(q - c), l = |y| and P = |p|. One subtraction rounds each
 number of y and p once, so |(y - p) - (x - q)| <= 2 eps (l + P). A product of d terms, in whatever order it is summed,
@@ -31,21 +32,21 @@ from kinstream.search.index.scan_kernels import measure
 
 Mapped = NDArray[np.float32]
 Distances = NDArray[np.float64]
-#: Of slots whose items are equally near, the m that come first, in any order: (slots, m) -> (m,).
+#: Chooses m of the slots whose items are equally near, in any order: (slots, m) -> (m,).
 First = Callable[[Slots, int], Slots]
 
-#: Products that a scan holds at a time.
+#: Number of products that a scan holds at a time.
 _MOST_CELLS: Final = 8_000_000
-#: From so many queries at once on, one product is faster than measuring all in float64.
+#: From this number of queries, one product is faster than measuring all items in float64.
 _MANY: Final = 8
-#: Items that are moved to the centre at a time.
+#: Number of items shifted by the centre at a time.
 _CHUNK: Final = 4096
 _LEAST_SLOTS: Final = 1024
-#: Items whose middle is the centre.
+#: Number of items whose mean is the centre.
 _SAMPLE: Final = 512
-#: Of a float32.
+#: The rounding unit of float32.
 EPS: Final = 2.0**-24
-#: Products of longer vectors could leave float32.
+#: Products of longer vectors could overflow float32.
 LONGEST: Final = 1e18
 
 
@@ -70,14 +71,14 @@ def first_slots(slots: Slots, m: int) -> Slots:
 
 
 class Exact:
-    """Every item is measured, and of equally near ones the first are found, also at the cut."""
+    """Every item is measured, and among equally near ones the first are found, also at the cut."""
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
         self._rows: Mapped = np.zeros((0, dimension), np.float32)
         self._live: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._count = 0
-        #: Of the items about the centre; no number in slots that hold none, which are then never near.
+        #: Lengths of the items about the centre; NaN in empty slots, which are then never near.
         self._lengths: Distances = np.zeros(0)
         #: At least the greatest length of an item.
         self._longest = 0.0
@@ -93,7 +94,7 @@ class Exact:
 
     @property
     def rows(self) -> Mapped:
-        """The items by slot (slots, d); zeros where there is none."""
+        """The items by slot (slots, d); zeros in empty slots."""
         return self._rows
 
     @property
@@ -107,7 +108,7 @@ class Exact:
         return self._longest
 
     def put(self, slots: Slots, Z: Mapped) -> None:
-        """Add or replace items; one that is not finite is not there."""
+        """Add or replace items; an item that is not finite is left out."""
         if not len(slots):
             return
         self._reserve(int(slots.max()) + 1)
@@ -141,11 +142,11 @@ class Exact:
         return Found(slots, distances, np.full(len(Q), self._count, np.int64))
 
     def measured(self, query: Mapped, slots: Slots) -> Distances:
-        """Squared distances in float64 of items in these slots; infinite where they are no numbers."""
+        """Squared distances in float64 of items in these slots; infinite if they are NaN."""
         return measured(self._rows, slots, query)
 
     def _candidates(self, Q: Mapped, k: int, there: Slots) -> Iterator[Slots]:
-        """For each query, slots of items among which the k nearest are."""
+        """For each query, slots of items that include the k nearest."""
         if len(Q) < _MANY or k == self._count or not self._longest < LONGEST:
             yield from (there for _ in Q)
             return
@@ -153,7 +154,7 @@ class Exact:
             P = Q - self._centre
             products = self._products(P, int(there[-1]) + 1)
         for query, length, row in zip(Q, lengths(P).tolist(), products, strict=True):
-            # Written so that what is no number is measured.
+            # Written so that items with NaN are measured.
             yield self._near(query, length, row, k) if length < LONGEST else there
 
     def _products(self, P: Mapped, top: int) -> Mapped:
@@ -207,7 +208,7 @@ class Exact:
 
 
 def _centre(rows: Mapped) -> Mapped:
-    """The middle of some rows (n, d), n at least 0, if that is farther from the origin than they are from it."""
+    """The mean of some rows (n, d), n at least 0, if that is farther from the origin than they are from it."""
     zero = np.zeros(rows.shape[1], np.float32)
     if not len(rows):
         return zero
@@ -231,7 +232,7 @@ def _bound(t: float, own: Distances, length: float, dimension: int) -> Distances
 
 
 def measured(rows: Mapped, slots: Slots, query: Mapped) -> Distances:
-    """Squared distances (m,) in float64 of the rows in these slots; infinite where they are no numbers."""
+    """Squared distances (m,) in float64 of the rows in these slots; infinite if they are NaN."""
     found = np.empty(len(slots))
     measure(rows, slots, query.astype(np.float64), found)
     return np.where(np.isnan(found), np.inf, found)
@@ -240,7 +241,7 @@ def measured(rows: Mapped, slots: Slots, query: Mapped) -> Distances:
 def nearest(
     slots: Slots, distances: Distances, k: int, first: First = first_slots
 ) -> tuple[Slots, Distances]:
-    """The k nearest of some slots, nearest first, equal distances by slot; at the cut, those that come `first`.
+    """The k nearest of some slots, nearest first, equal distances by slot; at the cut, those that `first` selects.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""FAISS over vectors that are mapped already, for metrics that change rarely."""
+"""FAISS over mapped vectors, for metrics that change rarely."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from kinstream.streams.extras import importing
 FLAT: Final = "faiss-flat"
 HNSW: Final = "faiss-hnsw"
 
-#: FAISS is asked for so many more: its distances are rounded.
+#: FAISS is queried for this many more: its distances are rounded.
 _MORE: Final = 16
 
 
 class Faiss:
     """FAISS: the flat scan, or HNSW, which examines a small part of the items.
 
-    FAISS calculates in float32, about a centre that the first items give. Where the rounding could have cost the flat
-    scan one of the nearest, the query is answered by `Exact`; so it is where equally near items stand at the cut.
-    HNSW cannot forget: a replaced or removed item stays in the graph, is passed over in the answers, and vanishes with
-    the next build. The squared distances of the answers are exact ones of what was found.
+    FAISS computes in float32, about a centre from the first items. If the rounding could have cost the flat scan one of
+    the nearest items, or if equally near items are at the cut, `Exact` answers the query. HNSW cannot delete: a
+    replaced or removed item stays in the graph, is left out of the answers, and disappears with the next build. The
+    squared distances in answers are exact for the found items.
     """
 
     def __init__(self, kind: str, dimension: int, neighbours: int, depth: int) -> None:
@@ -50,7 +50,7 @@ class Faiss:
             self._index.hnsw.efSearch = depth
         else:
             self._index = faiss.IndexIDMap2(faiss.IndexFlatL2(dimension))
-        #: HNSW numbers what it is given: slot of each number, and the number that a slot has now.
+        #: HNSW numbers its items: the slot of each number, and the current number of each slot.
         self._slot_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._number_of: dict[int, int] = {}
         self._live: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -128,10 +128,10 @@ class Faiss:
         return found
 
     def _beyond(self, squared: float, edge: float, length: float) -> bool:
-        """Whether items that FAISS finds at least so far away are truly farther than the edge.
+        """Whether items that FAISS places at least this far away are truly farther than the edge.
 
         FAISS adds up differences, or lengths and products where there are many queries: both are off by less than
-        (d + 8) 2^-24 (l + P)^2, in the words of `kinstream.search.index.exact`.
+        (d + 8) 2^-24 (l + P)^2, in the notation of `kinstream.search.index.exact`.
         """
         d = self._exact.rows.shape[1]
         both = length + self._longest

@@ -1,4 +1,4 @@
-"""The items of one space that can be found: names and raw vectors, by slot."""
+"""The searchable items of one space: names and raw vectors, by slot."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _GROWTH: Final = 1.5
 
 
 class Items:
-    """Vectors by name. A slot is an item's number as long as the item is there; it is given away again afterwards.
+    """Vectors by name. A slot is the number of an item while the item exists; later it is reused.
 
-    Vectors of several modalities lie side by side in one row, in the order of the first block.
-    Not safe for several threads: whoever shares it locks.
+    Vectors of several modalities are side by side in one row, in the order of the first block.
+    It is not thread-safe: threads that share it need a lock.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Items:
 
     @property
     def dimension(self) -> int | None:
-        """Numbers of a row, all modalities together; None while no item ever came."""
+        """Numbers of a row, all modalities together; None before the first item."""
         return sum(size for _, size in self.modalities) or None
 
     @property
@@ -53,7 +53,7 @@ class Items:
         return self._rows.nbytes
 
     def slot(self, name: str) -> int | None:
-        """Where an item is; None where it is not."""
+        """The slot of an item; None if it is missing."""
         return self._slots.get(name)
 
     def slots(self) -> Slots:
@@ -65,11 +65,11 @@ class Items:
         return self._rows[slots]
 
     def first(self, slots: Slots, m: int) -> Slots:
-        """Of these slots those of the m items that come first by name."""
+        """The m of these slots whose items come first by name."""
         return least(slots, m, self.names)
 
     def declare(self, modalities: Modalities, centre: Vectors | None = None) -> None:
-        """Set, once, what every item has, and a place near them: the origin by default."""
+        """Set, once, the modalities of every item, and a centre near the items, by default the origin."""
         if not self.modalities:
             self.modalities = modalities
             width = sum(size for _, size in modalities)
@@ -77,7 +77,7 @@ class Items:
             self._rows = np.zeros((_LEAST_SLOTS, sum(size for _, size in self.modalities)), np.float32)
 
     def put(self, names: Sequence[str], rows: Vectors) -> tuple[Slots, NDArray[np.int64]]:
-        """Add or replace items of declared modalities. Of a name that stands there twice, the last row counts.
+        """Add or replace items of declared modalities. If a name occurs twice, the last row counts.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Items:
         return slots, counted
 
     def drop(self, names: Sequence[str]) -> Slots:
-        """Remove items and overwrite their vectors; unknown ones are passed over. Returns the slots they had."""
+        """Remove items and overwrite their vectors; unknown ones are ignored. Returns their slots."""
         found = [slot for slot in (self._slots.pop(name, None) for name in names) if slot is not None]
         slots = np.array(found, np.int64)
         for slot in found:
@@ -124,7 +124,7 @@ class Items:
 
 
 def least(places: Slots, m: int, names: Sequence[str | None]) -> Slots:
-    """Of these places in a list of names those of the m that come first, in the order of code points."""
+    """The m of these places in a list of names whose names come first, in the order of code points."""
     return np.array(nsmallest(m, places.tolist(), key=lambda place: names[place] or ""), np.int64)
 
 

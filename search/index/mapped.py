@@ -1,6 +1,6 @@
-"""Indexes over vectors that are mapped already, by name: the exact scan, and those of FAISS.
+"""Indexes over mapped vectors, by name: the exact scan, and those of FAISS.
 
-They hold what a model makes of the items, so a new model needs a new index: it is built beside the old one.
+They hold mapped items, so a new model needs a new index, which is built beside the old one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class MappedIndex(Protocol):
         """Add or replace (m,) items, (m, k) float32."""
 
     def drop(self, slots: Slots) -> None:
-        """Remove items; unknown ones are passed over."""
+        """Remove items; unknown ones are ignored."""
 
     def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
         """The k nearest of each query (q, k') float32.
 
         Parameters
         ----------
-        first : which of equally near items are found where not all of them are; the least slots by default.
+        first : chooses among equally near items at the cut; the lowest slots by default.
         """
 
     @property
@@ -52,7 +52,7 @@ def create_mapped(kind: str, dimension: int, *, neighbours: int = 32, depth: int
 
     Raises
     ------
-    SettingsError : no such kind, or FAISS is not installed.
+    SettingsError : unknown kind, or FAISS is not installed.
     """
     if kind in KINDS:
         _compiled()

@@ -1,7 +1,7 @@
-"""What a model makes of raw vectors, as an index keeps it: equal vectors have equal images, near ones stay apart.
+"""Images of raw vectors under a model, for an index: equal vectors have equal images, near ones stay distinct.
 
-The learned distance is one of differences, and so are images: those of vectors far from the origin are taken about a
-centre, before float32 rounds them.
+The learned distance is a function of differences, so images of vectors far from the origin are taken about a centre,
+before float32 rounds them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kinstream.streams.records.values import Vectors
 
 Matrix = NDArray[np.floating[Any]]
 
-#: Rows that a linear map takes at a time.
+#: Number of rows that a linear map takes at a time.
 CHUNK: Final = 4096
-#: Rows that any other model takes at a time, the last table filled up: what it makes of a row can depend in the last
-#: bits on how many others there are.
+#: Number of rows that any other model takes at a time, with the last table filled up: the last bits of a row's image
+#: can depend on how many other rows there are.
 _TABLE: Final = 32
 
 
@@ -34,7 +34,7 @@ class Mapping:
 
     Parameters
     ----------
-    centre : (D,) raw features near the items: of their images the centre's is subtracted.
+    centre : (D,) raw features near the items: the centre's image is subtracted from theirs.
     """
 
     def __init__(self, model: Model, modalities: Modalities, centre: Vectors) -> None:
@@ -56,11 +56,12 @@ class Mapping:
 
     @property
     def width(self) -> int:
-        """Numbers of an image."""
+        """Length of an image."""
         return int(self(self._centre.astype(np.float32)).shape[1])
 
     def __call__(self, rows: Vectors) -> Mapped:
-        """Images (n, k) float32 of raw rows (n, D): a function of each row alone. The un-learned map leaves them."""
+        """Images (n, k) float32 of raw rows (n, D): a function of each row alone. The un-learned map returns them
+        unchanged."""
         if self._model.learner is None:
             return np.array(rows, np.float32, order="C")
         parts = []
@@ -78,8 +79,8 @@ class Mapping:
     def _linear(self, rows: Vectors) -> Mapped:
         """Products in float64, rounded to float32.
 
-        In which order a product is summed depends on how many rows there are. Where that could decide how it is
-        rounded, it is summed again in a fixed order.
+        The order of summation depends on the number of rows. If it could change the rounded result, the sum is computed
+        again in a fixed order.
         """
         assert self._matrix is not None
         wide = rows.astype(np.float64)
@@ -102,13 +103,13 @@ class Mapping:
 
 
 def divided(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows (n, d) divided by their length; zeros stay zeros."""
+    """Rows (n, d) divided by their length; zero rows stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
 
 
 def middle(rows: Vectors) -> Vectors:
-    """A centre (D,) for items of which these rows (n, D) are the first."""
+    """A centre (D,) for items, from their first rows (n, D)."""
     return np.median(rows, axis=0).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a search measures in float64. One kernel measures all: two vectors have one distance, wherever they stand."""
+"""Distances in float64. One kernel computes all of them, so two vectors have one distance in any place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measure(rows: NDArray[np.float32], places: NDArray[np.int64], q: Matrix, out
 def products(
     left: NDArray[Any], right: NDArray[Any], rows: NDArray[np.int64], columns: NDArray[np.int64], out: Matrix
 ) -> None:
-    """left[rows[i]] . right[columns[i]] of some pairs of rows, added up from the first number to the last.
+    """left[rows[i]] . right[columns[i]] of some pairs of rows, summed from the first number to the last.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Compile what an index runs, so that no search waits for it."""
+"""Compiles the kernels of an index, so that no search waits for it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kinstream.search.index.online.settings import DTYPES
 
 _ITEMS: Final = 1_000
 _D: Final = 8
-#: Few candidates of many items, and bits looked at one by one as well as all at once, whatever the settings.
+#: Few candidates of many items, and checks of bits both one by one and all at once, for all settings.
 _EVERYTHING: Final[dict[str, Any]] = {"eps": 1.0, "candidates": 1.0, "limit": 1.0, "share": 0.0}
-#: Modes and settings that between them run every loop.
+#: Modes and settings that together run every loop.
 _ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("linear", {}),
     ("lazy", {"sample": 100}),
@@ -23,14 +23,14 @@ _ALL: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 
 def warm_up_all() -> None:
-    """Compile what indexes of any kind run, for items of both number types."""
+    """Compile the kernels of all indexes, for items of both number types."""
     for mode, settings in _ALL:
         for dtype in DTYPES:
             warm_up(mode, settings | {"dtype": dtype})
 
 
 def warm_up(mode: str, settings: dict[str, Any]) -> None:
-    """Let a small index of that kind do everything once: seconds the first time, then a load from numba's cache.
+    """Run all operations of a small index once: seconds the first time, then a load from numba's cache.
 
     Parameters
     ----------

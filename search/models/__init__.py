@@ -1,4 +1,4 @@
-"""Models as services use them: announcements, loading, the newest version of a space and learner, how old it is.
+"""Models for services: announcements, loading, the newest version of a space and learner, its age.
 
-No index and no catalogue.
+It does not depend on indexes or catalogues.
 """

@@ -1,4 +1,4 @@
-"""Loading a model on a thread of its own: a store that hangs holds up neither other spaces nor older models."""
+"""Loading a model on a thread of its own: a hanging store blocks neither other spaces nor older models."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from kinstream.streams.secrets import hide
 
 log = logging.getLogger("kinstream.follower")
 
-#: Pauses before a file that could not be loaded is tried again, in seconds: the first one, and the longest.
+#: Seconds before a failed file is tried again: the first pause, and the longest.
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
-#: From one look at a load that runs to the next.
+#: Seconds between two checks of a running load.
 _CHECK_SECONDS: Final = 0.05
 _LASTING: Final = (Failure.REFUSED, Failure.FAULT)
 
 
 class Loads(Protocol):
-    """What makes models of announcements; see `kinstream.search.models.loader.Loader`."""
+    """Turns announcements into models; see `kinstream.search.models.loader.Loader`."""
 
     def load(self, version: ModelVersion, present: Model) -> Model: ...
 
 
 class Limits(NamedTuple):
-    """How long the feed waits for a load, and how many there may be.
+    """Limits on the time and the number of loads.
 
     Parameters
     ----------
-    wait_seconds : so long does the feed's thread wait for a load that it has begun; most are done by then.
-    slow_seconds : after this a load counts as unreachable and the next older version is tried. If it ends after all,
-        its model is taken.
+    wait_seconds : time that the feed's thread waits for a load that it has begun; most are done by then.
+    slow_seconds : after this a load counts as unreachable and the next older version is tried. If the load ends later,
+        its model is used.
     at_once : loads at the same time, of all spaces together; slow ones are not counted.
-    hanging : loads of one space and learner that have not ended. Beyond it no other one is begun there.
+    hanging : loads of one space and learner that have not ended. Beyond this number no other load is begun there.
     """
 
     wait_seconds: float = 0.5
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
 
 
 class Load:
-    """One attempt, from its making on.
+    """One attempt to load a model.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Load:
 
     Attributes
     ----------
-    slow : whether it was given up for now.
+    slow : whether it counts as unreachable for now.
     """
 
     def __init__(self, loader: Loads, version: ModelVersion, present: Model, began: float) -> None:
@@ -80,7 +80,7 @@ class Load:
     def _run(self, loader: Loads, present: Model) -> None:
         try:
             self._model = loader.load(self._version, present)
-        # A panic of a library written in Rust is no Exception.
+        # A panic of a library written in Rust is not an Exception.
         except BaseException as error:
             self._error = error
         finally:
@@ -91,7 +91,7 @@ class Load:
         return self._ended.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end, up to so long."""
+        """Wait for the end, up to that long."""
         self._ended.wait(seconds)
 
     def result(self) -> Model:
@@ -99,7 +99,7 @@ class Load:
 
         Raises
         ------
-        Unloadable : it could not be loaded, whatever the reason.
+        Unloadable : it could not be loaded, for any reason.
         """
         if self._model is not None:
             return self._model
@@ -109,7 +109,7 @@ class Load:
 
 
 class Attempts:
-    """Tries what was announced, the best first, and notes what cannot be loaded.
+    """Tries announced models, the best first, and notes those that cannot be loaded.
 
     Parameters
     ----------
@@ -124,11 +124,11 @@ class Attempts:
         self._limits = limits
         #: Loads that have neither ended nor become slow.
         self._running: list[Load] = []
-        #: What is being loaded, or hangs, by space and learner.
+        #: Running and hanging loads, by space and learner.
         self._loads: dict[tuple[str, str], dict[Rank, Load]] = {}
 
     def due(self, one: Subscription) -> float | None:
-        """When something is to be done for a subscription, on the feed's clock; None where nothing is."""
+        """When the next action for a subscription is due, on the feed's clock; None if there is none."""
         found = []
         loads = self._of(one)
         for candidate in one.choice.candidates():
@@ -139,13 +139,13 @@ class Attempts:
                 found.append(self._clock() + _CHECK_SECONDS)
                 break  # those below wait for it
         crowded = bool(loads) or any(not (load.ended or load.slow) for load in self._running)
-        # What has no room yet is asked for again a little later, and not at once for ever.
+        # A load without room is tried again a little later, not in a busy loop.
         return (
             max(min(found), self._clock() + _CHECK_SECONDS) if found and crowded else min(found, default=None)
         )
 
     def advance(self, one: Subscription) -> None:
-        """Begin what is due, and take what has ended."""
+        """Begin loads that are due, and take finished ones."""
         candidates = one.choice.candidates()
         ranks = {candidate.rank for candidate in candidates}
         loads = self._of(one)
@@ -179,7 +179,7 @@ class Attempts:
         return self._loads.setdefault((one.space, one.learner), {})
 
     def _begin(self, one: Subscription, candidate: Candidate) -> Load | None:
-        """A load, where it is due and there is room."""
+        """A load, if it is due and there is room."""
         now = self._clock()
         loads = self._of(one)
         self._running = [load for load in self._running if not (load.ended or load.slow)]
@@ -196,7 +196,7 @@ class Attempts:
         with self._changed:
             one.failures[error.failure] += 1
             candidate.failure, candidate.trouble = error.failure, str(error)
-            # What does not fit is hardly mended by waiting; a store that was away may be back at any time.
+            # Waiting rarely repairs a file that does not fit; an absent store may return at any time.
             first = LONGEST_PAUSE if error.failure in _LASTING else FIRST_PAUSE
             candidate.pause = min(LONGEST_PAUSE, 2.0 * candidate.pause or first)
             candidate.retry_at = self._clock() + candidate.pause

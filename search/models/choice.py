@@ -1,4 +1,4 @@
-"""Which of the announced models of one space and learner is to serve. No files, no clock, no brokers."""
+"""Chooses the model to serve from the announced models of one space and learner. No files, no clock, no brokers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kinstream.search.models.model import UNLEARNED, Model, Name, name_of
 from kinstream.search.models.staleness import Failure
 from kinstream.streams.records.values import ModelVersion
 
-#: Announced versions that are kept for the case that those above them cannot be loaded: of a space that is followed,
-#: and of one that may be followed later.
+#: Announced versions that are kept in case those above them cannot be loaded: of a followed space, and of one that may
+#: be followed later.
 KEPT: Final = 64
 KEPT_UNFOLLOWED: Final = 8
-#: What orders announcements: those of one step repeat, and the furthest checkpoint is the one that is kept longest.
+#: The order of announcements: those of one step repeat, and the furthest checkpoint is kept longest.
 Rank = tuple[Name, int]
 
 
@@ -25,18 +25,18 @@ class Announcement(NamedTuple):
 
 
 def rank_of(version: ModelVersion) -> Rank:
-    """Where a version stands among those of its space and learner."""
+    """The rank of a version among those of its space and learner."""
     return name_of(version), version.offset
 
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A version that may come to serve.
+    """A version that may serve.
 
     Parameters
     ----------
     where : as in `Announcement`.
-    failure, trouble : why it was last left out, in a word and in a sentence; None before it was tried.
+    failure, trouble : the reason of its last failure, as a word and as a sentence; None before the first attempt.
     pause, retry_at : seconds from the last attempt to the next, and when that is due.
     """
 
@@ -53,20 +53,20 @@ class Candidate:
 
     @property
     def file(self) -> tuple[Name, str, str]:
-        """What two announcements of one file have in common."""
+        """The key that two announcements of one file share."""
         return name_of(self.version), self.version.location, self.version.sha256
 
 
 @dataclass(slots=True)
 class Choice:
-    """The newest versions of one space and learner that are above the one that serves.
+    """The newest versions of one space and learner that are above the serving one.
 
-    Whatever the order and number in which versions arrive, the highest (generation, epoch, step) comes to serve, or the
-    highest of those that can be loaded; and what serves is never followed by a lower one.
+    For any order and number of announcements, the highest (generation, epoch, step) is served, or the highest of those
+    that can be loaded; and the serving version is never followed by a lower one.
 
     Parameters
     ----------
-    kept : how many versions are held at most. What was tried in vain goes before what was not tried yet.
+    kept : how many versions are held at most. Versions that failed are dropped before untried ones.
     """
 
     kept: int = KEPT
@@ -81,7 +81,7 @@ class Choice:
 
     @property
     def trouble(self) -> str | None:
-        """Why the best of those that were tried is left out; None where none was."""
+        """Why the best of the tried versions was left out; None if none was."""
         return next((one.trouble for one in self._above if one.trouble is not None), None)
 
     def take(self, version: ModelVersion, where: str = "") -> bool:
@@ -96,7 +96,7 @@ class Choice:
             if other.rank == found.rank or (other.file == found.file and other.rank > found.rank):
                 return False
             if other.file == found.file:
-                # One file, announced again: what is known of it stays known.
+                # The same file announced again: its state is kept.
                 other.version, other.where = version, where
                 self._above.sort(key=lambda one: one.rank, reverse=True)
                 return True
@@ -107,7 +107,7 @@ class Choice:
         return found in self._above
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """What may be loaded, the best first."""
+        """The candidates for loading, the best first."""
         return tuple(self._above)
 
     def wanted(self) -> tuple[ModelVersion, ...]:

@@ -22,7 +22,7 @@ from kinstream.streams.settings import Settings
 log = logging.getLogger("kinstream.follower")
 
 _POLL_SECONDS: Final = 0.5
-#: Until the end of the topic is reached, models are loaded that seldom: most of them are superseded at once.
+#: Seconds between loads before the end of the topic is reached: most models are superseded at once.
 _EAGER_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10.0
 
@@ -30,15 +30,15 @@ _STOP_SECONDS: Final = 10.0
 class ModelFeed:
     """Follows the models of every space and learner that is subscribed to, until `close`.
 
-    The models topic is read from its beginning, all of it, and again from the end on; what was announced is kept for
-    all spaces, and loaded for those that are subscribed to. Brokers and checkpoint stores may go away and come back:
-    what serves goes on serving.
+    The models topic is read completely from its beginning, and then continuously. Announcements are kept for all
+    spaces, and loaded for those with a subscription. Brokers and checkpoint stores may be away for a while: the
+    serving model continues to serve.
 
     Parameters
     ----------
     settings : brokers, and where checkpoints lie.
     source : where announcements come from; the models topic by default.
-    loader, limits : how they become models, and in what time.
+    loader, limits : how they become models, and within what time.
     clock, wall : seconds, monotonic and since the epoch.
 
     Raises
@@ -56,7 +56,7 @@ class ModelFeed:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        #: Why the thread has ended before `close`; None while all is well.
+        #: Why the thread has ended before `close`; None without an error.
         self.fault: BaseException | None = None
         self._source = source or TopicSource(settings, clock=clock)
         self._clock = clock
@@ -65,14 +65,14 @@ class ModelFeed:
         self._attempts = Attempts(loader or Loader(settings), self._changed, clock, limits or Limits())
         self._stop = Event()
         self._thread: Thread | None = None
-        #: Announcements of spaces that nobody has subscribed to yet.
+        #: Announcements of spaces without a subscription.
         self._choices: dict[tuple[str, str], Choice] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._eager_at = 0.0
 
     @classmethod
     def from_checkpoints(cls, settings: Settings, *, interval: float = 5.0) -> Self:
-        """A feed that looks at the checkpoint store of the settings every `interval` seconds, without brokers."""
+        """A feed that reads the checkpoint store of the settings every `interval` seconds, without brokers."""
         return cls(settings, source=CheckpointSource(settings, interval))
 
     # ---- life ---------------------------------------------------------------------------------------------------
@@ -82,10 +82,10 @@ class ModelFeed:
 
         Raises
         ------
-        SettingsError : the settings name no source that could be followed, or the feed was started before.
+        SettingsError : the settings name no source to follow, or the feed was started before.
         """
         if self._thread is not None:
-            raise SettingsError("a model feed is started once; make another one")
+            raise SettingsError("a model feed can be started only once; create another one")
         self._source.open()
         self._eager_at = self._clock() + _EAGER_SECONDS
         # A service that ends without `close` must not hang at its exit.
@@ -94,7 +94,7 @@ class ModelFeed:
         return self
 
     def close(self, timeout: float = _STOP_SECONDS) -> None:
-        """End the thread and the consumer. What served last still answers."""
+        """End the thread and the consumer. The last model still answers."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout)
@@ -111,7 +111,7 @@ class ModelFeed:
         return self.fault is None and self._thread is not None and self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise FollowerStopped where the thread has failed."""
+        """Raise FollowerStopped if the thread has failed."""
         if self.fault is not None:
             raise FollowerStopped(f"the follower of models has stopped: {self.fault!r}") from self.fault
 
@@ -165,19 +165,19 @@ class ModelFeed:
                 self._source.close()
 
     def step(self) -> None:
-        """Read what was announced, and load what is due; one turn of the thread."""
+        """Read announcements, and load models that are due; one round of the thread."""
         with self._changed:
             followed = list(self._subscriptions.values())
         learners = {one.learner for one in followed}
         now = self._clock()
-        # Before the end of the topic is reached, loading has its own times.
+        # Before the end of the topic is reached, loading has its own interval.
         starts = now if self._source.caught_up else self._eager_at
         due = [max(at, starts) - now for one in followed if (at := self._attempts.due(one)) is not None]
         announced = self._source.poll(max(0.0, min([_POLL_SECONDS, *due])), learners, self._stop)
         with self._changed:
             for found in announced:
                 self._take(found)
-            # Who waits may ask for what only the source knows, such as its trouble.
+            # Waiting callers may need state of the source, such as its trouble.
             self._changed.notify_all()
             followed = list(self._subscriptions.values())
         caught_up = self._source.caught_up
@@ -186,7 +186,7 @@ class ModelFeed:
             for one in followed:
                 if one.choice.candidates() and not self._stop.is_set():
                     self._attempts.advance(one)
-            # Of a source that is asked by learner, one that was subscribed meanwhile has its first answer to come.
+            # For a source that is read by learner, a new subscription still waits for its first answer.
             self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
 
     def _take(self, announced: Announcement) -> None:

@@ -12,17 +12,17 @@ from kinstream.streams.settings import Settings, load
 
 
 class ModelFollower:
-    """Holds the newest model of a space, never a torn one, and never an older one after a newer one.
+    """Holds the newest model of a space, never a partial one, and never an older one after a newer one.
 
-    Before the first model the un-learned map serves: raw features as they are. So it does in a space that was deleted,
-    or reset and not learned again yet; `Model.name` then has the epoch of that.
+    Before the first model the un-learned map serves: raw features unchanged. The same holds for a space that was
+    deleted, or reset and not learned again yet; `Model.name` then has that epoch.
 
     Parameters
     ----------
     space, learner : whose models.
-    settings : brokers, and where checkpoints lie; by default those of `kinstream.toml` and the environment, as the
-        commands read them. Of a worker's settings nothing else is needed: its checkpoint store and hyper-parameters
-        are found through what it announces, where this machine reaches that store.
+    settings : brokers, and where checkpoints lie; by default those of `kinstream.toml` and the environment, as for the
+        commands. Nothing else of a worker's settings is needed: its checkpoint store and hyper-parameters are found
+        through its announcements, if this machine reaches that store.
     brokers, checkpoints : in place of the settings' `kafka.bootstrap_servers` and `checkpoints.url`.
 
     Raises
@@ -60,7 +60,7 @@ class ModelFollower:
         checkpoints: str | None = None,
         interval: float = 5.0,
     ) -> Self:
-        """A follower that looks at the checkpoint store every `interval` seconds, and needs no brokers.
+        """A follower that reads the checkpoint store every `interval` seconds, and needs no brokers.
 
         Raises
         ------
@@ -78,12 +78,12 @@ class ModelFollower:
     # ---- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Begin to follow. Raises SettingsError where that cannot be, or was done before."""
+        """Begin to follow. Raises SettingsError if that is not possible, or was done before."""
         self._feed.start()
         return self
 
     def close(self) -> None:
-        """End the thread. What served last still answers."""
+        """End the thread. The last model still answers."""
         self._feed.close()
 
     def __enter__(self) -> Self:
@@ -94,14 +94,14 @@ class ModelFollower:
 
     @property
     def healthy(self) -> bool:
-        """Whether the thread runs; brokers that are away leave it healthy."""
+        """Whether the thread runs; absent brokers leave it healthy."""
         return self._feed.healthy
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> Model:
-        """The model that serves. Who needs several answers of one version takes it once, and asks that.
+        """The serving model. For several answers of one version, read it once and use that object.
 
         Raises
         ------
@@ -110,15 +110,15 @@ class ModelFollower:
         return self._subscription.model
 
     def transform(self, X: Features) -> Rows:
-        """`Model.transform` of the model that serves."""
+        """`Model.transform` of the serving model."""
         return self._subscription.transform(X)
 
     def distance(self, X: Features, Y: Features) -> Rows:
-        """`Model.distance` of the model that serves."""
+        """`Model.distance` of the serving model."""
         return self._subscription.distance(X, Y)
 
     def staleness(self) -> Staleness:
-        """How old what serves is, and why nothing newer does. Never raises."""
+        """The age of the serving model, and why no newer one serves. Never raises."""
         return self._subscription.staleness()
 
     def wait(self, wanted: Wanted | None = None, timeout: float = 30.0) -> Model:

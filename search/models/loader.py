@@ -1,4 +1,4 @@
-"""A model from its announcement: the data file with the announced digest, and the learner that it is the state of."""
+"""A model from its announcement: the data file with the announced digest, and the learner of that state."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
-#: Where a model was learned, which says nothing about what it is; by the hyper-parameters that may say so.
+#: Hyper-parameters that name where a model was learned; they do not change the model.
 _ELSEWHERE = {"device": "cpu", "path": "compiled"}
 
 
 class Unloadable(Exception):
-    """A model that cannot be had now; `failure` says why in a word, the text in a sentence."""
+    """A model that is not available now; `failure` is the reason as a word, the text as a sentence."""
 
     def __init__(self, failure: Failure, text: str) -> None:
         super().__init__(text)
@@ -32,11 +32,11 @@ class Unloadable(Exception):
 
 
 class Loader:
-    """Loads models, with the hyper-parameters that their generation began with.
+    """Loads models, with the hyper-parameters of their generation.
 
     Parameters
     ----------
-    settings : where checkpoints lie. Their `[learners.NAME]` only counts where a generation has no birth record.
+    settings : where checkpoints lie. Their `[learners.NAME]` only counts if a generation has no birth record.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,17 +49,17 @@ class Loader:
 
         Parameters
         ----------
-        present : what serves; its learner is taken where the file is the same.
+        present : the serving model; its learner is reused if the file is the same.
 
         Raises
         ------
-        Unloadable : the file is gone, damaged or out of reach, or does not fit; or whatever else went wrong.
+        Unloadable : the file is missing, damaged, unreachable or does not fit; or any other error.
         """
         try:
             return self._load(version, present)
         except Unloadable:
             raise
-        # Records and files come from elsewhere: none of them may end what follows all spaces.
+        # Records and files come from elsewhere: none of them may end the thread that follows all spaces.
         except Exception as error:
             text = f"{version.location!r}: loading it failed: {error!r}"
             raise Unloadable(Failure.FAULT, hide(text)) from error
@@ -89,7 +89,7 @@ class Loader:
             learner = learner_of(from_bytes(data), kind, arguments)
             if learner is not None:
                 settle(learner)
-        # A file can be whole, and be no state of this learner: what that raises is the learner's to say.
+        # A complete file may still not be a state of this learner, which then raises an error of its own.
         except (SettingsError, CheckpointError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             text = f"{version.location}: cannot be used as a state of {version.learner} ({kind}): {error!r}"
             raise Unloadable(Failure.REFUSED, text) from error
@@ -100,7 +100,7 @@ class Loader:
 
         Raises
         ------
-        SettingsError : neither a birth record nor the settings know it.
+        SettingsError : neither a birth record nor the settings have it.
         CheckpointError : the store fails, or the birth record is damaged.
         """
         key = (version.learner, version.generation)
@@ -115,19 +115,19 @@ class Loader:
             else:
                 raise SettingsError(
                     f"learner {version.learner!r} has no birth record under {self._settings.checkpoints.shown}, and "
-                    f"the settings have no [learners.{version.learner}]: its hyper-parameters are not known"
+                    f"the settings have no [learners.{version.learner}]: its hyper-parameters are unknown"
                 )
             self._known[key] = kind, anywhere(arguments)
         return self._known[key]
 
 
 def rebuilt(version: ModelVersion, settings: Settings) -> Learner:
-    """The learner behind a model, with the hyper-parameters that its generation began with.
+    """The learner behind a model, with the hyper-parameters of its generation.
 
     Raises
     ------
-    SettingsError : neither a birth record nor the settings know the learner.
-    CheckpointError : the model's file is gone or damaged, or nothing was learned yet.
+    SettingsError : neither a birth record nor the settings have the learner.
+    CheckpointError : the model's file is missing or damaged, or nothing was learned yet.
     """
     from kinstream.learners.models.export import learner_from
 
@@ -136,21 +136,21 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Learner:
 
 
 def anywhere(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Hyper-parameters for using what was learned with torch, perhaps on a GPU, without both.
+    """Hyper-parameters that let a model learned with torch, perhaps on a GPU, be used without them.
 
-    Only OAHU has such ones, alone, as the base of a fusion or as a member of a portfolio.
+    Only OAHU has these, alone, as the base of a fusion or as a member of a portfolio.
     """
     found = {key: anywhere(value) if isinstance(value, dict) else value for key, value in arguments.items()}
     return found | {key: usual for key, usual in _ELSEWHERE.items() if isinstance(found.get(key), str)}
 
 
 def settle(learner: Learner) -> None:
-    """Have a learner compute what it would compute at first use, so that threads that share it only read it.
+    """Make a learner compute its lazy values now, so that threads that share it only read it.
 
     Raises
     ------
-    ValueError : what it makes of a vector is none, or is not finite.
-    Exception : whatever else the learner raises where its state makes no metric.
+    ValueError : the image of a vector is not a vector, or is not finite.
+    Exception : any other error of the learner for a state that gives no metric.
     """
     modalities: tuple[tuple[str, int], ...] = getattr(learner, "modalities", ())
     dimension: int | None = getattr(learner, "dimension", None)

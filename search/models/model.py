@@ -1,4 +1,4 @@
-"""One version of a learned metric, as those who use it hold it: it never changes."""
+"""One version of a learned metric. It never changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Features = Rows | Mapping[str, Rows]
 
 
 class Name(NamedTuple):
-    """What orders the versions of one space and learner: the greater one is the newer one."""
+    """The order of the versions of one space and learner: the greater one is newer."""
 
     generation: int
     epoch: int
@@ -28,7 +28,7 @@ class Name(NamedTuple):
         return f"{self.generation}.{self.epoch}.{self.step}"
 
 
-#: Of the un-learned map that serves before any model; below every other name.
+#: The name of the un-learned map before any model; below every other name.
 UNLEARNED: Final = Name(0, -1, 0)
 
 
@@ -39,15 +39,15 @@ def name_of(version: ModelVersion) -> Name:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A version of a metric. `transform` and `distance` may be called by many threads at once.
+    """A version of a metric. `transform` and `distance` are thread-safe.
 
-    Where nothing is learned, before the first model and in a space that was deleted or reset, the un-learned map
-    serves: raw features as they are, of any dimension, and squared Euclidean distance.
+    Before the first model, and in a space that was deleted or reset, nothing is learned and the un-learned map serves:
+    raw features unchanged, of any dimension, and squared Euclidean distance.
 
     Parameters
     ----------
-    version : where the model comes from; None before the first one.
-    learner : what was learned; None for the un-learned map. It is not to be changed: others use it, too.
+    version : the origin of the model; None before the first one.
+    learner : the learner; None for the un-learned map. It must not be changed: it is shared.
     """
 
     version: ModelVersion | None = None
@@ -55,7 +55,7 @@ class Model:
 
     @property
     def name(self) -> Name:
-        """(generation, epoch, step), also of the un-learned map of an epoch in which nothing was learned."""
+        """(generation, epoch, step), also of the un-learned map of an epoch without learning."""
         return UNLEARNED if self.version is None else name_of(self.version)
 
     @property
@@ -65,12 +65,12 @@ class Model:
 
     @property
     def modalities(self) -> tuple[tuple[str, int], ...]:
-        """Name and number of features of each, of a learner of several; else nothing."""
+        """Name and number of features of each, of a learner of several modalities; otherwise empty."""
         return tuple(getattr(self.learner, "modalities", ()))
 
     @property
     def dimension(self) -> int | None:
-        """Number of features that `transform` takes, of all modalities together; None where it takes any."""
+        """Number of features that `transform` takes, of all modalities together; None if it takes any."""
         if self.modalities:
             return sum(size for _, size in self.modalities)
         found: int | None = getattr(self.learner, "dimension", None)
@@ -81,7 +81,7 @@ class Model:
 
         Parameters
         ----------
-        X : (n, d); or modality -> (n, d) for a learner of several. The un-learned map takes either, and puts
+        X : (n, d); or modality -> (n, d) for a learner of several. The un-learned map accepts either, and puts
             modalities side by side in the order of their names.
 
         Returns

@@ -1,4 +1,4 @@
-"""Where announcements of models come from: the checkpoint store itself, looked at now and then."""
+"""Sources of model announcements; here the checkpoint store itself, read at intervals."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger("kinstream.follower")
 
 
 class Source(Protocol):
-    """Announcements in any order, as often as they come.
+    """A source of announcements, in any order and with repeats.
 
     Attributes
     ----------
-    caught_up : whether all that was announced before the start has been handed out.
+    caught_up : whether all announcements from before the start have been returned.
     contact : when the source last answered, on its clock; None before it did.
-    trouble : what goes wrong now, in one sentence.
+    trouble : the current error, in one sentence.
     unreadable : how many announcements could not be read.
     """
 
@@ -35,12 +35,12 @@ class Source(Protocol):
     unreadable: int
 
     def open(self) -> None:
-        """Begin. Raises SettingsError where the settings name no source."""
+        """Begin. Raises SettingsError if the settings name no source."""
 
     def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
-        """What was announced since the last call; waits up to `seconds` for something, or until `stop` is set.
+        """The announcements since the last call; waits up to `seconds` for one, or until `stop` is set.
 
-        `learners` are those that are asked for. Outages are `trouble`, and never an error.
+        `learners` are the requested ones. Outages are reported in `trouble` and never raised.
         """
 
     def close(self) -> None:
@@ -48,12 +48,12 @@ class Source(Protocol):
 
 
 class CheckpointSource:
-    """The newest checkpoints of the learners that are asked for. Needs no brokers.
+    """The newest checkpoints of the requested learners. Needs no brokers.
 
     Parameters
     ----------
     settings : where checkpoints lie.
-    interval : seconds from one look at the store to the next.
+    interval : seconds between two reads of the store.
     clock : monotonic, in seconds.
     """
 
@@ -71,12 +71,12 @@ class CheckpointSource:
         self._asked: frozenset[str] = frozenset()
 
     def open(self) -> None:
-        """Nothing is to be opened."""
+        """There is nothing to open."""
 
     def poll(self, seconds: float, learners: Iterable[str], stop: Event) -> list[Announcement]:
         asked = frozenset(learners)
         if asked <= self._asked:
-            # Whoever asks for another learner does not wait for the next look.
+            # A new learner does not wait for the next interval.
             wait = min(seconds, self._due - self._clock())
             if wait > 0.0:
                 stop.wait(wait)
@@ -93,7 +93,7 @@ class CheckpointSource:
                     found.append(Announcement(version, f"checkpoint {version.location}"))
             except (CheckpointError, OSError) as error:
                 troubles.append(hide(str(error)))
-            # Manifests and birth records come from elsewhere, as records do.
+            # Manifests and birth records come from elsewhere and may be faulty, as records may.
             except Exception as error:
                 self.unreadable += 1
                 text = hide(f"checkpoints of learner {learner!r}: {error!r}")
@@ -106,4 +106,4 @@ class CheckpointSource:
         return found
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """There is nothing to close."""

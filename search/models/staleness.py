@@ -1,4 +1,4 @@
-"""How old what serves is, and why nothing newer does."""
+"""The age of the serving model, and why no newer one serves."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from kinstream.search.models.model import Name
 class Failure(StrEnum):
     """Why a record or a model was left out; the keys of `Staleness.failures`."""
 
-    UNREADABLE = "unreadable"  #: a record of the topic that is no model announcement; of any space
-    MISSING = "missing"  #: the data file is not there
-    DAMAGED = "damaged"  #: the data file is not what was announced
+    UNREADABLE = "unreadable"  #: a record of the topic that is not a model announcement; of any space
+    MISSING = "missing"  #: the data file does not exist
+    DAMAGED = "damaged"  #: the data file differs from the announced digest
     UNREACHABLE = "unreachable"  #: the checkpoint store fails, or does not answer in time
-    REFUSED = "refused"  #: the file does not fit the learner, or lies where none is read
-    FAULT = "fault"  #: loading it raised what nobody expects; the log has the traceback
+    REFUSED = "refused"  #: the file does not fit the learner, or its store is not allowed
+    FAULT = "fault"  #: loading it raised an unexpected error; the log has the traceback
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """What a service shows beside its answers.
+    """The state that a service can show beside its answers.
 
     Parameters
     ----------
-    serving : name of the model that serves.
-    announced : the highest name that was announced. A model is stale where it is above `serving`.
-    written_seconds : since the model that serves was written; None before the first one. It grows, too, where nothing
-        new is learned.
-    contact_seconds : since the brokers, or the checkpoint store that is polled, last answered; None before they did.
-    caught_up : whether all that was announced before the start is known, and was tried.
-    failures : by reason, how often something was left out; attempts on one file are counted each.
-    trouble : what goes wrong now, in one sentence; None where nothing does.
+    serving : name of the serving model.
+    announced : the highest name that was announced. The model is stale if it is above `serving`.
+    written_seconds : age of the serving model; None before the first one. It also grows while nothing new is learned.
+    contact_seconds : time since the brokers, or the polled checkpoint store, last answered; None before they did.
+    caught_up : whether all announcements from before the start are known, and were tried.
+    failures : by reason, how often a record or model was left out; each attempt on a file counts.
+    trouble : the current error, in one sentence; None if there is none.
     """
 
     serving: Name
@@ -46,5 +45,5 @@ class Staleness:
 
     @property
     def behind(self) -> bool:
-        """Whether a newer model was announced than the one that serves."""
+        """Whether a newer model than the serving one was announced."""
         return self.announced > self.serving

@@ -1,4 +1,4 @@
-"""A model between two announced ones: the map of a learner as its update records have moved it."""
+"""A model between two announced ones: the map of a learner, moved by its update records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Matrix = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteppedModel(Model):
-    """The announced model that it began with, and the map (k, d) of scaled features that it has come to.
+    """The announced model that it began with, and its current map (k, d) of scaled features.
 
-    Its scaler is the announced model's: updates are published once it does not change any more.
+    Its scaler is the announced model's: updates are published after the scaler is fixed.
     """
 
     at: Name = UNLEARNED
@@ -42,7 +42,7 @@ class SteppedModel(Model):
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
     def raw_map(self) -> tuple[Matrix, Matrix]:
-        """Matrix (k, d) and offset (k,) for raw features; for vectors of length 1 where that is the scaler."""
+        """Matrix (k, d) and offset (k,) for raw features; for vectors of length 1 if that is the scaler."""
         assert self.map is not None
         scaling = self.base.affine()
         if scaling is None:

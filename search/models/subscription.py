@@ -1,4 +1,4 @@
-"""The models of one space and learner as a service sees them: the newest one, and how old it is."""
+"""The models of one space and learner for a service: the newest one, and its age."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from kinstream.search.models.model import Features, Model, Name, Rows
 from kinstream.search.models.staleness import Staleness
 from kinstream.streams.errors import KinstreamError
 
-#: What to wait for: a name that has to be reached, or a condition that the model has to meet.
+#: The goal of a wait: a name that has to be reached, or a condition that the model has to meet.
 Wanted = Name | Callable[[Model], bool]
 
 
 class FollowerStopped(KinstreamError):
-    """The thread that follows models has failed; what served until then may be old. Its cause is chained."""
+    """The thread that follows models has failed; the last serving model may be old. Its cause is chained."""
 
 
 class NotYet(KinstreamError, TimeoutError):
-    """What was waited for did not come in time."""
+    """The wait timed out."""
 
 
 class Follows(Protocol):
-    """What follows the models of a subscription: `kinstream.search.models.feed.ModelFeed`."""
+    """The follower of the models of a subscription: `kinstream.search.models.feed.ModelFeed`."""
 
     fault: BaseException | None
 
     def check(self) -> None:
-        """Raise FollowerStopped where it has failed."""
+        """Raise FollowerStopped if it has failed."""
 
     def staleness_of(self, subscription: Subscription) -> Staleness:
         """See `Subscription.staleness`."""
 
 
 class Subscription:
-    """One space under one learner; made by `ModelFeed.subscribe`. Any thread may use it.
+    """One space under one learner; created by `ModelFeed.subscribe`. Any thread may use it.
 
-    Who needs several answers of one version takes `model` once, and asks that.
+    For several answers of one version, read `model` once and use that object.
     """
 
     def __init__(self, feed: Follows, space: str, learner: str, changed: Condition) -> None:
@@ -47,16 +47,16 @@ class Subscription:
         self.learner = learner
         self._feed = feed
         self._changed = changed
-        # One reference: whoever reads it has one whole model, before or after a swap.
+        # One reference: a reader gets one complete model, before or after a swap.
         self._model = Model()
-        # Below is the feed's; it holds `_changed` while it writes.
+        # The attributes below belong to the feed, which holds `_changed` while it writes.
         self.choice = Choice()
         self.failures: Counter[str] = Counter()
         self.tried = False
 
     @property
     def model(self) -> Model:
-        """The model that serves.
+        """The serving model.
 
         Raises
         ------
@@ -67,15 +67,15 @@ class Subscription:
 
     @property
     def serving(self) -> Model:
-        """The same where the thread has failed, too."""
+        """The same, even if the thread has failed."""
         return self._model
 
     def transform(self, X: Features) -> Rows:
-        """`Model.transform` of the model that serves."""
+        """`Model.transform` of the serving model."""
         return self.model.transform(X)
 
     def distance(self, X: Features, Y: Features) -> Rows:
-        """`Model.distance` of the model that serves."""
+        """`Model.distance` of the serving model."""
         return self.model.distance(X, Y)
 
     @property
@@ -85,16 +85,16 @@ class Subscription:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was announced above what serves was tried."""
+        """Whether every announcement above the serving model was tried."""
         return all(one.failure is not None for one in self.choice.candidates())
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that was announced before the start is known, and was tried."""
+        """Whether all announcements from before the start are known, and were tried."""
         return self.tried
 
     def staleness(self) -> Staleness:
-        """How old what serves is, and why nothing newer does. Never raises."""
+        """The age of the serving model, and why no newer one serves. Never raises."""
         return self._feed.staleness_of(self)
 
     def wait(self, wanted: Wanted | None = None, timeout: float = 30.0) -> Model:
@@ -102,12 +102,12 @@ class Subscription:
 
         Parameters
         ----------
-        wanted : a name, or a condition; by default that the follower has caught up, whatever serves then.
+        wanted : a name, or a condition; by default until the follower has caught up.
         timeout : seconds.
 
         Raises
         ------
-        NotYet : it did not come in time; says what is in the way.
+        NotYet : the wait timed out; the message gives the reason.
         FollowerStopped : the thread that follows has failed.
         """
 
@@ -129,6 +129,6 @@ class Subscription:
         )
 
     def swap(self, model: Model) -> None:
-        """Let another model serve; the feed calls this."""
+        """Set another serving model; the feed calls this."""
         self.choice.serves(model)
         self._model = model

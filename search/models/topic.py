@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kinstream.follower")
 
-#: Seconds between two questions for the topic's partitions, which also tell whether a broker answers.
+#: Seconds between two requests for the topic's partitions, which also show whether a broker answers.
 PROBE_SECONDS: Final = 5.0
-#: The same while something is wrong.
+#: The same after an error.
 _AGAIN_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 2.0
-#: Of one wait for records: so long does `close` take.
+#: Seconds of one wait for records, and so of `close`.
 _WAIT_SECONDS: Final = 0.2
 _RECORDS: Final = 500
 
 
 class TopicSource:
-    """All partitions of the models topic, also those that are added later.
+    """All partitions of the models topic, including those added later.
 
     Parameters
     ----------
     settings : brokers and the topics' prefix.
     make : a consumer of confluent-kafka from its configuration.
-    identify : the id of the topic, None where it is not known.
+    identify : the id of the topic, None if it is not known.
     clock : monotonic, in seconds.
     """
 
@@ -65,7 +65,7 @@ class TopicSource:
         self._cluster: Cluster | None = None
         self._consumer: Consumer | None = None
         self._assigned: set[int] = set()
-        #: Partitions whose end was not reached yet, of those that were there at the start.
+        #: Partitions that existed at the start and whose end was not reached yet.
         self._left: set[int] = set()
         self._probe_at = clock()
 
@@ -77,7 +77,7 @@ class TopicSource:
             **confluent(self._kafka),
             "group.id": "kinstream-follower",
             "enable.auto.commit": False,
-            # A topic that was made anew is read from its beginning.
+            # A re-created topic is read from its beginning.
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
@@ -111,7 +111,7 @@ class TopicSource:
         reader = self._consumer
         for record in records:
             if self._consumer is not reader:
-                break  # what is left of the batch is read again
+                break  # the rest of the batch is read again
             announced = self._read(record)
             if announced is not None:
                 found.append(announced)
@@ -147,7 +147,7 @@ class TopicSource:
         self._answered()
         value = record.value()
         if value is None:
-            return None  # a tombstone says nothing new
+            return None  # a tombstone announces nothing
         place = f"{self.topic} partition {record.partition()} offset {record.offset()}"
         try:
             return Announcement(cast(ModelVersion, decode(value, ModelVersion)), place)
@@ -164,7 +164,7 @@ class TopicSource:
     # ---- brokers ------------------------------------------------------------------------------------------------
 
     def _probe(self) -> None:
-        """Ask for the topic's partitions, and read those that are new."""
+        """Request the topic's partitions, and read new ones."""
         from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
         assert self._consumer is not None
@@ -178,13 +178,15 @@ class TopicSource:
             if view.error.name() == "TOPIC_AUTHORIZATION_FAILED":
                 self.trouble = str(denied(self._kafka, "READ", f"topic {self.topic}"))
             else:
-                self.trouble = f"topic {self.topic}: {view.error.str()}; is it there? kinstream topics create"
+                self.trouble = (
+                    f"topic {self.topic}: {view.error.str()}; does it exist? kinstream topics create"
+                )
             return
         self._answered()
         identity = self._identify()
         if identity is not None and self._identity not in (None, identity) and self._assigned:
-            # Offsets of another topic say nothing of this one: what it holds may lie before them.
-            log.warning("%s was made anew: it is read from the beginning", self.topic)
+            # Offsets of another topic are not valid in this one: its records may be before them.
+            log.warning("%s was re-created: reading from its beginning", self.topic)
             self._renew()
         self._identity = identity or self._identity
         new = set(view.partitions) - self._assigned
@@ -201,7 +203,7 @@ class TopicSource:
         try:
             return self._cluster.topic_id(self.topic)
         except KinstreamError as error:
-            # The consumer says by itself what is wrong for it.
+            # The consumer reports its own errors.
             log.debug("%s: %s", self.topic, error)
             return None
 
@@ -212,13 +214,13 @@ class TopicSource:
         self.trouble = hide(text)
 
     def _renew(self) -> None:
-        """Another consumer: one keeps what it has learned of a topic, and asks for that when the topic is another."""
+        """Create another consumer: the old one caches a topic's metadata and would use it for a re-created topic."""
         assert self._consumer is not None
         self._consumer.close()
         self._consumer, self._assigned = self._new(), set()
 
     def _failed(self, error: Any) -> None:
-        # What the callback has heard of a refused login says more than that nobody answered.
+        # A refused login in the callback is a better reason than a missing answer.
         if self.trouble is None or error.name() not in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"):
             self.trouble = hide(f"{self._kafka.bootstrap_servers}: {error.str()}")
 

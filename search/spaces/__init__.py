@@ -1,4 +1,4 @@
-"""One space that can be searched: its catalogue from `kinstream.events`, its searcher, the sampled recall.
+"""One searchable space: its catalogue from `kinstream.events`, its searcher, the sampled recall.
 
-HTTP stays out.
+It does not depend on HTTP.
 """

@@ -1,8 +1,7 @@
-"""Follows the items of spaces through `kinstream.events`, by the rules that builders follow.
+"""Follows the items of spaces through `kinstream.events`, by the rules of builders.
 
-Control records, loads, declarations, keys and rows that are not finite are judged by the builders' own machine, so that
-a catalogue holds the items that a builder of the same log holds. What is refused is counted by reason; dead letters are
-the builders' duty.
+The builders' own machine checks control records, loads, declarations, keys and non-finite rows, so that a catalogue
+holds the same items as a builder of the same log. Refusals are counted by reason; builders write the dead letters.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ log = logging.getLogger("kinstream.search")
 
 ITEMS: Final = "items"
 SAMPLES: Final = "samples"
-#: Where the items of a space come from: item records, or labelled samples that have ids.
+#: Sources of a space's items: item records, or labelled samples with ids.
 SOURCES: Final = (ITEMS, SAMPLES)
-#: As a consumer that nobody redrives to, unless the settings name a builder.
+#: The name of a consumer without redrives, unless the settings name a builder.
 NOBODY: Final = "search"
-#: No builder of one process has more spaces, and the reader takes those that it was told to.
+#: No builder of one process has more spaces, and the reader only takes the spaces of the settings.
 _MAX_SPACES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Put:
-    """Items that are there from now on, with these vectors."""
+    """Items that exist from now on, with these vectors."""
 
     names: tuple[str, ...]
     tables: tuple[Table, ...]
@@ -43,14 +42,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Items that are gone."""
+    """Items that were removed."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The space begins anew, without items."""
+    """The space was reset and has no items."""
 
     epoch: int
     deleted: bool = False
@@ -61,7 +60,7 @@ Change = Begin | Put | Drop
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What one record did to the catalogue of its space."""
+    """The change of a space's catalogue by one record."""
 
     space: str
     offset: int
@@ -69,7 +68,7 @@ class Changed:
 
 
 class _Collector:
-    """The core of one space: it passes on what comes, and knows the modalities."""
+    """The core of one space: it passes on items, and knows the modalities."""
 
     algorithm: ClassVar[str] = "catalogue/1"
     emits: ClassVar[frozenset[Kind]] = frozenset()
@@ -117,7 +116,7 @@ class _Collector:
         return {}
 
     def restore(self, state: State) -> None:
-        """Nothing: a catalogue is read again from the log."""
+        """Empty: a catalogue is read again from the log."""
 
 
 class CatalogueReader:
@@ -125,8 +124,8 @@ class CatalogueReader:
 
     Parameters
     ----------
-    sources : of each followed space, where its items come from, one of `SOURCES`. Other spaces are passed over unread.
-    redrives_of : a builder whose redriven records are taken as that builder takes them; None for nobody's.
+    sources : for each followed space, the source of its items, one of `SOURCES`. Other spaces are not decoded.
+    redrives_of : a builder whose redriven records are taken as that builder takes them; None for no builder.
     """
 
     def __init__(
@@ -147,20 +146,20 @@ class CatalogueReader:
         place = Place(redrives_of or NOBODY, 1, topic, partition, partitions, topic, partitions, topic)
 
         def make(space: str, declaration: Declaration | None) -> _Collector:
-            # The machine asks one without a space what any of them follows.
+            # The machine calls a builder without a space to find out which events all of them follow.
             some = SAMPLES if SAMPLES in sources.values() else ITEMS
             return _Collector(sources.get(space, some), self._found)
 
-        # Named spaces are wanted, whoever may create them. What they were created as may be gone from the log.
+        # Named spaces are followed even without a create record, which may be gone from the log.
         self._machine = BuilderMachine(place, make, auto_create=True, max_spaces=_MAX_SPACES)
 
     @property
     def next_offset(self) -> int:
-        """Offset that is wanted next."""
+        """The next offset to read."""
         return self._machine.next_offset
 
     def counts(self) -> dict[str, int]:
-        """What became of the records of followed spaces so far: applied, duplicates, not_followed."""
+        """Counts of records of followed spaces so far, by fate: applied, duplicates, not_followed."""
         return {name: self._machine.counts[name] for name in ("applied", "duplicates", "not_followed")}
 
     def refused(self) -> dict[str, int]:
@@ -168,11 +167,11 @@ class CatalogueReader:
         return dict(self._machine.dead)
 
     def begin(self, offset: int) -> None:
-        """Read on at an offset, without what the log has lost before it."""
+        """Continue at an offset, without the records that the log has lost before it."""
         self._machine.next_offset = offset
 
     def step(self, message: Message) -> Changed | None:
-        """Apply one record; None where it changed no catalogue.
+        """Apply one record; None if it changed no catalogue.
 
         A record on which the machine fails is left out, counted in `failed`, and logged.
 
@@ -192,7 +191,7 @@ class CatalogueReader:
             self._machine.step(message)
         except (KinstreamError, RecordsMissed, MemoryError):
             raise
-        # What is wrong with a record is refused above. No other one may keep the agent from all spaces for good.
+        # Faults of records are refused above. No other error may stop the agent for all spaces for good.
         except Exception:
             self.failed += 1
             log.exception(

@@ -1,4 +1,4 @@
-"""Reads `kinstream.events` for catalogues, without a group: from the start of the log, and on as it grows."""
+"""Reads `kinstream.events` for catalogues, without a group: from the start of the log, and then continuously."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("kinstream.search")
 _BATCH: Final = 500
 _POLL_SECONDS: Final = 0.2
 _AGAIN_SECONDS: Final = 1.0
-#: Blocks that are read ahead, in KiB: what is asked for is as large as a catalogue.
+#: Size of read-ahead in KiB: large, because a whole catalogue is read.
 _AHEAD_KIB: Final = 16_384
 
 Apply = Callable[[str, list[Changed]], None]
@@ -35,7 +35,7 @@ Apply = Callable[[str, list[Changed]], None]
 
 @dataclass(slots=True)
 class Progress:
-    """One partition: the end that it had at the start, whether that is reached, and what was lost to retention."""
+    """One partition: the end that it had at the start, whether that is reached, and the records lost to retention."""
 
     stop: int
     reached: bool = False
@@ -43,11 +43,11 @@ class Progress:
 
 
 class EventsFeed:
-    """A thread that keeps catalogues.
+    """A thread that keeps catalogues up to date.
 
     Parameters
     ----------
-    sources : of each space, where its items come from (`kinstream.search.spaces.catalogue.SOURCES`).
+    sources : for each space, the source of its items (`kinstream.search.spaces.catalogue.SOURCES`).
     apply : takes over the changes of a space, in order.
     redrives_of : see `CatalogueReader`.
     """
@@ -68,16 +68,16 @@ class EventsFeed:
         self._topic_id: str | None = None
         self._look_at = 0.0
         self.errors: Counter[str] = Counter()
-        #: When the brokers last gave something, by the monotonic clock; None before they did.
+        #: When the brokers last returned data, by the monotonic clock; None before that.
         self.contact: float | None = None
-        #: What ended the thread.
+        #: The error that ended the thread.
         self.failure: KinstreamError | Exception | None = None
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the thread; wait so long for it."""
+        """End the thread; wait up to that long for it."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -88,12 +88,12 @@ class EventsFeed:
         return bool(self.progress) and all(one.reached for one in self.progress.values())
 
     def partition(self, space: str) -> int | None:
-        """The partition of a space; None before the brokers have said how many there are."""
+        """The partition of a space; None before the number of partitions is known."""
         return partition_of(space, self.partitions) if self.partitions else None
 
     @property
     def waiting_for(self) -> list[str]:
-        """Partitions that are not read up to that end, with what is left."""
+        """Partitions that are not read up to that end, with the number of records left."""
         if not self.progress:
             return ["an answer of the brokers"]
         return [
@@ -116,14 +116,14 @@ class EventsFeed:
                     self._look_at_topic(cluster)
         except Exception as error:
             self.failure = error
-            log.error("the catalogues are not kept any more: %s", error)
+            log.error("the catalogues are no longer updated: %s", error)
         finally:
             cluster.close()
             if consumer is not None:
                 consumer.close()
 
     def _look_at_topic(self, cluster: Cluster) -> None:
-        """Whether the topic is still the one that was read, now and then.
+        """Check at intervals that the topic is still the same one.
 
         Raises
         ------
@@ -141,19 +141,19 @@ class EventsFeed:
         if found.topic_id not in (None, self._topic_id):
             raise LogGap(
                 f"{self._topic} was re-created: its id was {self._topic_id} and is {found.topic_id}. Start again: a "
-                "catalogue is read anew at every start"
+                "catalogue is read from the beginning at every start"
             )
         if found.partitions != self.partitions and "partitions" not in self.errors:
             self.errors["partitions"] += 1
             log.warning(
-                "%s has %d partitions, not %d: what producers put where a space was not before is not read",
+                "%s has %d partitions, not %d: records on new partitions are not read",
                 self._topic,
                 found.partitions,
                 self.partitions,
             )
 
     def _find_out(self) -> bool:
-        """Which partitions to read and how far; False where the feed is stopped meanwhile."""
+        """The partitions to read and their ends; False if the feed is stopped meanwhile."""
         cluster = Cluster(self._settings.kafka)
         try:
             while not self._stopping.is_set():
@@ -236,7 +236,8 @@ class EventsFeed:
             self._apply(space, some)
 
     def _excused(self, record: Any) -> bool:
-        """Errors that the client mends by itself; librdkafka looks for the coordinator of a group that nobody joins."""
+        """Errors that the client recovers from; librdkafka looks for the coordinator of a group that is never
+        joined."""
         from confluent_kafka import KafkaError
 
         code = record.error().code()
@@ -257,7 +258,7 @@ class EventsFeed:
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise denied(self._settings.kafka, "READ", f"topic {self._topic}")
         if code == KafkaError._PARTITION_EOF:
-            # What is missing up to the end are markers of transactions.
+            # The remaining offsets up to the end are transaction markers.
             self.contact = time.monotonic()
             self.progress[p].reached = self.progress[p].reached or record.offset() >= self.progress[p].stop
             return
@@ -271,7 +272,7 @@ class EventsFeed:
                 if high < reader.next_offset:
                     raise LogGap(
                         f"{self._topic} partition {p} ends at {high}, and was read up to {reader.next_offset}: it is "
-                        "another log under the same name. Start again: a catalogue is read anew at every start"
+                        "another log under the same name. Start again: a catalogue is read from its start each time"
                     )
                 if low > reader.next_offset:
                     self.progress[p].lost += low - reader.next_offset

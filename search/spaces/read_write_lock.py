@@ -1,4 +1,4 @@
-"""A lock that many readers share and a writer has alone."""
+"""A lock that many readers share and a writer holds alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class SharedLock:
-    """Readers go together; a writer waits for them, and readers that come after it wait for the writer.
+    """Readers hold it together; a writer waits for them, and later readers wait for the writer.
 
-    So a writer is never starved by searches, and a search sees all of a change or nothing of it.
+    So a writer is never starved by searches, and a search sees a whole change or none of it.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Recall of an index, sampled against the exact scan beside the answers and never before them.
+"""Recall of an index, sampled against the exact scan in parallel to the answers, never before them.
 
-That of an exact index is 1: it is sampled, too, because an index that is not what its name says shows nowhere else.
+The recall of an exact index is 1; it is sampled too, because nothing else would show a faulty index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kinstream.streams.records.values import Vectors
 log = logging.getLogger("kinstream.search")
 
 _WAITING: Final = 4
-#: Samples that the ratio is of.
+#: Number of samples in the ratio.
 _WINDOW: Final = 100
 _LOOK_SECONDS: Final = 0.2
 
@@ -34,7 +34,7 @@ class _Sample:
 
 
 class RecallSampler:
-    """Checks every n-th query of a space in a thread of its own. What it cannot keep up with is left out and counted.
+    """Checks every n-th query of a space in a thread of its own. Samples beyond its capacity are left out and counted.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class RecallSampler:
         self._queries: Counter[str] = Counter()
         self._waiting: Queue[_Sample] = Queue(_WAITING)
         self._window: dict[str, deque[float]] = {}
-        #: Samples by space and fate: measured, outdated (the catalogue began anew), dropped.
+        #: Samples by space and fate: measured, outdated (the catalogue was reset), dropped.
         self.fates: Counter[tuple[str, str]] = Counter()
         self._guard = threading.Lock()
         self._stopping = threading.Event()
@@ -57,7 +57,7 @@ class RecallSampler:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the sample that it is at; it is a daemon and nobody waits for it."""
+        """End the thread after its current sample; it is a daemon and is not waited for."""
         self._stopping.set()
 
     def offer(self, searcher: Searcher, rows: Vectors, answer: Answer) -> None:

@@ -1,4 +1,4 @@
-"""One space that can be searched: its items, an index, and the model that the index measures by.
+"""One searchable space: its items, an index, and the model that the index measures by.
 
 An answer comes from one version of the model and one state of the catalogue, and names both. A new model is taken over
 in the background; the old one serves until the new index is complete.
@@ -29,9 +29,9 @@ from kinstream.streams.records.values import Vectors
 
 log = logging.getLogger("kinstream.search")
 
-#: With at most so many changed items left, a new index is brought up to date while changes wait.
+#: With at most this many changed items left, a new index is brought up to date while changes wait.
 _FEW: Final = 256
-#: Serves where there is no model that fits.
+#: Serves if no model fits.
 _RAW: Final = Model()
 
 
@@ -48,7 +48,7 @@ class UnknownItem(Exception):
 
 
 class WrongDimension(Exception):
-    """The vectors of a query have not the dimension of the catalogue; `modalities` are what it has."""
+    """The vectors of a query differ in dimension from the catalogue, whose `modalities` are given."""
 
     def __init__(self, modalities: Modalities) -> None:
         super().__init__(", ".join(f"{name}: {size}" for name, size in modalities))
@@ -57,13 +57,13 @@ class WrongDimension(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an answer was made from.
+    """The versions behind an answer.
 
     Parameters
     ----------
-    model : the version that measured; with `learned` false it is the un-learned map.
+    model : the version of the metric; with `learned` false it is the un-learned map.
     epoch : of the catalogue.
-    items : how many there were.
+    items : number of items.
     offset : the last record of `kinstream.events` that had changed the catalogue; -1 for none.
     """
 
@@ -80,7 +80,7 @@ class Answer:
 
     Parameters
     ----------
-    names, distances : of each query, as many as were found; squared distances by the model of `standing`.
+    names, distances : for each query, the items found; squared distances by the model of `standing`.
     examined : (q,) items whose distance was computed.
     """
 
@@ -93,7 +93,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:
-    """Vectors as a model maps them, (n, k) float32."""
+    """Vectors mapped by a model, (n, k) float32."""
 
     standing: Standing
     vectors: Mapped
@@ -101,9 +101,9 @@ class Image:
 
 @dataclass(slots=True)
 class _Step:
-    """A change that is ready to be taken over: new rows, and what the engine keeps of them.
+    """A change that is ready to be taken over: new rows, and their form in the engine.
 
-    `lost` says that the engine could not take the rows: it serves no more.
+    `lost`: the engine could not take the rows and no longer serves.
     """
 
     change: Change
@@ -114,19 +114,19 @@ class _Step:
 
 
 class Searcher:
-    """Search in one space. Any thread may ask; one thread applies changes, one refreshes.
+    """Search in one space. Any thread may search; one thread applies changes, one refreshes.
 
     Parameters
     ----------
     plan : the index.
-    newest : the newest model of the space's learner, as a follower holds it.
+    newest : the newest model of the space's learner, from a follower.
     """
 
     def __init__(self, space: str, plan: Plan, newest: Callable[[], Model]) -> None:
         self.space = space
         self.plan = plan
         self._newest = newest
-        #: Held by whoever is about to change items or engine; the change itself happens under `_lock`.
+        #: Held while a change of items or engine is prepared; the change itself happens under `_lock`.
         self._changing = threading.Lock()
         self._lock = SharedLock()
         self._items = Items()
@@ -134,12 +134,12 @@ class Searcher:
         self._offset = -1
         self._engine: Engine | None = None
         self._loaded = False
-        #: Slots that changed while an engine is being built; None while none is.
+        #: Slots that changed while an engine is being built; None otherwise.
         self._touched: dict[int, None] | None = None
         self.counts: Counter[str] = Counter()
         self.build_seconds = 0.0
 
-    # ---- what is there ------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
@@ -148,12 +148,12 @@ class Searcher:
 
     @property
     def modalities(self) -> Modalities:
-        """Of the items; empty while there are none."""
+        """The modalities of the items; empty while there are none."""
         return self._items.modalities
 
     @property
     def behind(self) -> bool:
-        """Whether another model than the one that serves is to be taken over."""
+        """Whether another model than the serving one is to be taken over."""
         engine = self._engine
         return (
             self._loaded
@@ -168,12 +168,12 @@ class Searcher:
         return self._items.nbytes + (0 if engine is None else engine.nbytes)
 
     def standing(self) -> Standing:
-        """What an answer would be made from now."""
+        """The versions behind an answer given now."""
         with self._lock.read():
             return self._standing()
 
     def glance(self) -> Standing:
-        """The same without waiting for a change that is under way, and perhaps in the middle of it: for metrics."""
+        """The same without waiting for a running change, so perhaps inconsistent: for metrics."""
         return self._standing()
 
     def _standing(self) -> Standing:
@@ -181,13 +181,13 @@ class Searcher:
         return Standing(model.name, model.learned, self._epoch, len(self._items), self._offset)
 
     def _wanted(self, modalities: Modalities, epoch: int) -> Model:
-        """The newest model, unless it is of an epoch that is over or of other vectors: then the un-learned map."""
+        """The newest model, unless its epoch has ended or its vectors differ: then the un-learned map."""
         model = self._newest()
         if model.learned and (model.name.epoch < epoch or not fits(model, modalities)):
             return _RAW
         return model
 
-    # ---- asking -------------------------------------------------------------------------------------------------
+    # ---- queries ------------------------------------------------------------------------------------------------
 
     def search(self, rows: Vectors, k: int) -> Answer:
         """The k nearest items of each query.
@@ -198,14 +198,14 @@ class Searcher:
 
         Raises
         ------
-        NotReady : nothing can be answered yet.
+        NotReady : searches cannot be answered yet.
         WrongDimension : D is not that of the catalogue.
         """
         with self._lock.read():
             return self._search(rows, k, None)
 
     def similar(self, names: Sequence[str], k: int) -> Answer:
-        """The k items nearest to each of these items of the catalogue, without itself.
+        """The k items nearest to each of these items of the catalogue, without the item itself.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class Searcher:
         return Answer(self._standing(), names, distances, found.examined, self._engine.model)
 
     def transform(self, rows: Vectors) -> Image:
-        """What the model that serves makes of raw vectors (n, D).
+        """The images of raw vectors (n, D) under the serving model.
 
         Raises
         ------
@@ -265,9 +265,9 @@ class Searcher:
         return Image(standing, mapped(model, rows, modalities))
 
     def scan(self, model: Model, rows: Vectors, k: int) -> list[list[str]] | None:
-        """Names of the k nearest items of each query by measuring all, under a model that need not serve any more.
+        """Names of the k nearest items of each query by measuring all, under a model that may no longer serve.
 
-        It copies the catalogue in parts, so changes go on beside it. None where the model does not fit any more.
+        It copies the catalogue in parts, so changes continue meanwhile. None if the model no longer fits.
         """
         items = self._items
         modalities, centre = items.modalities, items.centre
@@ -300,9 +300,9 @@ class Searcher:
     # ---- changes of the catalogue -------------------------------------------------------------------------------
 
     def apply(self, changed: Sequence[Changed]) -> None:
-        """Take over changes in the order of the log. Searches see all of them or none."""
+        """Take over changes in the order of the log. A search sees all of them or none."""
         with self._changing:
-            # What the model makes of new rows is computed before searches have to wait.
+            # The images of new rows are computed before searches have to wait.
             engine, epoch, modalities = self._engine, self._epoch, self._items.modalities
             centre = self._items.centre
             steps = []
@@ -311,7 +311,7 @@ class Searcher:
                 if isinstance(change, Begin):
                     engine, epoch, modalities = None, change.epoch, ()
                 elif isinstance(change, Put):
-                    # Where items came before an engine was wanted, only `refresh` makes one that has them.
+                    # If items came before an engine was needed, only `refresh` creates one that holds them.
                     first = not modalities
                     modalities = modalities or sizes_of(change.tables)
                     step.rows = side_by_side(change.tables, modalities)
@@ -322,7 +322,8 @@ class Searcher:
                             model = self._wanted(modalities, epoch)
                             engine = step.engine = make(self.plan, model, modalities, centre)
                         step.kept = None if engine is None else engine.map(step.rows)
-                    # A model is no fault of the catalogue: `refresh` makes another engine, or says why there is none.
+                    # The catalogue is not at fault for a model: `refresh` creates another engine, or reports why it
+                    # cannot.
                     except Exception:
                         log.exception("space %r: the model cannot map its items", self.space)
                         self.counts["failed"] += 1
@@ -358,12 +359,12 @@ class Searcher:
     # ---- models -------------------------------------------------------------------------------------------------
 
     def loaded(self) -> None:
-        """The catalogue is read up to the end that the log had at the start: from now on there is an index."""
+        """The catalogue is read up to the log's end at the start: from now on there is an index."""
         with self._changing:
             self._loaded = True
 
     def refresh(self) -> bool:
-        """Take over the newest model, building a new index where that is needed. Returns whether there was one."""
+        """Take over the newest model, building a new index if needed. Returns whether there was one."""
         with self._changing:
             if not self.behind:
                 return False
@@ -388,7 +389,7 @@ class Searcher:
         return True
 
     def step(self, before: Name, model: Model, U: Matrix, V: Matrix) -> bool:
-        """Move an online index from the model of that name to this one, by what lies between them.
+        """Move an online index from the model of that name to this one, by the steps between them.
 
         Parameters
         ----------
@@ -396,7 +397,7 @@ class Searcher:
 
         Returns
         -------
-        False where another model serves: then `refresh` takes this one over as a whole.
+        False if another model serves: then `refresh` takes this one over completely.
         """
         with self._changing:
             engine = self._engine
@@ -408,7 +409,7 @@ class Searcher:
             return True
 
     def _build(self, engine: Engine, items: Items, slots: Slots) -> bool:
-        """Fill an engine with the items and let it serve; False where the space has begun anew meanwhile."""
+        """Fill an engine with the items and let it serve; False if the space was reset meanwhile."""
         self.counts["builds"] += 1
         for at in range(0, len(slots), CHUNK):
             with self._changing:
@@ -440,6 +441,6 @@ class Searcher:
             engine.put(here, engine.map(rows))
 
     def _there(self, slots: Slots) -> Slots:
-        """Those of the slots that hold an item now."""
+        """The slots that hold an item now."""
         names = self._items.names
         return np.array([slot for slot in slots.tolist() if names[slot] is not None], np.int64)

@@ -19,7 +19,7 @@ from kinstream.streams.topics import partition_of
 
 log = logging.getLogger("kinstream.search")
 
-#: Updates older than the newest model are of no use, and models are announced with every checkpoint.
+#: Read only this recent part: older updates are useless, since models are announced with every checkpoint.
 _BACK_SECONDS: Final = 600.0
 _BATCH: Final = 500
 _POLL_SECONDS: Final = 0.05
@@ -28,11 +28,11 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 class UpdatesFeed:
-    """A thread that hands on update records. Where it fails, announced models are what is left, and nothing is wrong.
+    """A thread that passes on update records. If it fails, spaces still follow announced models.
 
     Parameters
     ----------
-    spaces : whose updates are wanted.
+    spaces : with updates.
     give : takes each record, in the order of its partition; called in the thread.
     """
 
@@ -54,7 +54,7 @@ class UpdatesFeed:
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the thread; wait so long for it."""
+        """End the thread; wait up to that long for it."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -80,7 +80,7 @@ class UpdatesFeed:
             except (KafkaException, BadRecord, LookupError) as error:
                 self._failed(str(error))
             except Exception as error:
-                log.exception("update records are not read for now")
+                log.exception("update records cannot be read for now")
                 self._failed(str(error))
             finally:
                 consumer.close()
@@ -94,7 +94,7 @@ class UpdatesFeed:
 
         view = consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
         if view.error is not None or not view.partitions:
-            raise LookupError(f"{view.error}; is the topic there? kinstream topics create")
+            raise LookupError(f"{view.error}; does the topic exist? kinstream topics create")
         since = int((time.time() - _BACK_SECONDS) * 1000)
         wanted = sorted({partition_of(space, len(view.partitions)) for space in self._spaces.values()})
         found = consumer.offsets_for_times(
@@ -123,7 +123,7 @@ class UpdatesFeed:
             self._give(cast(ModelUpdate, decode(record.value(), ModelUpdate)))
         except BadRecord as bad:
             log.warning("%s: left out: %s", place, hide(str(bad)))
-        # A record that failed here would be read again after every new beginning.
+        # A record that failed here would be read again after every restart.
         except Exception:
             log.exception("%s: left out", place)
         else:

@@ -16,14 +16,15 @@ from kinstream.streams.records.values import ModelUpdate
 
 
 class Stepping:
-    """Updates of one space and learner. `give` from any thread; the others from the one that refreshes the space."""
+    """Updates of one space and learner. Call `give` from any thread, the other methods from the thread that refreshes
+    the space."""
 
     def __init__(self, space: str, learner: str) -> None:
         self._replica = MapReplica(space, learner)
         self._waiting: deque[ModelUpdate] = deque()
         self._size = 0
         self._guard = threading.Lock()
-        #: Updates that came faster than they could be taken over; the next announced model covers them.
+        #: Updates that came faster than they could be applied; the next announced model covers them.
         self.dropped = 0
         self._announced: Model | None = None
         self._base: Model | None = None
@@ -31,16 +32,16 @@ class Stepping:
 
     @property
     def left_out(self) -> int:
-        """Updates that were readable, and of no use."""
+        """Updates that were readable but not usable."""
         return self._replica.unusable + self.dropped
 
     @property
     def behind(self) -> bool:
-        """Whether the learner is known to have gone on beyond this map."""
+        """Whether the learner is known to be ahead of this map."""
         return self._replica.behind
 
     def give(self, update: ModelUpdate) -> None:
-        """Take an update record."""
+        """Queue an update record."""
         with self._guard:
             self._waiting.append(update)
             self._size += size_of(update)
@@ -49,7 +50,7 @@ class Stepping:
                 self.dropped += 1
 
     def advance(self, announced: Model, searcher: Searcher) -> None:
-        """Move the searcher's index by what has come, in place; what cannot be done so is left to its `refresh`."""
+        """Apply queued updates to the searcher's index in place; `refresh` does what cannot be done in place."""
         before = None if self.model is None else self.model.at
         done = self._announce(announced)
         with self._guard:
@@ -80,6 +81,6 @@ class Stepping:
         return done
 
     def newer(self, model: Model) -> Model:
-        """The stepped model, or the announced one where that is newer or says that nothing is learned any more."""
+        """The stepped model, or the announced one if it is newer or has nothing learned."""
         stepped = self.model
         return model if stepped is None or model.name > stepped.name else stepped

@@ -1,7 +1,7 @@
 """A copy of a learner's map that is kept by its update records, from one announced model on.
 
-Records may come twice, in disorder, in parts, late, or not at all. A change is added only whole, and only to the map
-that it was made from, so what is served is always a map that the learner had, to rounding.
+Records may come twice, out of order, in parts, late, or not at all. A change is added only when complete, and only to
+the map that it was made from, so the served map is always one that the learner had, to rounding.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from kinstream.streams.records.values import ModelUpdate
 
-#: What a replica may keep of updates that it cannot use yet.
+#: Largest size of updates that a replica keeps for later, in bytes.
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
-#: About what a record costs besides its factors.
+#: Approximate size of a record without its factors, in bytes.
 _RECORD_BYTES: Final = 1_024
 
 
 def size_of(update: ModelUpdate) -> int:
-    """About the bytes that a record takes in memory."""
+    """The approximate size of a record in memory, in bytes."""
     return update.U.nbytes + update.V.nbytes + _RECORD_BYTES
 
 
 class At(NamedTuple):
-    """Which map of a space: generation and epoch of its learner, and the constraints that it had accepted."""
+    """The version of a space's map: generation and epoch of its learner, and its number of accepted constraints."""
 
     generation: int
     epoch: int
@@ -36,11 +36,11 @@ class At(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changed:
-    """The map has become map + U V.
+    """A change of the map to map + U V.
 
     Parameters
     ----------
-    U, V : (d, r) and (r, d) of the map's type; r is 0 where only the count of constraints has moved.
+    U, V : (d, r) and (r, d) of the map's type; r is 0 if only the count of constraints has changed.
     """
 
     at: At
@@ -50,14 +50,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remapped:
-    """The map is another one: that of an announced model. What was made of the old one is to be made anew."""
+    """The map was replaced by that of an announced model. Everything derived from the old one must be rebuilt."""
 
     at: At
     map: NDArray[Any]
 
 
 class _Key(NamedTuple):
-    """What the parts of one update have in common, and those of another run or update have not."""
+    """The key that the parts of one update share, and that differs for other runs and updates."""
 
     start: At
     end: At
@@ -70,13 +70,13 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """The parts of one update that have come, by number."""
+    """The received parts of one update, by number."""
 
     parts: dict[int, ModelUpdate] = field(default_factory=dict)
     size: int = 0
 
     def factors(self, key: _Key) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """U and V of all parts together; None where they do not fit."""
+        """U and V of all parts together; None if they do not fit."""
         parts = [part for _, part in sorted(self.parts.items())]
         U = np.ascontiguousarray(np.concatenate([part.U for part in parts], axis=1))
         V = np.ascontiguousarray(np.concatenate([part.V for part in parts], axis=0))
@@ -94,13 +94,13 @@ class MapReplica:
 
     Parameters
     ----------
-    space, learner : whose updates are taken; others are counted and left out.
-    max_waiting_bytes : of updates that cannot be used yet. Beyond it the oldest are given up: the next announced
-        model covers them.
+    space, learner : the source of updates; others are counted and left out.
+    max_waiting_bytes : of updates that cannot be used yet. Beyond it the oldest are dropped: the next announced model
+        covers them.
 
     Attributes
     ----------
-    foreign, unusable : records left out: of another space or learner; that fit no map here, or make one that is not
+    foreign, unusable : records left out: of another space or learner; or that fit no map here, or give one that is not
         finite.
 
     Examples
@@ -118,7 +118,7 @@ class MapReplica:
         self.learner = learner
         self.foreign = 0
         self.unusable = 0
-        #: One pair, so that a reader on another thread never sees the one without the other.
+        #: One pair, so that a reader on another thread never sees one without the other.
         self._current: tuple[At, NDArray[Any]] | None = None
         self._newest: At | None = None
         self._waiting: dict[_Key, _Waiting] = {}
@@ -127,12 +127,12 @@ class MapReplica:
 
     @property
     def at(self) -> At | None:
-        """Which map this is; None before the first announced model."""
+        """The version of the map; None before the first announced model."""
         return None if self._current is None else self._current[0]
 
     @property
     def current(self) -> tuple[At, NDArray[Any]]:
-        """Which map this is, and that map (d, d), read-only: it never changes, another one takes its place.
+        """The version and the map (d, d), read-only: an array never changes, a new one replaces it.
 
         Raises
         ------
@@ -149,16 +149,16 @@ class MapReplica:
 
     @property
     def behind(self) -> bool:
-        """Whether the learner is known to have gone on: an announced model, or what is missing, has to come."""
+        """Whether the learner is known to be ahead: an announced model, or the missing updates, must still arrive."""
         return self._newest is not None and (self.at is None or self.at < self._newest)
 
     @property
     def newest(self) -> At | None:
-        """The newest map of which anything was heard."""
+        """The newest version seen in any record."""
         return self._newest
 
     def announce(self, at: At, map: NDArray[Any]) -> list[Changed | Remapped]:
-        """Take an announced model, and after it the updates that have waited for it.
+        """Apply an announced model, and then the updates that have waited for it.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class MapReplica:
         Returns
         -------
         list
-            What the map went through, in order. Nothing where the model is not newer than the map here.
+            The changes of the map, in order. Empty if the model is not newer than the map here.
         """
         self._hear(at)
         if self.at is not None and at <= self.at:
@@ -178,7 +178,7 @@ class MapReplica:
         return [Remapped(at, own), *self._go_on()]
 
     def take(self, update: ModelUpdate) -> list[Changed | Remapped]:
-        """Take an update record, in whatever order; what the map went through, in order."""
+        """Apply an update record, in any order; returns the changes of the map, in order."""
         if (update.space, update.learner) != (self.space, self.learner):
             self.foreign += 1
             return []
@@ -210,7 +210,7 @@ class MapReplica:
         self._size -= self._waiting.pop(key).size
 
     def _go_on(self) -> list[Changed | Remapped]:
-        """Add what fits, as long as something does."""
+        """Apply waiting updates as long as one fits."""
         done: list[Changed | Remapped] = []
         while self._current is not None:
             at = self._current[0]

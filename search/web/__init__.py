@@ -1,4 +1,4 @@
 """The query agent over HTTP: requests, answers, refusals, connections, the process.
 
-Nothing imports it but the command.
+Only the command imports it.
 """

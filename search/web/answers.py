@@ -1,4 +1,4 @@
-"""From the body of a request to that of its answer: what the threads of the pool do."""
+"""From the body of a request to that of its answer: the work of the pool's threads."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Answering:
         except (NotReady, WrongDimension) as error:
             raise self._refusal(error, served) from None
         if not np.isfinite(image.vectors).all():
-            raise Refused(422, Why.NOT_FINITE, "what the model makes of the vectors is no float32 number")
+            raise Refused(422, Why.NOT_FINITE, "the mapped vectors do not fit float32")
         return _written(self._standing(served, image.standing) | {"vectors": image.vectors.tolist()})
 
     def spaces(self) -> bytes:
@@ -104,7 +104,7 @@ class Answering:
         spaces = self._service.spaces
         if space is None:
             if len(spaces) > 1:
-                raise Refused(422, Why.INVALID, "several spaces are served: say which", place="space")
+                raise Refused(422, Why.INVALID, "several spaces are served: name one", place="space")
             return next(iter(spaces.values()))
         if space not in spaces:
             raise Refused(404, Why.UNKNOWN_SPACE, f"no space {space!r} is served here", place="space")
@@ -116,7 +116,7 @@ class Answering:
 
     def _refusal(self, error: Exception, served: Served) -> Refused:
         if isinstance(error, WrongDimension):
-            # The space began anew between the look at its modalities and the search.
+            # The space was reset between the check of its modalities and the search.
             return Refused(422, Why.WRONG_DIMENSION, f"the catalogue has {error}", place="vectors")
         waiting = "; ".join(self._service.waiting_for()) or f"the index of {served.space!r}"
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=_RETRY_SECONDS)

@@ -1,7 +1,7 @@
-"""The connections of the query agent: how many there may be, and how long each may keep it waiting.
+"""The connections of the query agent: limits on their number and on their waiting times.
 
-A connection is busy from the end of a request's headers to the end of the answer, and waits otherwise. Where there are
-too many, the one that has waited longest makes room, so that a probe is answered however many clients sit idle.
+A connection is busy from the end of a request's headers to the end of the answer, and waits otherwise. If there are too
+many, the one that has waited longest is closed, so that probes are answered in spite of many idle clients.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_HEADER_BYTES: Final = 16_384
 
 
 class Connections:
-    """Those that are open.
+    """The open connections.
 
     Parameters
     ----------
-    limits : `max_connections` that wait or are busy, and the seconds that each has.
+    limits : `max_connections`, waiting or busy, and their time limits.
     """
 
     def __init__(self, limits: SearchSettings, metrics: SearchMetrics) -> None:
@@ -39,11 +39,11 @@ class Connections:
         self._waiting: dict[Connection, None] = {}
 
     def add(self, one: Connection) -> None:
-        """Take a connection in; the one that has waited longest goes where there are too many."""
+        """Accept a connection; if there are too many, close the one that has waited longest."""
         self._open.add(one)
         self.waits(one)
         if len(self._open) > self.limits.max_connections:
-            # Where all are busy this is the new one, which may ask for a probe: requests have a limit of their own.
+            # If all are busy, this is the new one, which may be a probe: requests have a limit of their own.
             first = next(iter(self._waiting))
             if first is not one:
                 self.count("evicted")
@@ -57,7 +57,7 @@ class Connections:
         self._metrics.connections.set(len(self._open))
 
     def waits(self, one: Connection) -> None:
-        """It waits from now on, if it did not already."""
+        """Mark it as waiting, if it is not already."""
         if one in self._open:
             self._waiting.setdefault(one)
 
@@ -101,7 +101,7 @@ class _Transport(asyncio.Transport):
 
 
 class Connection(H11Protocol):
-    """One connection, with limits of time for headers, for what it does not read, and for its end."""
+    """One connection, with time limits for headers, for unread answers, and for its end."""
 
     shared: Connections
 
@@ -153,7 +153,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _watch(self) -> None:
-        """Start the clock of a connection that owes the headers of a request, or the rest of one that is answered."""
+        """Start the time limit for the headers of a request, or for the rest of one that is answered."""
         if self._busy:
             self.shared.is_busy(self)
         else:
@@ -187,7 +187,7 @@ class Connection(H11Protocol):
     # ---- ends ---------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Called by the base class, while it handles the error, for what is no HTTP."""
+        """The base class calls this while it handles the error of invalid HTTP."""
         self.shared.count("invalid")
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
@@ -195,7 +195,7 @@ class Connection(H11Protocol):
         self._refuse(Refused(status, why, str(error) if isinstance(error, h11.RemoteProtocolError) else msg))
 
     def _refuse(self, refused: Refused) -> None:
-        """Answer instead of the application, where nothing was answered yet, and close."""
+        """Answer instead of the application, if there is no answer yet, and close."""
         if self._busy:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -217,17 +217,17 @@ class Connection(H11Protocol):
         self.end(linger=sent)
 
     def end(self, linger: bool = False) -> None:
-        """Close, once what was written is sent.
+        """Close after everything written was sent.
 
-        A socket that is closed with something unread resets the connection, and the client loses the answer: where it
-        may still be sending, this side only says that it has ended, and leaves what comes unread for a while.
+        Closing a socket with unread input resets the connection, and the client loses the answer. So if the client may
+        still be sending, this side only shuts down its writing, and ignores input for a while.
         """
         if self.ending:
             return
         self.ending = True
         self._cancel()
         self._unset_keepalive_if_required()
-        # Makes room for others first.
+        # It is the first to be closed for others.
         self.shared.waits(self)
         lingers = linger or self.conn.their_state is h11.SEND_BODY
         limits = self.shared.limits
@@ -244,7 +244,7 @@ class Connection(H11Protocol):
             self._real.abort()
 
     def drop(self) -> None:
-        """Close at once, for another one's sake."""
+        """Close at once, to make room for another."""
         self.ending = True
         self._cancel()
         self._unset_keepalive_if_required()
@@ -252,5 +252,5 @@ class Connection(H11Protocol):
 
 
 def protocol(connections: Connections) -> type[Connection]:
-    """What uvicorn makes of each connection of one server."""
+    """The factory of uvicorn for connections of one server."""
     return type("Connection", (Connection,), {"shared": connections})

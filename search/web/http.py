@@ -1,7 +1,7 @@
 """The query agent over HTTP.
 
-The event loop only takes requests in and hands answers out, so that probes are answered at any time; reading JSON,
-searching and writing JSON happen in a pool of threads.
+The event loop only receives requests and sends answers, so that probes are answered at any time; reading JSON,
+searching and writing JSON run in a pool of threads.
 """
 
 from __future__ import annotations
@@ -42,55 +42,55 @@ log = logging.getLogger("kinstream.search")
 _JSON: Final = "application/json"
 _RETRY_SECONDS: Final = 1
 _FAULT: Final = "see the log of the server"
-#: Answered whatever the number of requests.
+#: Routes answered under any number of requests.
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _REASONS: Final = {
     400: "The body is not JSON.",
-    404: "There is no such space, item or path.",
-    405: "Another method is served there.",
-    408: "The body did not come in time.",
+    404: "The space, item or path does not exist.",
+    405: "The path does not support this method.",
+    408: "The body did not arrive in time.",
     413: "The body is larger than search.max_body_bytes.",
     415: "The body is of another media type than application/json.",
-    422: "The request does not fit the schema, the space or the limits; `place` says where.",
-    500: "A fault of the server; its log says more.",
-    503: "Not ready, or too many requests at once; Retry-After says when to ask again.",
+    422: "The request does not fit the schema, the space or the limits; `place` names the part.",
+    500: "An internal error; the log of the server has details.",
+    503: "Not ready, or too many requests at once; Retry-After gives the time to retry.",
     504: "The answer took longer than search.request_seconds.",
 }
 
 Space = Annotated[
     str | None,
-    Query(max_length=MAX_SPACE_LENGTH, description="May be left out where only one space is served."),
+    Query(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
-Neighbours = Annotated[int, Query(ge=1, description="How many neighbours; the limit is search.max_k.")]
+Neighbours = Annotated[int, Query(ge=1, description="Number of neighbours; the limit is search.max_k.")]
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
 
 
 class Desk:
-    """Takes requests in, within the limits, and has them worked on by a pool of threads."""
+    """Receives requests within the limits, and processes them in a pool of threads."""
 
     def __init__(self, service: SearchService, metrics: SearchMetrics) -> None:
         self._limits = service.limits
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(threads_of(self._limits), "kinstream-search")
         self._busy = 0
-        #: Bytes of bodies that were received and are not answered yet.
+        #: Bytes of request bodies in memory.
         self._held = 0
 
     def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
+        """Accept no more work, without waiting for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, request: Request | None, job: Callable[[bytes], bytes]) -> Response:
-        """Work on a request, with its body where one is given.
+        """Process a request, with its body if there is one.
 
         Raises
         ------
-        Refused : no place is free, the body is too large or too slow, or the answer is.
+        Refused : the limit of requests is reached, the body is too large or too slow, or the answer is too slow.
         """
         began = time.monotonic()
         self._check_places()
-        # A body that is slow to come takes no place from those that are there.
+        # A slow body takes no place of complete requests.
         body = b"" if request is None else await self._body(request)
         try:
             self._check_places()
@@ -100,7 +100,7 @@ class Desk:
             raise
         self._count(+1)
         future.add_done_callback(lambda _: self._release(len(body)))
-        # A place is free again when the work is done, even if nobody waits for it any more.
+        # The place is freed when the work is done, even if no client waits for it any more.
         future.add_done_callback(self._done)
         left = self._limits.request_seconds - (time.monotonic() - began)
         try:
@@ -111,7 +111,7 @@ class Desk:
         except Refused:
             raise
         except Exception:
-            # Told here: the framework would end the connection, too.
+            # Logged here: the framework would also close the connection.
             log.exception("a request could not be answered")
             raise Refused(500, Why.FAULT, _FAULT) from None
         return Response(content, media_type=_JSON, headers=_SAFE)
@@ -119,22 +119,22 @@ class Desk:
     def _done(self, future: asyncio.Future[bytes]) -> None:
         self._count(-1)
         if not future.cancelled():
-            future.exception()  # it was told, or nobody waits for it
+            future.exception()  # already logged, or no client waits for it
 
     def _check_places(self) -> None:
         if self._busy >= self._limits.max_concurrent:
             raise self._too_busy(
-                f"{self._busy} requests are being worked on; the limit is search.max_concurrent"
+                f"{self._busy} requests are being processed; the limit is search.max_concurrent"
             )
 
     def _too_busy(self, detail: str) -> Refused:
         return Refused(503, Why.BUSY, detail, retry_seconds=_RETRY_SECONDS)
 
     def _hold(self, size: int) -> None:
-        """Make room for a part of a body."""
+        """Reserve memory for a part of a body."""
         most = self._limits.max_concurrent * self._limits.max_body_bytes
         if self._held + size > most:
-            raise self._too_busy(f"requests of {self._held} bytes are on their way; the limit is {most}")
+            raise self._too_busy(f"request bodies of {self._held} bytes are held; the limit is {most}")
         self._held += size
 
     def _release(self, size: int) -> None:
@@ -150,7 +150,7 @@ class Desk:
             raise Refused(415, Why.MEDIA_TYPE, f"the body must be {_JSON}")
         most = self._limits.max_body_bytes
         declared = request.headers.get("content-length", "0")
-        # What is left of a body that is refused is read and thrown away, so that the client comes to read the answer.
+        # The rest of a refused body is read and discarded, so that the client can read the answer.
         if declared.isdigit() and int(declared) > most:
             raise Refused(413, Why.TOO_LARGE, f"{declared} bytes; at most {most}")
         parts, size = [], 0
@@ -172,7 +172,7 @@ class Desk:
 
 
 def make_app(service: SearchService) -> FastAPI:
-    """The routes of a query agent. The service is started and stopped by whoever made it."""
+    """The routes of a query agent. The caller starts and stops the service."""
     metrics = SearchMetrics(service)
     desk = Desk(service, metrics)
     answering = Answering(service, metrics)
@@ -214,31 +214,31 @@ def make_app(service: SearchService) -> FastAPI:
         "/similar",
         SearchReply,
         SimilarItemsRequest,
-        "The nearest items of several items, each without itself",
+        "The nearest items of several items, each without the item itself",
     )
     async def similar_items(request: Request) -> Response:
         return await desk.answer(request, answering.similar_items)
 
     @app.get(
         "/similar/{item:path}",
-        summary="The nearest items of an item, without itself",
+        summary="The nearest items of an item, without the item itself",
         response_model=SearchReply,
         responses={status: errors[status] for status in (404, 405, 422, 500, 503, 504)},
     )
     async def similar(item: str, space: Space = None, k: Neighbours = 10) -> Response:
         return await desk.answer(None, lambda _: answering.similar([item], space, k))
 
-    @post("/similar/{item:path}", SearchReply, SimilarRequest, "The same, asked with a body")
+    @post("/similar/{item:path}", SearchReply, SimilarRequest, "The same, with a body")
     async def similar_posted(item: str, request: Request) -> Response:
         return await desk.answer(request, lambda body: answering.similar_posted(item, body))
 
-    @post("/transform", TransformReply, TransformRequest, "What the model that serves makes of vectors")
+    @post("/transform", TransformReply, TransformRequest, "The images of vectors under the serving model")
     async def transform(request: Request) -> Response:
         return await desk.answer(request, answering.transform)
 
     @app.get(
         "/spaces",
-        summary="The spaces, and what serves in each",
+        summary="The spaces, and the serving model of each",
         response_model=SpacesReply,
         responses={status: errors[status] for status in (405, 500, 503, 504)},
     )
@@ -315,7 +315,7 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class _Admitted:
-    """Lets so many requests in at a time, and the probes besides."""
+    """Limits the number of requests at a time; probes are not limited."""
 
     def __init__(self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], most: int) -> None:
         self._app, self._most = app, most
@@ -337,7 +337,7 @@ class _Admitted:
 
 
 class _Timed:
-    """Measures every request from its headers to the end of its answer."""
+    """Measures the duration of every request, from its headers to the end of its answer."""
 
     def __init__(
         self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], metrics: SearchMetrics

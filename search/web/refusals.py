@@ -1,4 +1,4 @@
-"""Why a request is not answered: one form for all of them."""
+"""Refused requests, all in one form."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Refused(Exception):
     Parameters
     ----------
     status : of HTTP.
-    detail : one sentence for a person.
+    detail : one sentence for the user.
     place : where in the request, such as `vectors[3][0]`; None for all of it.
-    retry_seconds : when to ask again; None where that would not help.
+    retry_seconds : when to retry; None if that would not help.
     """
 
     def __init__(

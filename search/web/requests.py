@@ -1,4 +1,4 @@
-"""What may be asked over HTTP, and what is answered: the schemas of the OpenAPI page, and the checks beyond them."""
+"""Requests and answers over HTTP: the schemas of the OpenAPI page, and the checks beyond them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST: Final = 1e15
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
 Vector = Annotated[list[Number], Field(min_length=1)]
 Rows = Annotated[list[Vector], Field(min_length=1)]
-# Their size is looked at by numpy.
+# numpy checks their size.
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(
     Annotated[list[Annotated[list[_Finite], Field(min_length=1)]], Field(min_length=1)]
@@ -27,10 +27,10 @@ _VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[_Finite], 
 
 SpaceName = Annotated[
     str | None,
-    Field(max_length=MAX_SPACE_LENGTH, description="May be left out where only one space is served."),
+    Field(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
 ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
-K = Annotated[int, Field(ge=1, description="How many neighbours; the server's limit is search.max_k.")]
+K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is search.max_k.")]
 
 
 class _Request(BaseModel):
@@ -39,7 +39,7 @@ class _Request(BaseModel):
 
 
 class TransformRequest(_Request):
-    """Vectors: one, or several of equal length, or either of each modality by its name."""
+    """Vectors: one, or several of equal length, or either of these for each modality by name."""
 
     vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
         description="Raw features. A list of vectors, or one vector; of several modalities, an object with either "
@@ -55,19 +55,19 @@ class SearchRequest(TransformRequest):
 
 
 class SimilarRequest(_Request):
-    """What the neighbours of one item are wanted of."""
+    """A request for the neighbours of one item."""
 
     k: K = 10
 
 
 class SimilarItemsRequest(SimilarRequest):
-    """Items whose neighbours are wanted."""
+    """A request for the neighbours of several items."""
 
     items: Annotated[list[ItemName], Field(min_length=1)]
 
 
 class ModelName(BaseModel):
-    """The version that measured. Where `learned` is false, the un-learned map served: Euclidean distance."""
+    """The version of the metric. If `learned` is false, it is the un-learned map: Euclidean distance."""
 
     learner: str
     generation: int
@@ -97,14 +97,14 @@ class Neighbour(BaseModel):
 
 
 class Result(BaseModel):
-    """Of one query: the nearest first, equally near ones by id."""
+    """The neighbours of one query: the nearest first, equally near ones by id."""
 
     neighbours: list[Neighbour]
     examined: int = Field(description="Items whose distance was computed.")
 
 
 class SearchReply(_Reply):
-    """One result for each query, in their order. All come from the model and the catalogue that are named."""
+    """One result for each query, in their order. All come from the named model and catalogue."""
 
     results: list[Result]
 
@@ -121,13 +121,13 @@ class ModalitySize(BaseModel):
 
 
 class SpaceReply(_Reply):
-    """A space as it is served now."""
+    """The current state of a served space."""
 
     ready: bool
     index: str
     modalities: list[ModalitySize]
     announced: str = Field(description="generation.epoch.step of the newest model that was announced.")
-    behind: bool = Field(description="Whether a newer model is known than the one that serves.")
+    behind: bool = Field(description="Whether a newer model than the serving one is known.")
 
 
 class SpacesReply(BaseModel):
@@ -146,7 +146,7 @@ _Asked = TypeVar("_Asked", bound=_Request)
 
 
 def read(kind: type[_Asked], body: bytes) -> _Asked:
-    """A request from its body.
+    """Parse a request from its body.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def read(kind: type[_Asked], body: bytes) -> _Asked:
         raise Refused(422, Why.INVALID, "the body must be a JSON object")
     if "vectors" in kind.model_fields and "vectors" in found:
         vectors = found["vectors"]
-        # The union is decided here, so that a fault has one place and large batches are looked at once.
+        # The union is resolved here, so that an error has one place and large batches are checked once.
         found["vectors"] = [[0.0]]
         found_rows = _rows_of(vectors)
         made = _validated(kind, found)

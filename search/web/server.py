@@ -30,17 +30,17 @@ _LOOK_SECONDS: Final = 0.2
 
 
 def require_packages() -> None:
-    """Refuse to begin without the packages of the extra.
+    """Refuse to start without the packages of the extra.
 
     Raises
     ------
-    SettingsError : names what to install.
+    SettingsError : a package is missing; the message says what to install.
     """
     require("fastapi", "uvicorn", "numba", "scipy", "prometheus_client", who="search", extra="search")
 
 
 class Server:
-    """A query agent: `begin` listens, `run` serves until SIGTERM or SIGINT.
+    """A query agent: `begin` opens the socket, `run` serves until SIGTERM or SIGINT.
 
     Raises
     ------
@@ -67,8 +67,8 @@ class Server:
 
         Raises
         ------
-        CannotListen : the address cannot be listened on.
-        BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, or lets this client in, or allows it to read.
+        CannotListen : it cannot listen on the address.
+        BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, accepts the login, or allows reading.
         """
         limits = self._settings.search
         self._socket = listening(limits.http_host, limits.http_port)
@@ -85,7 +85,7 @@ class Server:
 
         from kinstream.search.web.http import make_app
 
-        # Requests run beside each other, so each has one core.
+        # Requests run in parallel, so each has one core.
         threadpool_limits(limits=1)
         app = make_app(self.service)
         seconds = self._settings.worker.shutdown_seconds
@@ -97,7 +97,7 @@ class Server:
         watch.start()
 
         def end(number: int, frame: object) -> None:
-            """Before the server has its own handlers, and again after its end, when it raises what has ended it."""
+            """Used before the server has its own handlers, and after its end, when it raises the signal again."""
             server.should_exit = True
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -109,7 +109,7 @@ class Server:
         return 0 if self.service.failure is None else RESTART
 
     def _watch(self, server: Any, seconds: float) -> None:
-        """End the server where the service has failed, and the process where the server does not end in time."""
+        """End the server if the service has failed, and the process if the server does not end in time."""
         reported = False
         while not server.should_exit:
             if self.service.failure is not None:
@@ -124,11 +124,11 @@ class Server:
 
 
 def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
-    """What serves the application of `kinstream.search.web.http.make_app`, within the limits of its connections.
+    """The server for the application of `kinstream.search.web.http.make_app`, with limits on connections.
 
     Parameters
     ----------
-    stop_seconds : that requests have to end in, once the server is told to stop.
+    stop_seconds : in which requests have to end after a stop signal.
     """
     import uvicorn
 
@@ -156,7 +156,7 @@ def listening(host: str, port: int) -> socket.socket:
 
     Raises
     ------
-    CannotListen : the address cannot be listened on.
+    CannotListen : it cannot listen on the address.
     """
     made = bound(host, port, "search")
     try:

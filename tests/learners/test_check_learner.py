@@ -103,7 +103,7 @@ def test_no_test_runner_is_imported_and_python_without_assertions_is_refused() -
     found = subprocess.run(
         [sys.executable, "-O", "-c", script], cwd=ROOT / "src", capture_output=True, text=True, check=False
     )
-    assert found.returncode == 1 and "which -O leaves out" in found.stderr
+    assert found.returncode == 1 and "which -O disables" in found.stderr
 
 
 # ---- the base of a learner of one's own -------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_an_unknown_learner_without_birth_record_is_refused_with_what_is_missing
     world.source.announce(version)
     feed.step()
     assert one.failures == {Failure.REFUSED: 1}
-    assert "its hyper-parameters are not known" in (one.staleness().trouble or "")
+    assert "its hyper-parameters are unknown" in (one.staleness().trouble or "")
 
 
 # ---- spaces that are reset and deleted --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Candidates of a query: the items that keys and lengths say are nearest."""
+"""Candidates of a query: the items that are nearest by keys and lengths."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from kinstream.search.index.online.metric import Metric
 from kinstream.search.index.online.vectors import CHUNK, Items, Slots, grown
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
-#: Lengths are looked at when the map, or the hyperplanes on their way, have moved by this share of their norm.
+#: Lengths are checked when the map, or the hyperplanes on their way, have moved by this share of their norm.
 _MOVED: Final = 0.1
-#: Items whose lengths are compared with what is kept of them.
+#: Number of items whose lengths are compared with the stored ones.
 _COMPARED: Final = 256
-#: Lengths that err by more than this, and by more than those by hyperplanes do, are given up for these.
+#: Stored lengths with errors above this, and above those of lengths by hyperplanes, are replaced by the latter.
 _WRONG: Final = 0.05
-#: To guess which values are the smallest, one of this many is looked at.
+#: To estimate the smallest values, one of this many is sampled.
 _GLANCE: Final = 16
 
 
 class Candidates:
-    """Looks at the keys of all items, which are bits, and picks those whose estimated distance is smallest.
+    """Compares the keys (bits) of all items, and picks items with the smallest estimated distance.
 
-    Keys tell the angle between the mapped query and item, not their distance. With the length |y| of the mapped item,
-    as it was when the item was put or lengths were last calculated, the estimate is |y|^2 - 2 |y| |y_q| cos(angle).
-    Where the metric has moved far since, the mean square of y's products with the hyperplanes is nearer to the truth.
+    Keys give the angle between the mapped query and item, not their distance. With the length |y| of the mapped item,
+    as of its insertion or the last update of lengths, the estimate is |y|^2 - 2 |y| |y_q| cos(angle). If the metric has
+    moved far since, the mean square of y's products with the hyperplanes is a better length.
     """
 
     def __init__(self, items: Items, metric: Metric, keys: Keys) -> None:
@@ -41,7 +41,7 @@ class Candidates:
         self._cosines = (-2.0 * np.cos(np.pi * np.arange(bits + 1) / bits)).astype(np.float32)
 
     def enter(self, slots: Slots) -> None:
-        """Note the lengths of items that were put."""
+        """Store the lengths of new items."""
         if len(self._lengths) < self._items.slots:
             self._lengths = grown(self._lengths, self._items.slots, np.inf)
         if len(slots) == len(self._items):
@@ -50,7 +50,7 @@ class Candidates:
         self._calculate(slots, self._exact)
 
     def refresh(self) -> None:
-        """Bring the lengths nearer to the truth where the metric has moved far. It goes by the metric alone."""
+        """Improve the lengths if the metric has moved far. This depends on the metric alone."""
         metric = self._metric
         if self._seen != metric.recomputed:
             self._seen, G = metric.recomputed, metric.G
@@ -66,7 +66,7 @@ class Candidates:
         self._G, self._path = G, self._metric.path.copy()
 
     def _compare(self) -> None:
-        """Take lengths from the hyperplanes if those that are kept err by more in some items."""
+        """Take lengths from the hyperplanes if the stored ones have larger errors in a sample of items."""
         taken = self._items.taken()
         sample = taken[:: max(1, len(taken) // _COMPARED)]
         true = self._exact(sample)
@@ -106,7 +106,7 @@ class Candidates:
     def _likely(
         self, query: NDArray[np.uint64], table: NDArray[np.float32], wanted: int
     ) -> tuple[Slots, NDArray[np.float32]]:
-        """Slots whose estimates are among the smallest, and some more of them: mostly not many, and at worst all."""
+        """Slots with the smallest estimates, and some more: usually few, at worst all."""
         n = self._items.top
         arguments = self._keys.table, query, self._lengths, table
         glance = np.empty(-(-n // _GLANCE), np.float32)
@@ -146,7 +146,7 @@ def lowest(values: NDArray[np.float32], wanted: int) -> Slots:
 
 
 def smallest(places: Slots, values: NDArray[np.float32], wanted: int) -> Slots:
-    """Of some places those with the smallest finite values, in the order that they have; of equal values the first."""
+    """The places with the smallest finite values, in their order; of equal values the first."""
     if wanted < len(places):
         bound = np.partition(values, wanted - 1)[wanted - 1]
         chosen = values < bound
@@ -156,6 +156,6 @@ def smallest(places: Slots, values: NDArray[np.float32], wanted: int) -> Slots:
 
 
 def _rank(wanted: int) -> int:
-    """Rank in the glance of a value that the last of so many smallest ones is, most often, not above, nor far below."""
+    """Rank in the sample of a value that is usually a close upper bound of this many smallest values."""
     share = wanted / _GLANCE
     return int(share + 3.0 * np.sqrt(share)) + 4

@@ -1,8 +1,8 @@
 """The exact prune: how far hyperplanes may move before a stored bit can be stale.
 
 Bit j of an item x is the sign of s = P_j x + t_j. While P_j moves, s changes by at most the length of its path times
-|x|, so a bit that was computed when the path stood at c cannot be stale before c + |s| / |x|: that is its deadline. A
-bit whose deadline has come is computed again and gets a new one, so that work follows how far the metric really moves.
+|x|, so a bit that was computed at path length c cannot be stale before c + |s| / |x|: that is its deadline. A
+bit past its deadline is computed again and gets a new one, so the work follows the real movement of the metric.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinstream.search.index.online.vectors import Items, Slots, grown
 
 #: Levels to the length of a hyperplane's normal vector: deadlines are kept in 16 bits.
 _LEVELS: Final = 16_384.0
-#: To guess how many bits are due, one slot of this many is looked at.
+#: To estimate how many bits are due, one slot of this many is sampled.
 _GLANCE: Final = 16
 
 
@@ -29,7 +29,7 @@ class Deadlines:
     Parameters
     ----------
     watched : (w,) bits.
-    share : of the slots that are watched, the same ones whenever asked.
+    share : of the slots that are watched; always the same slots.
     """
 
     def __init__(self, watched: NDArray[np.int64], seed: int) -> None:
@@ -39,7 +39,7 @@ class Deadlines:
         self._due = np.zeros((0, len(watched)), np.uint16)
         self._radii = np.zeros(0)
         self._scale = 0.0
-        #: Slots that have deadlines; None until somebody asks.
+        #: Slots that have deadlines; None until first used.
         self._with: Slots | None = None
 
     def start(self, metric: Metric, items: Items, sample: int | None) -> None:
@@ -85,7 +85,7 @@ class Deadlines:
             slots,
             self._radii,
             metric.thresholds[self.watched],
-            # Rounding when a bit is looked at again must fit in, too, and that of paths and radii.
+            # It must also include the rounding of later checks of a bit, and that of paths and radii.
             4.0 * unsure[self.watched],
             4.0 * unsure_thresholds[self.watched],
             self._gone(metric),
@@ -103,7 +103,7 @@ class Deadlines:
         self._due[inside] = kernels.NEVER
 
     def now(self, metric: Metric) -> NDArray[np.uint16] | None:
-        """The level that the path of each watched bit has come to; None where levels end: all has to begin anew."""
+        """The current level of each watched bit's path; None if the levels are used up and all must be rebuilt."""
         if bool(metric.path_thresholds.any()) != self._offsets:
             return None
         levels = np.floor(self._gone(metric) / self._unit) + 1.0
@@ -112,13 +112,13 @@ class Deadlines:
         return levels.astype(np.uint16)
 
     def share_due(self, now: NDArray[np.uint16]) -> float:
-        """A guess of the share of the watched bits that may be stale."""
+        """An estimate of the share of the watched bits that may be stale."""
         return kernels.count_due(self._due, now, _GLANCE) * _GLANCE / max(1, self.cells)
 
     def repair(
         self, now: NDArray[np.uint16], metric: Metric, items: Items, keys: Keys, touched: NDArray[np.bool_]
     ) -> tuple[int, int]:
-        """Flip what is stale; returns how many bits were looked at and flipped."""
+        """Flip stale bits; returns how many bits were checked and flipped."""
         unsure, unsure_thresholds = doubt(metric, items.X.dtype)
         if self._with is None:
             self._with = np.flatnonzero(self._due[:, 0] != kernels.NEVER)
@@ -151,6 +151,6 @@ class Deadlines:
     def _sampled(self, slots: Slots) -> NDArray[np.bool_]:
         if self._share >= 1.0:
             return np.ones(len(slots), np.bool_)
-        # A mixed slot number is as good as a random one, and says the same whenever asked.
+        # A hashed slot number is as good as a random one, and always the same.
         mixed = (slots.astype(np.uint64) + np.uint64(self._seed)) * np.uint64(0x9E3779B97F4A7C15)
         return np.asarray((mixed >> np.uint64(32)) < np.uint64(self._share * 2.0**32))

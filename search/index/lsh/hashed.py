@@ -19,7 +19,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 
 
 class HashedIndex(MetricIndex):
-    """What ways of searching by keys share. Keys belong to the metric that they were last computed or repaired for."""
+    """Base of all searches by keys. Keys belong to the metric that they were last computed or repaired for."""
 
     def _begun(self) -> None:
         self.keys = Keys(self.settings.bits)
@@ -29,7 +29,7 @@ class HashedIndex(MetricIndex):
     def _entered(self, slots: Slots) -> None:
         self.keys.reserve(self.items.slots)
         if len(slots) == len(self.items):
-            # All keys will be new.
+            # All keys will be recomputed.
             self._restart()
             self._version = self.metric.version
         for piece, S in self.keys.write(slots, self.items, self.metric):
@@ -45,11 +45,11 @@ class HashedIndex(MetricIndex):
             self.candidates.refresh()
             self._version = self.metric.version
         elif self.metric.held:
-            # The metric rests: one product maps from now on, where steps beside the base took two more.
+            # The metric no longer changes: one product maps from now on; held steps took two more.
             self.metric.settle()
         budget = self.settings.budget(len(self), k)
         answers = []
-        with one_blas_thread():  # once for all that is done for a query
+        with one_blas_thread():  # once for all work of a query
             for q in Q:
                 slots = self.candidates.of(q, budget)
                 near = projected(q, slots, k, self.items, self.metric)
@@ -58,7 +58,7 @@ class HashedIndex(MetricIndex):
         return answers
 
     def rebuild(self) -> None:
-        """Compute all keys anew."""
+        """Recompute all keys."""
         begun = perf_counter()
         self._restart()
         for piece, S in self.keys.write(self.items.taken(), self.items, self.metric):
@@ -79,7 +79,7 @@ class HashedIndex(MetricIndex):
 
 
 class NaiveIndex(HashedIndex):
-    """All keys are computed anew for the first search after a change of the metric."""
+    """All keys are recomputed for the first search after a change of the metric."""
 
 
 class StaticIndex(HashedIndex):
@@ -139,7 +139,7 @@ class LazyIndex(HashedIndex):
         now = self._stale.now(self.metric)
         exact = self.settings.monitored is None
         if self.settings.sampled is not None and len(self) > 2 * self._begun_with:
-            now = None  # The share of the items that is a sample of that size has become another.
+            now = None  # The share of the items in a sample of that size has changed.
         if now is None or (exact and self._stale.share_due(now) > self.settings.limit):
             self.rebuild()
             return
@@ -152,7 +152,7 @@ class LazyIndex(HashedIndex):
             self.rebuild()
 
     def changed(self) -> float:
-        """Share of the monitored items, or bits, in which stale bits were found since the last rebuild."""
+        """Share of the monitored items, or bits, with stale bits since the last rebuild."""
         cells = max(1, self._stale.cells)
         if self.settings.rule == "bits":
             return self._flipped / cells

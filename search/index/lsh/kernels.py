@@ -1,8 +1,8 @@
 """Compiled loops over keys: computing bits, finding those that may be stale, and comparing keys.
 
-A bit is 1 where `project` says so and nothing else. Products of whole tables are faster and rounded differently: where
-one of them is too close to zero to be sure of the sign, `project` is asked. So a bit does not depend on when and with
-what other items it was computed.
+A bit is 1 exactly if `project` is not negative. Products of whole tables are faster and rounded differently: if one of
+them is too close to zero for its sign to be certain, `project` decides. So a bit does not depend on the time of its
+computation or on the other items in it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def sign_bits(
 
     Parameters
     ----------
-    S : (m, bits) products, rounded in whatever way; thresholds are added here.
+    S : (m, bits) products, with any rounding; thresholds are added here.
     thresholds : (bits,) float64, and narrow : the same in the type of S.
     unsure, unsure_thresholds : (bits,) in the type of S; S + narrow may be wrong by unsure * norm + unsure_thresholds.
     huge : a value that is not below this in magnitude may have overflowed.
@@ -113,14 +113,14 @@ def deadlines(
     per_unit: Matrix,
     due: Levels,
 ) -> None:
-    """Write for the watched bits of some slots how far the path may go before they can be stale.
+    """Write, for the watched bits of some slots, the path level before which they cannot be stale.
 
     Parameters
     ----------
     S : (m, w) products of the watched bits, and thresholds, unsure, unsure_thresholds : (w,), see `sign_bits`.
-    path, per_unit : (w,) where the path stands, and levels to a length of 1.
+    path, per_unit : (w,) the current path, and levels per unit of length.
     radii : (slots,) a path of length c can move a bit's value by c * radius.
-    due : (slots, w) written: the bit has to be looked at once the path is at this level.
+    due : (slots, w) written: the bit has to be checked once the path is at this level.
     """
     for row in range(len(slots)):
         slot = slots[row]
@@ -141,7 +141,7 @@ def _level(slack: float, radius: float, path: float, unit: float) -> int:
 
 @compiled
 def count_due(due: Levels, now: Levels, every: int) -> int:
-    """Bits that may be stale, in every so-manieth slot."""
+    """Bits that may be stale, in a regular sample of the slots."""
     total = 0
     for slot in range(0, len(due), every):
         found = 0
@@ -170,7 +170,7 @@ def repair(
     keys: Keys,
     touched: NDArray[np.bool_],
 ) -> tuple[int, int]:
-    """Look at the bits that are due, flip those that are stale, and give them new deadlines.
+    """Check the bits that are due, flip those that are stale, and set new deadlines.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def repair(
     Returns
     -------
     tuple of int and int
-        Bits looked at, and bits flipped.
+        Bits checked, and bits flipped.
     """
     looked, flipped = 0, 0
     lanes = np.empty(LANES)
@@ -210,7 +210,7 @@ def repair(
 
 @compiled
 def _settle(keys: Keys, slot: int, j: int, value: float) -> bool:
-    """Make the bit of a key that of the value; returns whether it was another."""
+    """Set a bit of a key to that of the value; returns whether it changed."""
     word, mask = j // 64, np.uint64(1) << np.uint64(j % 64)
     if ((keys[slot, word] & mask) != np.uint64(0)) == (value >= 0.0):
         return False
@@ -228,7 +228,7 @@ def check_bits(
     keys: Keys,
     touched: NDArray[np.bool_],
 ) -> int:
-    """Make bit j of some slots what it has to be; returns how many were flipped, which are noted in `touched`."""
+    """Correct bit j of some slots; returns the number of flips, and notes their slots in `touched`."""
     flipped = 0
     lanes = np.empty(LANES)
     for slot in slots:
@@ -267,7 +267,7 @@ def differing(keys: Keys, query: Keys, out: NDArray[np.int32]) -> None:
 def estimates(
     keys: Keys, query: Keys, lengths: NDArray[np.float32], table: Rows, every: int, out: Rows
 ) -> None:
-    """|y|^2 - 2 |y| |y_q| cos(angle) for each item, y mapped: its squared distance, less what all have in common.
+    """|y|^2 - 2 |y| |y_q| cos(angle) for each item, y mapped: its squared distance without the part common to all.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def estimates_up_to(
     places: NDArray[np.int64],
     values: Rows,
 ) -> int:
-    """Write those of the estimates of the first `top` slots that are at most the bound, and where they are.
+    """Write those of the estimates of the first `top` slots that are at most the bound, and their places.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def estimates_up_to(
     Returns
     -------
     int
-        How many there are, or that there are more than fit: len(places) + 1.
+        Their number, or len(places) + 1 if there are more than fit.
     """
     found = 0
     for slot in range(top):

@@ -27,7 +27,7 @@ class Keys:
         self.table = np.zeros((0, -(-bits // 64)), np.uint64)
 
     def reserve(self, slots: int) -> None:
-        """Have room for that many."""
+        """Make room for that many."""
         if slots > len(self.table):
             self.table = grown(self.table, slots)
 
@@ -68,7 +68,7 @@ class Keys:
         return np.asarray((self.table[slots, j // 64] >> np.uint64(j % 64)) & np.uint64(1) != 0)
 
     def of_query(self, q: NDArray[np.float64], metric: Metric) -> NDArray[np.uint64]:
-        """The key (words,) of one vector (d,), and not stored."""
+        """The key (words,) of one vector (d,), without storing it."""
         ones = np.zeros(64 * self.table.shape[1], np.bool_)
         np.greater_equal(metric.P @ q + metric.thresholds, 0.0, out=ones[: self.bits])
         return np.asarray(np.packbits(ones, bitorder="little").view("<u8").astype(np.uint64, copy=False))

@@ -1,9 +1,9 @@
 """The LEGO paper's way to find stale bits: a second level of hashing.
 
 Let s = P1_j x for the hyperplanes P1 of the last rebuild, and D = P_j - P1_j. The bit is stale where s (s + D x) <= 0,
-which is q.u >= 0 for u = [s^2 / c; s x] and q = [-c; -D]. So stale items are those whose u has a small angle with q: u
-is hashed when the keys are computed, q when they are repaired, and the items whose hashes are nearest are checked
-exactly. Nothing is flipped wrongly, but some stale bits are missed. The paper has c = 1. Where D is short, that makes
+which is q.u >= 0 for u = [s^2 / c; s x] and q = [-c; -D]. So the stale items are those whose u has a small angle with
+q: u is hashed when the keys are computed, q when they are repaired, and the items whose hashes are nearest are checked
+exactly. Nothing is flipped wrongly, but some stale bits are missed. The paper has c = 1. If D is short, that makes
 the angles of stale and other items differ by less than a hash can tell; c of about the length of D is better.
 """
 
@@ -53,7 +53,7 @@ class SecondLevel:
 
         Parameters
         ----------
-        sample : has no meaning here.
+        sample : not used here.
         """
         draw = np.random.Generator(np.random.Philox([self._seed, metric.d, 2]))
         self._R = draw.normal(size=(BITS, metric.d + 2))
@@ -72,7 +72,7 @@ class SecondLevel:
 
         Parameters
         ----------
-        S, metric : have no meaning here: what counts is the metric of the last rebuild.
+        S, metric : not used here: the metric of the last rebuild counts.
         """
         if items.slots > len(self._present):
             self._present = grown(self._present, items.slots)
@@ -97,17 +97,17 @@ class SecondLevel:
         self._flipped[slots] = False
 
     def now(self, metric: Metric) -> NDArray[np.uint16] | None:
-        """Where the paths of the watched bits stand; of no use here."""
+        """The current paths of the watched bits; not used here."""
         return np.zeros(0, np.uint16)
 
     def share_due(self, now: NDArray[np.uint16]) -> float:
-        """Share of the watched bits that will be looked at."""
+        """Share of the watched bits that will be checked."""
         return self._retrieved
 
     def repair(
         self, now: NDArray[np.uint16], metric: Metric, items: Items, keys: Keys, touched: NDArray[np.bool_]
     ) -> tuple[int, int]:
-        """Flip what is found stale; returns how many bits were looked at and flipped."""
+        """Flip bits found stale; returns how many bits were checked and flipped."""
         looked = flipped = 0
         wanted = max(1, round(self._retrieved * len(items)))
         away = np.empty(items.top, np.int32)
@@ -117,7 +117,7 @@ class SecondLevel:
             query = packed(-(self._R @ np.concatenate([[self._first[c]], moved, [shift]])))
             kernels.differing(self._hashes[c], query, away)
             rough = np.where(self._present[: items.top], away, np.inf).astype(np.float32)
-            # A bit that was flipped once is no longer what the first hash says, so it is always looked at.
+            # The first hash no longer holds for a bit that was flipped once, so it is always checked.
             before = np.flatnonzero(self._flipped[: items.top, c])
             slots = np.union1d(lowest(rough, wanted), before)
             stored = keys.bit(slots, int(j))

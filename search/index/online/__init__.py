@@ -1,4 +1,4 @@
-"""What every index shares that follows a changing linear map in place, and the scan of all items.
+"""The base of all indexes that follow a changing linear map in place, and the scan of all items.
 
-It knows no hashing.
+It does not depend on hashing.
 """

@@ -1,4 +1,4 @@
-"""What every index of vectors under a changing metric offers."""
+"""The interface of every index of vectors under a changing metric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: Of some ids, so many that come first.
+#: Chooses that many of some ids.
 First = Callable[[Sequence[str], int], list[str]]
 
 
@@ -22,7 +22,7 @@ class Found:
     ids : for each query at most k ids, nearest first; of equal distances the item that was put first comes first.
     distances : (m, k) float64, squared distances of those items under the metric of the search; infinite where
         there are fewer than k.
-    examined : (m,) int64, items whose distance was looked at, for each query.
+    examined : (m,) int64, items whose distance was computed, for each query.
     """
 
     ids: list[list[str]]
@@ -32,20 +32,20 @@ class Found:
 
 @dataclass(slots=True)
 class Counters:
-    """What an index has done since it was made.
+    """Statistics of an index since it was created.
 
     Parameters
     ----------
     searches : queries answered.
-    examined : items whose distance was looked at, over all queries.
+    examined : items whose distance was computed, over all queries.
     updates : utilised steps of the metric, a step of rank r counting r times; a new metric counts once.
-    rebuilds : times that the keys of all items were computed anew.
+    rebuilds : times that all keys were recomputed.
     rebuild_seconds, repair_seconds, update_seconds : time spent on rebuilds, on finding and flipping stale bits, and on
         steps of the metric.
     checked : bits of the stored keys that were computed exactly because they could be stale.
-    flipped : those that were stale.
-    drift : largest relative error found in P = R G when P was computed anew.
-    drift_faults : times that it was above 1e-8, which no sequence of steps should bring about.
+    flipped : number of them that were stale.
+    drift : largest relative error found in P = R G when P was recomputed.
+    drift_faults : times that it was above 1e-8, which no sequence of steps should cause.
     """
 
     searches: int = 0
@@ -74,7 +74,7 @@ class Index(Protocol):
     stats: Counters
 
     def put(self, ids: Sequence[str], X: NDArray[Any]) -> None:
-        """Insert items, or replace the vectors of those that are there; of an id given twice the last vector stays.
+        """Insert items, or replace the vectors of existing ones; if an id is given twice, the last vector counts.
 
         Parameters
         ----------
@@ -83,20 +83,20 @@ class Index(Protocol):
         Raises
         ------
         ValueError
-            A shape does not fit, or a row is not finite; the row is named, and nothing is changed.
+            A shape does not fit, or a row is not finite; the message names the row, and nothing is changed.
         """
         ...
 
     def drop(self, ids: Sequence[str]) -> None:
-        """Delete items; ids that are not there are ignored."""
+        """Delete items; unknown ids are ignored."""
         ...
 
     def remap(self, matrix: NDArray[Any], offset: NDArray[Any] | None = None) -> None:
-        """Take a new metric.
+        """Set a new metric.
 
         Parameters
         ----------
-        matrix : (k, d), and offset : (k,), zero where left out. Distances do not depend on the offset, but keys do.
+        matrix : (k, d), and offset : (k,), zero by default. Distances do not depend on the offset, but keys do.
 
         Raises
         ------
@@ -126,8 +126,8 @@ class Index(Protocol):
         Parameters
         ----------
         Q : (m, d) features.
-        first : which of equally near items are found where not all of them are: of ids and a number, so many of them.
-            Those that were put first by default.
+        first : chooses among equally near items at the cut: from ids and a number, that many of the ids.
+            By default those inserted first.
 
         Raises
         ------
@@ -137,5 +137,5 @@ class Index(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Items that are there."""
+        """Number of items."""
         ...

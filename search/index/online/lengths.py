@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.compute.compiled import compiled
 
-#: Sums that a loop keeps side by side, which a processor adds at once.
+#: Number of parallel sums in a loop, which a processor adds at once.
 LANES: Final = 32
 
 

@@ -14,14 +14,14 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 
 
 class LinearIndex(MetricIndex):
-    """Looks at every item, in one product of all items with the queries and with the steps since the last search.
+    """Scans every item, by one product of all items with the queries and with the steps since the last search.
 
-    |G (q - x)|^2 = q'Aq - 2 x'Aq + x'Ax, where x'Ax is kept. That form loses digits where q and x are close, so what
-    could be among the k nearest within the error of the sum is calculated once more from the difference.
+    |G (q - x)|^2 = q'Aq - 2 x'Aq + x'Ax, where x'Ax is stored. That form loses digits if q and x are close, so items
+    that could be among the k nearest within the error of the sum are computed again from the difference.
     """
 
     def _hold(self, d: int) -> int:
-        # What is kept of the items can follow the steps that are held, and has to be calculated anew otherwise.
+        # The stored values can follow the held steps, and otherwise have to be recomputed.
         return max(HELD, d)
 
     def _begun(self) -> None:
@@ -60,7 +60,7 @@ class LinearIndex(MetricIndex):
             doubt = norms * (squares.error * norms + 2.0 * squares.rounding * length)
             doubt += 2.0 * tiny * (1.0 + norms + length)
             last = min(k, len(taken)) - 1
-            # What has overflowed is measured.
+            # Overflowed values are measured.
             known = np.isfinite(rough) & np.isfinite(doubt)
             edge = np.partition(np.where(known, rough + doubt, np.inf), last)[last]
             near = taken[~known | (rough - doubt <= edge)]

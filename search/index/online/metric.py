@@ -14,7 +14,7 @@ Matrix = NDArray[np.float64]
 
 #: Steps are kept beside the map, and added to it when their ranks come to more than this.
 HELD: Final = 64
-#: P is computed anew from R and G after this many updates.
+#: P is recomputed from R and G after this many updates.
 EVERY: Final = 1_000
 DRIFT: Final = 1e-8
 _PARALLEL: Final = 1e-12
@@ -34,10 +34,10 @@ class Metric:
     Attributes
     ----------
     P : (bits, d), and thresholds : (bits,), R o. Bit j of x is 1 where P_j x + thresholds_j >= 0.
-    recomputed : times that P was computed anew.
+    recomputed : times that P was recomputed.
     path : (bits,) sum of |change of P_j| over all changes so far; and path_thresholds : (bits,) that of thresholds.
     version : changes whenever P does.
-    base_version : changes whenever the base does and `settle` was not told that its caller knows of it.
+    base_version : changes whenever the base does, unless the caller of `settle` states that it knows of it.
     """
 
     _base: Matrix
@@ -93,7 +93,7 @@ class Metric:
 
     @property
     def held(self) -> int:
-        """Sum of the ranks of the steps that the base is without."""
+        """Sum of the ranks of the steps not yet in the base."""
         return len(self._V)
 
     def remap(self, matrix: Matrix, offset: Matrix) -> None:
@@ -129,7 +129,7 @@ class Metric:
             self._audit()
 
     def _audit(self) -> None:
-        """Compute P anew, and note the error of the old one."""
+        """Recompute P, and record the error of the old one."""
         old = self.P
         self._recompute()
         error = float(np.linalg.norm(self.P - old) / max(np.linalg.norm(self.P), np.finfo(np.float64).tiny))
@@ -137,7 +137,7 @@ class Metric:
         self.stats.drift_faults += not error < DRIFT
 
     def settle(self) -> None:
-        """Add the held steps to the base, after their `change` has been taken note of."""
+        """Add the held steps to the base, after their `change` was recorded."""
         self._base = self.G
         self._narrow, self._size = None, float(np.linalg.norm(self._base))
         self._forget()
@@ -166,7 +166,7 @@ class Metric:
         return np.asarray(Y @ self._base + (Y @ self._U) @ self._V)
 
     def change(self) -> tuple[Matrix, Matrix]:
-        """What the held steps have changed A = G'G by, as Q C Q'.
+        """The change of A = G'G by the held steps, as Q C Q'.
 
         Returns
         -------

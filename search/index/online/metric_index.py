@@ -1,4 +1,4 @@
-"""What all ways of searching share: checks of what comes in, the items and the metric."""
+"""The base of all search modes: checks of arguments, the items and the metric."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MetricIndex(ABC):
     def step(self, U: NDArray[Any], V: NDArray[Any]) -> None:
         """See `kinstream.search.index.online.base.Index.step`."""
         if self._d is None:
-            raise ValueError("a step needs a metric or items to be there before it")
+            raise ValueError("a step needs a metric or items first")
         U, V = np.asarray(U), vectors(V, None, "V")
         if len(V):
             U = vectors(U, len(V), "U")
@@ -109,16 +109,16 @@ class MetricIndex(ABC):
 
     @abstractmethod
     def _begun(self) -> None:
-        """Items and metric have just been made."""
+        """Called when items and metric have been created."""
 
     @abstractmethod
     def _entered(self, slots: Slots) -> None:
-        """Items were put into these slots."""
+        """Called when items were put into these slots."""
 
     @abstractmethod
     def _left(self, slots: Slots) -> None:
-        """Items were dropped from these slots."""
+        """Called when items were removed from these slots."""
 
     @abstractmethod
     def _searched(self, Q: NDArray[np.float64], k: int) -> list[tuple[Slots, NDArray[np.float64], int]]:
-        """For each query, items among which the k nearest are, their squared distances, and how many were examined."""
+        """For each query, items that include the k nearest, their squared distances, and how many were examined."""

@@ -16,7 +16,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
 #: rows it has, and equal vectors are to have equal distances.
 _ROWS: Final = 16
-#: Errors of a sum of d products grow with the root of d as a rule; this is eight times what they come to.
+#: Errors of a sum of d products usually grow with the root of d; this is eight times their usual size.
 _SPREAD: Final = 8.0
 #: Items for each neighbour that are left after a ranking by one hyperplane, and half of that after one by two.
 _SHORT: Final = 1_600
@@ -25,13 +25,13 @@ _SHORT: Final = 1_600
 def rounding(d: int, dtype: Any) -> float:
     """A sum of d products in that type, in any order, is off by at most this times the lengths of the two factors.
 
-    What underflows comes on top: see `underflow`.
+    Underflow adds to it: see `underflow`.
     """
     return float(max(_SPREAD * np.sqrt(d), d / 2.0 + _SPREAD) * np.finfo(dtype).eps)
 
 
 def underflow(d: int, dtype: Any) -> float:
-    """So much a sum of d products in that type is off by at most because products are too small for it."""
+    """Largest error of a sum of d products in that type because products underflow."""
     return float(2.0 * d * np.finfo(dtype).tiny)
 
 
@@ -49,7 +49,7 @@ def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric
 
 
 def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric: Metric) -> Slots:
-    """Those of the items in some slots that can be among the k nearest, by distances in the items' own type."""
+    """The items in some slots that can be among the k nearest, by distances in the items' own type."""
     if len(slots) <= max(k, _ROWS):
         return slots
     dtype = items.X.dtype
@@ -58,24 +58,24 @@ def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric:
         mapped = metric.apply(Z)
     length = lengths(mapped)
     doubt = rounding(metric.d, dtype) * metric.size * lengths(Z)
-    # Written so that what has overflowed stays in.
+    # Written so that overflowed values stay in.
     near = ~(length - doubt > np.partition(length + doubt, k - 1)[k - 1])
     return np.asarray(slots[near])
 
 
 def projected(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric: Metric) -> Slots:
-    """Those of the items in some slots that are nearest by the hyperplanes alone, where that saves time.
+    """The items in some slots that are nearest by the hyperplanes alone, if that saves time.
 
     |P (q - x)|^2 / bits estimates |G (q - x)|^2, with a relative standard deviation of the root of 2 / bits (Johnson
-    and Lindenstrauss 1984; the rows of P = R G are those of a random normal R). Of 256 hyperplanes 6.25 k items are
-    kept, of fewer ones more.
+    and Lindenstrauss 1984; the rows of P = R G are those of a random normal R). With 256 hyperplanes 6.25 k items are
+    kept, with fewer hyperplanes more.
     """
     kept = k * _SHORT // metric.bits
     if len(slots) == len(items) or kept + len(slots) * metric.bits / metric.k >= len(slots):
         return slots
     with one_blas_thread():
         away = lengths((q.astype(items.X.dtype) - items.X[slots]) @ metric.narrowed(items.X.dtype).T)
-    # What has overflowed is no number and comes last.
+    # Overflowed values are NaN and come last.
     near = np.argsort(np.where(np.isnan(away), np.inf, away), kind="stable")[:kept]
     return np.asarray(slots[np.sort(near)])
 
@@ -83,7 +83,7 @@ def projected(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric
 def nearest(
     slots: Slots, squared: NDArray[np.float64], items: Items, k: int, first: First | None = None
 ) -> tuple[Slots, NDArray[np.float64]]:
-    """The k nearest, nearest first; of equal distances the item that was put first.
+    """The k nearest, nearest first; of equal distances the item inserted first.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def nearest(
     """
     if len(slots) > k:
         edge = np.partition(squared, k - 1)[k - 1]
-        # All that are as near as the k-th, so that order decides among them.
+        # All items as near as the k-th, so that order decides among them.
         kept = squared <= edge
         slots, squared = slots[kept], squared[kept]
         if first is not None and len(slots) > k:

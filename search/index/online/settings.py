@@ -9,14 +9,14 @@ from typing import Any, Final
 from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
 from kinstream.streams.errors import SettingsError
 
-#: Ways to find stale bits that a space may have, and one more for comparisons.
+#: Methods to find stale bits in a space, and one more for comparisons.
 OFFERED: Final = ("monitored", "exact")
 STALE: Final = (*OFFERED, "second-level")
-#: Hyperplanes that are monitored where `monitor` is not given.
+#: Number of monitored hyperplanes if `monitor` is not given.
 MONITORED: Final = 8
 RULES: Final = ("items", "bits")
 DTYPES: Final = ("float64", "float32")
-#: Candidates for each neighbour that is asked for, at the least.
+#: Least number of candidates per requested neighbour.
 PER_NEIGHBOUR: Final = 3
 
 
@@ -27,20 +27,20 @@ class Settings:
     Parameters
     ----------
     bits : of a key.
-    seed : of the random hyperplanes, and of what is sampled.
-    eps : a search for k looks at M = ceil(candidates n^(1 / (1 + eps))) of n items, more for a smaller eps; and at 3 k
-        where that is more.
+    seed : of the random hyperplanes, and of samples.
+    eps : a search for k measures M = ceil(candidates n^(1 / (1 + eps))) of n items, or 3 k if that is more; a smaller
+        eps gives more.
     candidates : factor of M.
-    stale : how `lazy` finds stale bits. "monitored" keeps the bits of a few random hyperplanes up to date; the others
-        stay as they are until the next rebuild, so that keys are approximate, and distances never are. "exact" finds
-        every stale bit. "second-level" is the LEGO paper's way to find those of the monitored hyperplanes, which misses
-        some; it is for comparisons.
-    monitor : hyperplanes that are monitored, a random subset; None is 8, or all where there are fewer.
-    sample : items that are monitored, a random subset; None is all of them, and so it is for "second-level".
-    rule : all keys are computed anew when more than `share` of the monitored items have had a bit flip since the last
+    stale : how `lazy` finds stale bits. "monitored" updates the bits of a few random hyperplanes; the others stay until
+        the next rebuild, so keys are approximate, and distances never are. "exact" finds every stale bit.
+        "second-level" is the LEGO paper's way to find those of the monitored hyperplanes, which misses some; it is for
+        comparisons.
+    monitor : number of monitored hyperplanes, a random subset; None means 8, or all if there are fewer.
+    sample : number of monitored items, a random subset; None means all, as for "second-level".
+    rule : all keys are recomputed when more than `share` of the monitored items have had a bit flip since the last
         time ("items"), or of the monitored bits ("bits").
     share : see `rule`.
-    limit : with "exact", all keys are computed anew when more than this share of their bits could be stale: that is
+    limit : with "exact", all keys are recomputed when more than this share of their bits could be stale: that is
         then cheaper than checking them one by one.
     retrieved : share of the items that the second level checks, for each monitored hyperplane.
     dtype : "float64" or "float32", in which items are stored and first compared. Distances are always calculated in
@@ -94,18 +94,18 @@ class Settings:
 
     @property
     def monitored(self) -> int | None:
-        """Hyperplanes that are kept up to date; None for all."""
+        """Number of hyperplanes kept up to date; None for all."""
         if self.stale == "exact":
             return None
         return min(MONITORED, self.bits) if self.monitor is None else self.monitor
 
     @property
     def sampled(self) -> int | None:
-        """Items that are monitored; None for all."""
+        """Number of monitored items; None for all."""
         return self.sample if self.stale == "monitored" else None
 
     def budget(self, n: int, k: int) -> int:
-        """Candidates that a search for k of n items looks at."""
+        """Number of candidates that a search for k of n items measures."""
         if n == 0:
             return 0
         wanted = math.ceil(self.candidates * n ** (1.0 / (1.0 + self.eps)))

@@ -1,4 +1,4 @@
-"""x'Ax of every item, kept for the base of a metric and corrected for its held steps."""
+"""x'Ax of every item, stored for the base of a metric and corrected for its held steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Squares:
         self._version = -1
 
     def enter(self, slots: Slots) -> None:
-        """Calculate those of some items that were put."""
+        """Calculate those of new items."""
         if len(self.values) < self._items.slots:
             self.values = grown(self.values, self._items.slots)
         if self._version == self._metric.base_version:
@@ -38,7 +38,7 @@ class Squares:
             self._calculate(slots, A)
 
     def up_to_date(self) -> bool:
-        """Make the values those of the metric's base; returns whether they had to be calculated anew."""
+        """Update the values to the metric's base; returns whether they had to be recomputed."""
         if self._version == self._metric.base_version and self.error <= 4.0 * self._fresh_error:
             return False
         self._metric.settle()
@@ -49,7 +49,7 @@ class Squares:
         return True
 
     def catch_up(self) -> None:
-        """Bring the values, and the metric's base, to the present."""
+        """Bring the values and the metric's base up to date."""
         if self.up_to_date() or not self._metric.held:
             return
         Q, C = self._metric.change()
@@ -82,5 +82,5 @@ class Squares:
 
 
 def changes(H: NDArray[Any], C: NDArray[np.float64]) -> NDArray[np.float64]:
-    """h'Ch for each row h = Q'x: what the held steps add to x'Ax."""
+    """h'Ch for each row h = Q'x: the change of x'Ax by the held steps."""
     return np.asarray(np.einsum("ij,ij->i", H @ C.astype(H.dtype), H, dtype=np.float64))

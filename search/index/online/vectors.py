@@ -1,4 +1,4 @@
-"""The vectors of an index by id: dense arrays with free slots, so that an item costs no Python object but its id."""
+"""The vectors of an index by id: dense arrays with free slots, so that an item needs no Python object except its id."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Items:
 
     Attributes
     ----------
-    X : (slots, d) vectors; what a free slot holds has no meaning.
+    X : (slots, d) vectors; the content of a free slot has no meaning.
     norms : (slots,) float64, Euclidean norms.
-    order : (slots,) int64, the smaller the earlier the id was put; -1 for a free slot.
+    order : (slots,) int64, in the order of insertion; -1 for a free slot.
     top : slots from this one on have never been used.
     """
 
@@ -74,7 +74,7 @@ class Items:
         return slots
 
     def drop(self, ids: Sequence[str]) -> Slots:
-        """Delete; returns the slots that are free now."""
+        """Delete; returns the freed slots."""
         freed = []
         for name in ids:
             slot = self._slot.pop(name, None)
@@ -86,7 +86,7 @@ class Items:
         return np.array(freed, np.int64)
 
     def rows(self, slots: Slots) -> NDArray[Any]:
-        """The vectors of some slots (m, d), not copied where they lie side by side."""
+        """The vectors of some slots (m, d), not copied if they are contiguous."""
         if len(slots) and slots[-1] - slots[0] == len(slots) - 1 and (np.diff(slots) == 1).all():
             return self.X[slots[0] : slots[-1] + 1]
         return self.X[slots]
@@ -117,7 +117,7 @@ def vectors(X: NDArray[Any], d: int | None, what: str, dtype: str = "float64") -
     Raises
     ------
     ValueError
-        It has another shape, or a row is not finite, which is named.
+        It has another shape, or a row is not finite; the message names it.
     """
     with np.errstate(over="ignore"):
         X = np.asarray(X).astype(dtype, copy=False)
