@@ -1,5 +1,5 @@
-"""Sources of events and what sends them: labelled rows, catalogues, result lists, relations, simulated clicks.
+"""Sources of events and loads that send them: labelled rows, catalogues, result lists, relations, simulated clicks.
 
-A source is two things: its next batch of rows, and a snapshot of its position. A load makes a fixed sequence
-of blocks of it, and `kinstream.producers.loads.sending.produce` sends them.
+A source has two operations: the next batch of rows, and a snapshot of its position. A load turns it into a fixed
+sequence of blocks, and `kinstream.producers.loads.sending.produce` sends them.
 """

@@ -1,3 +1,1 @@
-"""Result lists and what was clicked in them, in JSON lines and in the two layouts of tables, and the checks that they
-share.
-"""
+"""Result lists and their clicks, in JSON lines and in the two layouts of tables, with shared checks."""

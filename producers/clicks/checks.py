@@ -1,4 +1,4 @@
-"""What a result list has to be, and what all lists of a file have in common."""
+"""Checks of result lists, one by one and over a whole file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kinstream.producers.files.times import END_OF_TIME
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.values import Click
 
-#: Makes the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
+#: Creates the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
 Fault = Callable[[str, int | None, str], SourceError]
 
 
 def check_list(click: Click, fault: Fault) -> Click:
-    """A list that builders can use.
+    """Check that builders can use a list.
 
     Raises
     ------
-    SourceError : it is empty; an item or a position stands there twice; a click is on no shown item; a position
+    SourceError : it is empty; an item or a position appears twice; a click is on no shown item; a position
         or a time is out of range.
     """
     if not click.items:
@@ -29,10 +29,10 @@ def check_list(click: Click, fault: Fault) -> Click:
     for field, values in (("items", click.items), ("positions", click.positions)):
         if (twice := _repeated(values)) is not None:
             what = "item" if field == "items" else "position"
-            raise fault(field, twice, f"{what} {values[twice]!r} stands twice in the list")
+            raise fault(field, twice, f"{what} {values[twice]!r} appears twice in the list")
     for number, position in enumerate(click.positions):
         if not 0 <= position < 2**31:
-            raise fault("positions", number, f"a position counts from the top: {position} cannot be one")
+            raise fault("positions", number, f"a position counts from the top and cannot be {position}")
     if not _is_time(click.shown_at_ms):
         raise fault("shown_at_ms", None, f"the time {click.shown_at_ms} is negative or beyond any calendar")
     places = {item: number for number, item in enumerate(click.items)}
@@ -43,7 +43,7 @@ def check_list(click: Click, fault: Fault) -> Click:
         if not _is_time(one.time_ms):
             raise fault("clicks", place, f"the time {one.time_ms} is negative or beyond any calendar")
         if one.dwell_ms is not None and not 0 <= one.dwell_ms < END_OF_TIME:
-            raise fault("dwell_ms", place, f"a stay of {one.dwell_ms} ms")
+            raise fault("dwell_ms", place, f"a dwell time of {one.dwell_ms} ms")
     return click
 
 
@@ -52,7 +52,7 @@ def _is_time(time_ms: int) -> bool:
 
 
 def _repeated(values: Sequence[Any]) -> int | None:
-    """The number of the first value that has stood before."""
+    """The number of the first repeated value."""
     if len(set(values)) == len(values):
         return None
     seen: set[Any] = set()
@@ -77,7 +77,7 @@ class ClickTally:
         }
 
     def add(self, record: Click, row: int) -> None:
-        """Take in a list.
+        """Check and count a list.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class ClickTally:
         self.modalities = self.modalities or sizes
         if sizes != self.modalities:
             raise SourceError(
-                f"{self._place}: row {row + 1}: a query vector of {dict(sizes)} numbers where others have "
+                f"{self._place}: row {row + 1}: a query vector of {dict(sizes)} numbers, but others have "
                 f"{dict(self.modalities)}"
             )
         if not all(np.isfinite(t.vectors).all() for t in record.query_vector):

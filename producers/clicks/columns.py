@@ -1,4 +1,4 @@
-"""What the two layouts of result lists in CSV and Parquet have in common."""
+"""Shared by the two layouts of result lists in CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ IMPRESSION_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClickColumns:
-    """How the rows of a file are lists.
+    """The layout of lists in the rows of a file.
 
     Parameters
     ----------
     found : field -> its columns.
     query : modality -> columns of the query's vector; empty if it has none.
     times : form of the times, see `kinstream.producers.files.times`.
-    now : lists have no time but that of sending.
-    first_position : what the file calls the top.
-    separator : between the parts of a list that is written as text and not as JSON.
-    name : what the lists are called that have no id: this and their row.
+    now : lists have the time of sending.
+    first_position : the number of the top rank in the file.
+    separator : separator of a list written as text, not as JSON.
+    name : name of lists without an id: this and their row.
     """
 
     found: Mapping[str, tuple[str, ...]]
@@ -69,7 +69,7 @@ class ClickCells:
 
     Parameters
     ----------
-    file, columns : what is read, and how.
+    file, columns : the file, and its layout.
     """
 
     def __init__(self, file: CellFile, columns: ClickColumns) -> None:
@@ -85,15 +85,15 @@ class ClickCells:
         self._times = {field: Times(columns.times) for field in ("shown_at", "clicked_at")}
 
     def value(self, cells: Sequence[Any], field: str) -> Any:
-        """The value of a field that stands in one column; None if the file has none."""
+        """The value of a field in one column; None if the file has none."""
         return cells[self._at[field].start] if field in self._at else None
 
     def values(self, cells: Sequence[Any], field: str) -> Sequence[Any]:
-        """The values of a field that the file has, one for each of its columns."""
+        """The values of a field, one for each of its columns."""
         return cells[self._at[field]]
 
     def name(self, cells: Sequence[Any], field: str, row: int) -> str | None:
-        """The name in a field; None where it is empty."""
+        """The name in a field; None if it is empty."""
         if field not in self._at:
             return None
         values = cells[self._at[field]]
@@ -112,7 +112,7 @@ class ClickCells:
         return self._times[field].milliseconds(value, self.where(field), row)
 
     def query_key(self, cells: Sequence[Any]) -> tuple[Any, ...]:
-        """The query's vector as it stands in the file."""
+        """The query's vector in the file."""
         return tuple(cells[self._at[f"query {modality}"]] for modality in self.columns.query)
 
     def query_vector(self, cells: Sequence[Any], row: int) -> tuple[Table, ...]:
@@ -120,7 +120,7 @@ class ClickCells:
 
         Raises
         ------
-        SourceError : a number is missing, no number, or not finite.
+        SourceError : a value is missing, not a number, or not finite.
         """
         tables = []
         for modality, names in self.columns.query.items():

@@ -21,7 +21,7 @@ _COLUMN: Final = {
 
 
 class ImpressionRows:
-    """Rows that are grouped to lists. A row that has neither list id, session nor query is a list of its own.
+    """Rows that are grouped into lists. A row without list id, session and query is a list of its own.
 
     The list's time, user and query vector are those of its first row.
     """
@@ -32,7 +32,7 @@ class ImpressionRows:
         self._cells = ClickCells(file, columns)
 
     def read(self, first: int) -> Iterator[tuple[Click, int]]:
-        """Lists from a row on, at which one begins.
+        """Lists, starting from a row where one begins.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class ImpressionRows:
             if digest in ended:
                 raise read.where("list_id").error(
                     begin,
-                    f"list {list_id!r} goes on after other rows, or with another session or query: sort the "
+                    f"list {list_id!r} continues after other rows, or with another session or query: sort the "
                     "file by list",
                 )
             ended.add(digest)

@@ -21,8 +21,8 @@ class JsonLists:
     Parameters
     ----------
     space : of the load; another one in a line is refused.
-    name : what the lists are called that have no id: this and their line.
-    now : lists have no time but that of sending.
+    name : name of lists without an id: this and their line.
+    now : lists have the time of sending.
     """
 
     def __init__(self, file: JsonLines, space: str, name: str, *, now: bool) -> None:
@@ -44,7 +44,7 @@ class JsonLists:
         whole = {"kind": "click", "space": self._space, "list_id": f"{self._name}-{row + 1}", **body}
         place = f"{self._place}: row {row + 1}"
         if "load" in body:
-            raise SourceError(f"{place}: a load position; the load gives the lists theirs")
+            raise SourceError(f"{place}: has a load position, which the load assigns itself")
         if whole["space"] != self._space:
             raise SourceError(f"{place}: space {whole['space']!r}, and the load is for {self._space!r}")
         self._timed(whole, place)
@@ -61,7 +61,7 @@ class JsonLists:
         dated = [c for c in clicks if isinstance(c, dict)] if isinstance(clicks, list) else []
         if self._now:
             if "shown_at_ms" in body or any("time_ms" in click for click in dated):
-                raise SourceError(f"{place}: the list has times; leave --shown-at now out")
+                raise SourceError(f"{place}: the list has times; leave out --shown-at now")
             body["shown_at_ms"] = UNKNOWN_TIME
         elif "shown_at_ms" not in body:
             raise SourceError(f"{place}: shown_at_ms is missing; --shown-at now takes the time of sending")

@@ -87,13 +87,13 @@ class ListRows:
             raise where.error(row, "a click is an item, or {item, time_ms, dwell_ms}")
         at, dwell = click.get("time_ms"), click.get("dwell_ms")
         if at is not None and shown == UNKNOWN_TIME:
-            raise where.error(row, "a click has a time; leave --shown-at now out")
+            raise where.error(row, "a click has a time; leave out --shown-at now")
         time = shown if at is None else self._milliseconds.milliseconds(at, where, row)
         stay = None if dwell is None else whole(dwell, where, row)
         return ItemClick(name_of(click["item"], where, row), time, stay)
 
     def _beside(self, cells: Sequence[Any], field: str, row: int, clicks: int) -> list[Any]:
-        """One value for each click, None for each where the row has none."""
+        """One value for each click, or None for each if the row has none."""
         found = self._sequence(cells, field, row)
         if not found:
             return [None] * clicks

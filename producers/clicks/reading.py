@@ -30,7 +30,7 @@ NAME_LENGTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ClickReading:
-    """How a file is read as result lists.
+    """Options for reading a file as result lists.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class ClickReading:
         a column called items does the first.
     query_features : modality -> columns of the query's vector, which may hold * and ?.
     times : form of the times, see `kinstream.producers.files.times`.
-    now : lists have no time but that of sending.
-    first_position : what the file calls the top rank.
-    separator : between the parts of a list that is text and not JSON.
+    now : lists have the time of sending.
+    first_position : the number of the top rank in the file.
+    separator : separator of a list written as text, not as JSON.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def open_clicks(
 
     Raises
     ------
-    SettingsError : options do not go together.
+    SettingsError : options cannot be combined.
     SourceError : the file cannot be used; names row and column.
     """
     path = Path(name)
@@ -107,7 +107,7 @@ def _columns(file: CellFile, reading: ClickReading, name: str) -> ClickColumns:
     require(place, found, file.names, *needed)
     if not reading.now and "shown_at" not in found:
         raise SettingsError(
-            f"{place}: which column is the time? Say --column shown_at=COLUMN, or --shown-at now for the time of "
+            f"{place}: which column is the time? Use --column shown_at=COLUMN, or --shown-at now for the time of "
             f"sending; there are: {', '.join(file.names)}"
         )
     query = {m: matching(place, file.names, names) for m, names in reading.query_features.items()}

@@ -19,7 +19,7 @@ _LIST_BYTES: Final = 5 * 4 + 8
 _SHOWN_BYTES: Final = 4 + 4
 #: clicked: int32; click and dwell time: int64.
 _CLICK_BYTES: Final = 4 + 8 + 8
-#: Stands for the time of sending where a file has no times.
+#: Means the time of sending, for a file without times.
 UNKNOWN_TIME: Final = -1
 
 
@@ -48,7 +48,7 @@ def click_block(
     Parameters
     ----------
     lists : at least one; those with a query vector have the same modalities and dimensions.
-    time_ms : of those whose time is `UNKNOWN_TIME`.
+    time_ms : for those whose time is `UNKNOWN_TIME`.
     """
     ids: dict[str, int] = {}
     actors: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Rows of a file as Python values, and what a single value may be."""
+"""Rows of a file as Python values, and conversions of single values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinstream.streams.records.checks import MAX_STRING_LENGTH
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "1": True, "+1": True, "false": False, "0": False, "-1": False}
-#: Between the parts of a name that stands in several columns.
+#: Separator of a name from several columns.
 JOINT: Final = "/"
 
 
@@ -26,7 +26,7 @@ class CellFile(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Its path."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -34,7 +34,7 @@ class CellFile(Protocol):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """All that decides which rows the bytes of the file give, for an identity."""
+        """Everything besides the bytes that the rows depend on, for an identity."""
 
     def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """The number of each row from `first` on, and its values in those columns, raising SourceError."""
@@ -60,14 +60,14 @@ class TableCells:
 
 
 def timely(column: pa.Array) -> pa.Array:
-    """A column whose timestamps, if it holds such, are those of Python: in microseconds."""
+    """A column with timestamps, if it holds any, in microseconds, as in Python."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     return column
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing."""
+    """Whether a cell is empty."""
     return value is None or value == ""
 
 
@@ -76,7 +76,7 @@ def name_of(value: Any, where: Where, row: int) -> str:
 
     Raises
     ------
-    SourceError : it is missing, too long, no valid UTF-8, or something else.
+    SourceError : it is missing, too long, not valid UTF-8, or of another type.
     """
     if is_missing(value):
         raise where.error(row, "the value is missing")
@@ -85,14 +85,14 @@ def name_of(value: Any, where: Where, row: int) -> str:
     found = str(value)
     if len(found) > MAX_STRING_LENGTH:
         raise where.error(row, f"the name is longer than {MAX_STRING_LENGTH} characters")
-    # A list that is written as JSON in a cell may hold any escape.
+    # A JSON list in a cell may hold any escape.
     if (fault := fault_of(found)) is not None:
         raise where.error(row, f"the name {fault}")
     return found
 
 
 def joined(values: Sequence[Any], columns: Sequence[str], place: str, row: int) -> str:
-    """A name that stands in one column, or in several: then its parts are joined by `JOINT`."""
+    """A name from one column, or from several, joined by `JOINT`."""
     return JOINT.join(
         name_of(value, Where(place, column), row) for value, column in zip(values, columns, strict=True)
     )
@@ -103,7 +103,7 @@ def whole(value: Any, where: Where, row: int) -> int:
 
     Raises
     ------
-    SourceError : it is none.
+    SourceError : it is not one.
     """
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
@@ -136,7 +136,7 @@ def sequence(value: Any, separator: str, where: Where, row: int) -> list[Any]:
 
     Raises
     ------
-    SourceError : it is none.
+    SourceError : it is not one.
     """
     if is_missing(value):
         return []

@@ -1,4 +1,4 @@
-"""Which column of a table is what."""
+"""The roles of the columns of a table."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def choose(
     ----------
     place : of the table, for messages.
     names : all columns.
-    usable : those that are features unless something else is said.
-    last : label where nothing says which.
+    usable : the default features.
+    last : the default label.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def _label(place: str, names: Sequence[str], wanted: str | None, last: str | Non
         return last
     found = "no column is" if not likely else f"several columns are ({', '.join(likely)})"
     raise SourceError(
-        f"{place}: {found} called one of {', '.join(LABEL_NAMES)}; say which column holds the label: "
+        f"{place}: {found} called one of {', '.join(LABEL_NAMES)}; choose the column of the label: "
         f"{', '.join(names)}"
     )
 
@@ -80,7 +80,7 @@ def _present(place: str, names: Sequence[str], wanted: str) -> str:
 
 
 def matching(place: str, names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """The columns of each pattern in turn; a name that is there is taken as it stands."""
+    """The columns of each pattern in turn; an existing name is used literally."""
     found: dict[str, None] = {}
     for pattern in patterns:
         matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]

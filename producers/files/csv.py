@@ -95,7 +95,7 @@ class CsvFile:
             raise SourceError(f"{self.path}: {error}") from error
 
     def _no_text(self, columns: Sequence[str]) -> SourceError | None:
-        """The error of the first value that is not UTF-8; None where all are. Reads the file once more."""
+        """The error of the first value that is not UTF-8; None if all are. Reads the file once more."""
         raw = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
         row = 0
         for part in self._reader(raw, 0):
@@ -117,8 +117,8 @@ class CsvFile:
         if not bad:
             return SourceError(f"{self.path}: {error}")
         row = bad[0]
-        # The parser counts the header too.
+        # The parser also counts the header.
         at = "" if row.number is None else f"row {row.number - self._header}: "
         return SourceError(
-            f"{self.path}: {at}{row.actual_columns} columns where others have {row.expected_columns}"
+            f"{self.path}: {at}{row.actual_columns} columns, but others have {row.expected_columns}"
         )

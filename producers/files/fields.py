@@ -1,4 +1,4 @@
-"""Which column of a file is which field of a record."""
+"""Finds the columns for the fields of a record."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Field:
 
     Parameters
     ----------
-    name : what `--column` calls it.
-    known : names of columns that are taken for it where nothing is said.
-    joins : whether it may stand in several columns, joined.
+    name : its name for `--column`.
+    known : names of columns that are used by default.
+    joins : whether it may be joined from several columns.
     """
 
     name: str
@@ -32,11 +32,11 @@ def find_columns(
     Parameters
     ----------
     names : all columns of the file.
-    given : field -> its columns, as a person has said.
+    given : field -> its columns, as the user has given.
 
     Raises
     ------
-    SettingsError : a field is not known, or stands in one column only.
+    SettingsError : a field is not known, or takes one column only.
     SourceError : a column is missing, or several could be the field.
     """
     by_name = {field.name: field for field in fields}
@@ -44,7 +44,7 @@ def find_columns(
         if name not in by_name:
             raise SettingsError(f"--column: there is no field {name!r}; there are: {', '.join(by_name)}")
         if len(columns) > 1 and not by_name[name].joins:
-            raise SettingsError(f"--column: {name} stands in one column, not in {', '.join(columns)}")
+            raise SettingsError(f"--column: {name} takes one column, not {', '.join(columns)}")
         if missing := [column for column in columns if column not in names]:
             raise SourceError(f"{place}: there is no column {missing[0]!r}; there are: {', '.join(names)}")
     taken = {column for columns in given.values() for column in columns}
@@ -55,7 +55,7 @@ def find_columns(
             continue
         if len(likely) > 1:
             raise SourceError(
-                f"{place}: the columns {', '.join(likely)} could all be {field.name}; say which: "
+                f"{place}: the columns {', '.join(likely)} could all be {field.name}; choose one: "
                 f"--column {field.name}={likely[0]}"
             )
         found[field.name] = (likely[0],)
@@ -67,5 +67,5 @@ def require(place: str, found: Mapping[str, Sequence[str]], names: Sequence[str]
     for field in fields:
         if field not in found:
             raise SourceError(
-                f"{place}: which column is {field}? Say --column {field}=COLUMN; there are: {', '.join(names)}"
+                f"{place}: which column is {field}? Use --column {field}=COLUMN; there are: {', '.join(names)}"
             )

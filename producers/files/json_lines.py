@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, plain or packed with gzip."""
+"""JSON lines: one object per line, plain or compressed with gzip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinstream.producers.files.tables import ending, existing, open_table
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_text import check_text, unique
 
-#: Longest line, unpacked, and most fields of all objects together.
+#: Longest line, uncompressed, and largest number of fields over all objects.
 MAX_LINE_BYTES: Final = 16 * 2**20
 MAX_FIELDS: Final = 100_000
 JSON_ENDINGS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
@@ -27,7 +27,7 @@ def open_cells(path: Path, csv: CsvFormat | None) -> CellFile:
 
     Raises
     ------
-    SourceError : it is not there, of an unknown kind, or cannot be read.
+    SourceError : it does not exist, has an unknown kind, or cannot be read.
     """
     if ending(path, JSON_ENDINGS):
         return JsonLines(path)
@@ -35,11 +35,11 @@ def open_cells(path: Path, csv: CsvFormat | None) -> CellFile:
 
 
 class JsonLines:
-    """A file of JSON objects as rows. Blank lines are passed over and counted, so a row's number is its line's.
+    """A file of JSON objects as rows. Blank lines are skipped but counted, so a row's number is that of its line.
 
     Raises
     ------
-    SourceError : there is no such file, or a line is no JSON object.
+    SourceError : there is no such file, or a line is not a JSON object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,11 +61,11 @@ class JsonLines:
             yield number, tuple(body.get(name) for name in columns)
 
     def objects(self, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The number of each line from `first` on, and what it holds.
+        """The number of each line from `first` on, and its object.
 
         Raises
         ------
-        SourceError : a line is no JSON object.
+        SourceError : a line is not a JSON object.
         """
         number = first
         try:
@@ -91,7 +91,7 @@ class JsonLines:
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            # A mark of byte order is what some editors begin a file with.
+            # Some editors begin a file with a byte order mark.
             body = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique)
             check_text(body)
         except UnicodeDecodeError as error:

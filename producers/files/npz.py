@@ -18,7 +18,7 @@ from kinstream.producers.files.text import check_array
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
-#: Of one array in memory. A packed file can be a thousandth of it.
+#: Largest array in memory. A compressed file can be a thousandth of it.
 MAX_ARRAY_BYTES: Final = 4 * 2**30
 
 
@@ -79,7 +79,7 @@ def _column(array: NDArray[Any], where: Where) -> pa.Array:
 
 
 def default_features(names: list[str]) -> list[str]:
-    """The array that holds the features where nothing else is selected, if there is one."""
+    """The array of the features by default, if there is one."""
     return [name for name in names if name in ("X", "x", "data")][:1]
 
 
@@ -101,12 +101,12 @@ def read(file: Any, name: str, path: Path) -> NDArray[Any]:
 
 
 def _check_size(file: Any, name: str, path: Path) -> None:
-    """Refuse an array by what its header says, before there is room for it.
+    """Refuse an array by its header, before memory is allocated.
 
     Raises
     ------
     SourceError : it is too large.
-    ValueError : the header and the packed size disagree, or it holds Python objects.
+    ValueError : the header and the compressed size disagree, or it holds Python objects.
     """
     member = name if name in file.zip.namelist() else f"{name}.npy"
     with file.zip.open(member) as stream:
@@ -121,8 +121,8 @@ def _check_size(file: Any, name: str, path: Path) -> None:
     size = math.prod(shape) * kind.itemsize
     if size > MAX_ARRAY_BYTES:
         raise SourceError(
-            f"{path}: array {name!r} takes {size / 2**30:.1f} GiB in memory; the most are "
+            f"{path}: array {name!r} takes {size / 2**30:.1f} GiB in memory; the limit is "
             f"{MAX_ARRAY_BYTES // 2**30} GiB. Write it as Parquet, which is read in parts"
         )
     if size != file.zip.getinfo(member).file_size - header:
-        raise ValueError(f"its header says {size} bytes, and there are others")
+        raise ValueError(f"its header states {size} bytes, which is not its size")

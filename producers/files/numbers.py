@@ -22,11 +22,11 @@ class Where:
     first: int = 0
 
     def error(self, row: int, fault: str) -> SourceError:
-        """What is wrong with row `row` of this part."""
+        """The error for row `row` of this part."""
         return SourceError(f"{self.place}: row {self.first + row + 1}, column {self.column!r}: {fault}")
 
     def wrong(self, fault: str) -> SourceError:
-        """What is wrong with the whole column."""
+        """The error for the whole column."""
         return SourceError(f"{self.place}: column {self.column!r}: {fault}")
 
 
@@ -58,7 +58,7 @@ def refuse_missing(column: pa.Array, where: Where) -> None:
 
 
 def numbers(column: pa.Array, where: Where) -> NDArray[np.float32]:
-    """A column of numbers, of text that reads as numbers, or of lists of numbers.
+    """A column of numbers, of text that parses as numbers, or of lists of numbers.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def numbers(column: pa.Array, where: Where) -> NDArray[np.float32]:
 
     Raises
     ------
-    SourceError : a value is missing, no finite number or too large for float32, or lists differ in length.
+    SourceError : a value is missing, not a finite number or too large for float32, or lists differ in length.
     """
     if is_list(column.type):
         return _vectors(column, where)
@@ -81,7 +81,7 @@ def numbers(column: pa.Array, where: Where) -> NDArray[np.float32]:
 
 
 def as_float32(values: NDArray[Any], where: Where, width: int = 1) -> NDArray[np.float32]:
-    """Numbers of `width` to a row as float32.
+    """Numbers, `width` per row, as float32.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def _vectors(column: pa.Array, where: Where) -> NDArray[np.float32]:
     other = np.flatnonzero(lengths != width)
     if other.size:
         row = int(other[0])
-        raise where.error(row, f"a list of {lengths[row]} numbers where others have {width}")
+        raise where.error(row, f"a list of {lengths[row]} numbers, but others have {width}")
     flat = column.flatten()
     if not is_number(flat.type):
         raise where.wrong(f"holds {column.type}, not numbers")

@@ -14,12 +14,12 @@ from kinstream.producers.files.text import check_columns
 from kinstream.streams.errors import SourceError
 
 BATCH_ROWS: Final = 8192
-#: Of the columns that are read of one row group, by what the file says of itself.
+#: Largest size of the columns read from one row group, by the file's metadata.
 MAX_GROUP_BYTES: Final = 4 * 2**30
 
 
 class ParquetFile:
-    """A Parquet file. A feature is a column of numbers, or of lists of numbers that are equally long.
+    """A Parquet file. A feature is a column of numbers, or of lists of numbers of equal length.
 
     Raises
     ------
@@ -73,10 +73,10 @@ class ParquetFile:
         for at in range(group.num_columns):
             column = group.column(at)
             if column.path_in_schema.split(".")[0] in columns:
-                # Repeated values take almost nothing in the file: 8 bytes each in memory.
+                # Repeated values take almost no space in the file, but 8 bytes each in memory.
                 size += max(column.total_uncompressed_size, 8 * column.num_values)
         if size > MAX_GROUP_BYTES:
             raise SourceError(
-                f"{self.path}: row group {number} takes {size / 2**30:.1f} GiB in memory; the most are "
+                f"{self.path}: row group {number} takes {size / 2**30:.1f} GiB in memory; the limit is "
                 f"{MAX_GROUP_BYTES // 2**30} GiB. Write the file with smaller row groups"
             )

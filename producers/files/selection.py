@@ -1,4 +1,4 @@
-"""What of a file is read, and how it is written: which columns are what, and the form of CSV."""
+"""The columns to read from a file, and the format of a CSV file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kinstream.streams.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns (arrays, for NPZ) are what.
+    """The roles of columns (arrays, for NPZ).
 
     Parameters
     ----------
-    features : modality -> column names, which may hold * and ?; None for all columns that are left over.
-    label : its column; None for one called label, class, target or y (without a header: the last one).
+    features : modality -> column names, which may hold * and ?; None for all remaining columns.
+    label : its column; None for a column named label, class, target or y (without a header: the last one).
     ids : column of item names, or None.
-    label_type : "integer", "string", or "auto" for what all labels of the file are.
+    label_type : "integer", "string", or "auto" for the type of all labels of the file.
     """
 
     features: Mapping[str, Sequence[str]] | None = None
@@ -32,7 +32,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """How a CSV file is written. `delimiter` None: a tab for .tsv, else a comma."""
+    """The format of a CSV file. `delimiter` None: a tab for .tsv, otherwise a comma."""
 
     delimiter: str | None = None
     header: bool = True

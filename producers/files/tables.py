@@ -17,11 +17,11 @@ ENDINGS: Final = (*CSV_ENDINGS, ".parquet", ".npz")
 
 
 class TableFile(Protocol):
-    """Columns of one length that are read in batches, from any row on."""
+    """Columns of equal length that are read in batches, from any row on."""
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Its path."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -29,19 +29,19 @@ class TableFile(Protocol):
 
     @property
     def usable(self) -> Sequence[str]:
-        """Those that are features unless something else is said."""
+        """The default features."""
 
     @property
     def last(self) -> str | None:
-        """The label where nothing says which: of a file without a header."""
+        """The default label of a file without a header."""
 
     @property
     def text_is_typed(self) -> bool:
-        """Whether text is meant as text, or is all that such a file can hold."""
+        """Whether text is a real type in such a file, or the only type that it can hold."""
 
     @property
     def reading(self) -> dict[str, Any]:
-        """All that decides which rows the bytes of the file give, for an identity."""
+        """Everything besides the bytes that the rows depend on, for an identity."""
 
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         """Those columns from row `first` on, raising SourceError."""
@@ -52,11 +52,11 @@ def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
 
     Parameters
     ----------
-    others : what else would be possible here, for the message.
+    others : other possible forms, for the message.
 
     Raises
     ------
-    SourceError : it is not there, of an unknown kind, or cannot be read.
+    SourceError : it does not exist, has an unknown kind, or cannot be read.
     """
     path = Path(name)
     kind = ending(path, ENDINGS)
@@ -79,17 +79,17 @@ def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:
 
 
 def ending(path: Path, endings: Sequence[str]) -> str | None:
-    """Which of these endings the file's name has."""
+    """The ending of the file's name, among these."""
     name = path.name.lower()
     return next((known for known in sorted(endings, key=len, reverse=True) if name.endswith(known)), None)
 
 
 def existing(path: Path) -> Path:
-    """A path at which there is a file.
+    """The path of an existing file.
 
     Raises
     ------
-    SourceError : there is none.
+    SourceError : there is no such file.
     """
     if not path.is_file():
         raise SourceError(f"{path}: there is no such file")
@@ -111,5 +111,5 @@ def file_digest(path: Path) -> str:
 
 
 def either(words: Sequence[str]) -> str:
-    """Words as a person lists them."""
+    """Words joined with commas and "or"."""
     return f"{', '.join(words[:-1])} or {words[-1]}"

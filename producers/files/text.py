@@ -1,4 +1,4 @@
-"""Text of files is UTF-8, or an error names the row and the column where it is not."""
+"""Checks that text of files is UTF-8; an error names the row and the column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_UTF8: Final = "is not valid UTF-8"
 
 
 def fault_of(text: str) -> str | None:
-    """What keeps a string from being written as UTF-8: half of a surrogate pair. None for text.
+    """Why a string cannot be encoded as UTF-8: half of a surrogate pair. None for valid text.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def strings(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def check_columns(part: pa.RecordBatch, place: str, first: int) -> pa.RecordBatch:
-    """Refuse text in columns, also inside of lists, that is not UTF-8: Parquet is read unchecked.
+    """Refuse text in columns, also inside lists, that is not UTF-8: Parquet is read unchecked.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def check_columns(part: pa.RecordBatch, place: str, first: int) -> pa.RecordBatc
 
 
 def check_array(array: NDArray[Any], where: Where) -> NDArray[Any]:
-    """An array whose text, if it holds such, is text; bytes are read as UTF-8.
+    """An array with its text, if any, as strings; bytes are decoded as UTF-8.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def check_array(array: NDArray[Any], where: Where) -> NDArray[Any]:
         wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
         if wrong.any():
             row, at = (int(i) for i in np.argwhere(wrong)[0])
-            raise where.error(row, f"{_NO_UTF8}: U+{int(codes[row, at]):04X} is no character")
+            raise where.error(row, f"{_NO_UTF8}: U+{int(codes[row, at]):04X} is not a character")
     return array
 
 

@@ -22,8 +22,8 @@ class Times:
 
     Parameters
     ----------
-    form : one of `FORMS`. "auto" takes the form of the first time for all: ISO 8601 if it is no number, seconds
-        below 10^11, else milliseconds.
+    form : one of `FORMS`. "auto" uses the form of the first time for all: ISO 8601 if it is not a number, seconds below
+        10^11, otherwise milliseconds.
 
     Raises
     ------

@@ -34,16 +34,16 @@ class OneHot:
 
     @property
     def width(self) -> int:
-        """How many features."""
+        """The number of features."""
         return len(self._places)
 
     @property
     def described(self) -> list[Any]:
-        """What decides the features, for an identity."""
+        """Everything that the features depend on, for an identity."""
         return ["one-hot", self.column]
 
     def learn(self, values: Sequence[str], where: Where) -> None:
-        """Take in values; "" is a missing one.
+        """Add values; "" is a missing one.
 
         Raises
         ------
@@ -65,14 +65,14 @@ class OneHot:
 
 
 class Hashed:
-    """Values hashed into a fixed number of features, each with the sign that its hash says.
+    """Values hashed into a fixed number of features, each with a sign from its hash.
 
     The sign makes collisions cancel on average: inner products stay unbiased.
 
     Parameters
     ----------
     column : of the file.
-    buckets : how many features.
+    buckets : the number of features.
 
     Raises
     ------
@@ -92,11 +92,11 @@ class Hashed:
 
     @property
     def described(self) -> list[Any]:
-        """What decides the features, for an identity."""
+        """Everything that the features depend on, for an identity."""
         return ["hashed", self.column, self.width]
 
     def learn(self, values: Sequence[str], where: Where) -> None:
-        """Nothing is learned: a value's feature depends on the column and the value alone."""
+        """Do nothing: a value's feature depends on the column and the value alone."""
 
     def vectors(self, values: Sequence[str]) -> Vectors:
         """(n, buckets) float32."""
@@ -130,11 +130,11 @@ def hashed(column: str, value: str, buckets: int) -> tuple[int, float]:
 
 
 def category_values(column: pa.Array, where: Where) -> list[str]:
-    """A column as the names of categories, "" where one is missing.
+    """A column as the names of categories, "" for missing ones.
 
     Raises
     ------
-    SourceError : the column holds lists or the like.
+    SourceError : the column holds lists or a similar type.
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()

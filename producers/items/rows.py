@@ -25,7 +25,7 @@ class ItemRows:
     Parameters
     ----------
     ids : n names.
-    tables : one per modality, (n, d) float32; the vectors of deleted items mean nothing. None if all are deleted.
+    tables : one per modality, (n, d) float32; the vectors of deleted items are ignored. None if all are deleted.
     deleted : (n,) bool, which rows are tombstones.
     time_ms : (n,) int64, or None for the time of sending.
     """
@@ -62,7 +62,7 @@ class ItemRows:
         return np.where(self.deleted, names, names + vectors)
 
     def together(self) -> int:
-        """Up to the first item that is named a second time: a block says one thing of an item."""
+        """The rows up to the first repeated item: a block has one entry for each item."""
         seen: set[str] = set()
         for row, name in enumerate(self.ids):
             if name in seen:
@@ -83,7 +83,7 @@ class ItemRows:
 
 
 class ItemsInMemory:
-    """Items that are held in memory, as a source.
+    """Items in memory, as a source.
 
     Parameters
     ----------
@@ -120,15 +120,15 @@ class ItemsInMemory:
 
 
 def tombstones(ids: Sequence[str], began_ms: int) -> ItemsInMemory:
-    """Deletes that a person has named.
+    """Deletes named by the user.
 
     Parameters
     ----------
-    began_ms : when they were: the same deletes at another time are another load, and count again.
+    began_ms : the time of the deletes: the same deletes at another time are another load, and count again.
 
     Raises
     ------
-    SourceError : there are none, or one has no name, or one that is no valid UTF-8.
+    SourceError : there are none, or one has no name, or a name that is not valid UTF-8.
     """
     if not ids or not all(ids):
         raise SourceError("there is no item to delete, or one without a name")

@@ -31,12 +31,12 @@ ID_NAMES: Final = ("id", "ids", "item", "item_id")
 
 @dataclass(frozen=True, slots=True)
 class ItemColumns:
-    """What is what in a catalogue.
+    """The roles of the columns of a catalogue.
 
     Parameters
     ----------
-    ids : columns of an item's name, joined by "/"; None for one called id, ids, item or item_id.
-    features : modality -> columns of numbers, which may hold * and ?; None for all that are left over.
+    ids : columns of an item's name, joined by "/"; None for a column named id, ids, item or item_id.
+    features : modality -> columns of numbers, which may hold * and ?; None for all remaining ones.
     categories : modality -> categories, whose features follow the numbers.
     deleted : column whose true rows are tombstones, or None.
     time : column of the time of a row, or None for the time of sending.
@@ -52,9 +52,9 @@ class ItemColumns:
 
 
 class ItemSource:
-    """A catalogue as a source. Its constructor reads the file once, and refuses it whole.
+    """A catalogue as a source. Its constructor reads and checks the whole file once.
 
-    There it learns the vocabulary of one-hot categories, which are all those of the file.
+    This gives the vocabulary of one-hot categories: all values of the file.
 
     Raises
     ------
@@ -104,8 +104,8 @@ class ItemSource:
             return likely[0]
         found = "no column is" if not likely else f"several columns are ({', '.join(likely)})"
         raise SourceError(
-            f"{self._place}: {found} called one of {', '.join(ID_NAMES)}; say with --ids which column names the "
-            f"item: {', '.join(self._file.names)}"
+            f"{self._place}: {found} called one of {', '.join(ID_NAMES)}; choose the column with --ids for the "
+            f"item name: {', '.join(self._file.names)}"
         )
 
     def _modalities(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[Category, ...]]]:
@@ -153,13 +153,13 @@ class ItemSource:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check_fits(self, room: int) -> None:
-        """Refuse a catalogue of which an item takes more than `room` bytes."""
+        """Refuse a catalogue with an item of more than `room` bytes."""
         size, row = self._longest
         needed = size + 4 * sum(width for _, width in self.layout.modalities)
         if needed > room:
             raise SourceError(
                 f"{self._place}: row {row + 1}: an item of {needed} bytes does not fit into a block of {room}: "
-                "leave features out"
+                "leave out some features"
             )
 
     def snapshot(self) -> int:
@@ -200,7 +200,7 @@ class ItemSource:
             wanted = self._widths.setdefault(modality, width)
             if width != wanted:
                 raise SourceError(
-                    f"{self._place}: row {first + int(kept[0]) + 1}: {modality!r} has {width} numbers where "
+                    f"{self._place}: row {first + int(kept[0]) + 1}: {modality!r} has {width} numbers, but "
                     f"others have {wanted}"
                 )
             for category in self._categories[modality]:
@@ -224,7 +224,8 @@ class ItemSource:
     def _numbers(
         self, part: pa.RecordBatch, first: int, columns: Sequence[str], kept: NDArray[np.intp]
     ) -> list[NDArray[np.float32]]:
-        """The numbers of all rows. A deleted row may hold anything; the next row that does not lends it its own."""
+        """The numbers of all rows. A deleted row may hold anything; it gets the numbers of the next row that is not
+        deleted."""
         if len(kept) == part.num_rows:
             return [numbers(part.column(name), self._where(name, first)) for name in columns]
         lent = kept[np.minimum(np.searchsorted(kept, np.arange(part.num_rows)), len(kept) - 1)]

@@ -1,4 +1,4 @@
-"""Rows that are in memory."""
+"""Rows in memory."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def from_arrays(
 
     Parameters
     ----------
-    features : modality -> (n, ...) numbers; what is behind the first axis becomes one vector.
+    features : modality -> (n, ...) numbers; the axes after the first become one vector.
     y : (n,) whole numbers or text.
     place, label : for messages.
 
     Raises
     ------
-    SourceError : shapes do not go together, or a value cannot be used.
+    SourceError : shapes do not match, or a value cannot be used.
     """
     if y.ndim != 1:
         raise SourceError(f"{place}: array {label!r} has shape {y.shape}; labels have one dimension")

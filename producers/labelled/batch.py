@@ -1,4 +1,4 @@
-"""Labelled vectors: some rows, what is known of all of them, and what a source of them is."""
+"""Labelled vectors: batches of rows, facts about all rows, and the interface of a source."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Batch:
         return sizes
 
     def together(self) -> int:
-        """All of them: a block may hold any samples."""
+        """All rows: a block may hold any samples."""
         return len(self)
 
     def take(self, rows: NDArray[np.intp]) -> Batch:
@@ -93,7 +93,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is known of all rows before the first is sent.
+    """Facts about all rows, known before the first is sent.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Layout:
 class Source(RowSource[Batch], Protocol):
     """Labelled rows in an order that never changes.
 
-    Every method raises `kinstream.streams.errors.SourceError` where rows cannot be used, naming file, row and column.
+    Every method raises `kinstream.streams.errors.SourceError` if rows cannot be used; it names file, row and column.
     """
 
     @property

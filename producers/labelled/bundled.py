@@ -1,4 +1,4 @@
-"""The small data sets that scikit-learn ships, so that a first run needs no download."""
+"""The small data sets of scikit-learn, which need no download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinstream.streams.records.values import DEFAULT_MODALITY
 if TYPE_CHECKING:
     from kinstream.producers.labelled.array_source import ArraySource
 
-#: Names of the data sets that scikit-learn ships.
+#: Names of the data sets of scikit-learn.
 BUNDLED: Final = ("breast_cancer", "digits", "iris", "wine")
 BUNDLED_PREFIX: Final = "sklearn:"
 
@@ -32,7 +32,7 @@ def open_bundled(name: str, selection: Selection) -> ArraySource:
 
     place = BUNDLED_PREFIX + name
     if (selection.features, selection.label, selection.ids) != (None, None, None):
-        raise SourceError(f"{place}: its features and labels are fixed; leave the selection of columns out")
+        raise SourceError(f"{place}: its features and labels are fixed; leave out the selection of columns")
     loaded: Any = getattr(datasets, f"load_{name}")()
     X, y = np.ascontiguousarray(loaded.data, np.float64), np.ascontiguousarray(loaded.target, np.int64)
     digest = hashlib.sha256(f"{name} {X.shape} {selection.label_type}".encode() + X.tobytes() + y.tobytes())

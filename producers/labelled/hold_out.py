@@ -1,4 +1,4 @@
-"""Rows that are kept out of the stream, to measure on them what was learned from the others."""
+"""Rows that are held out of the stream, to measure models that learned from the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.streams.errors import SettingsError, SourceError
 
 
 def is_held_out(fraction: float, seed: int, start: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the rows start..stop-1 of a source are held out. Each is, with probability `fraction`."""
+    """Which of the rows start..stop-1 of a source are held out. Each row is held out with probability `fraction`."""
     return row_numbers("hold-out", seed, start, stop) < np.uint64(int(fraction * 2**64))
 
 
@@ -22,7 +22,7 @@ class Part:
 
     Parameters
     ----------
-    source : is read through this object from now on.
+    source : must only be read through this object from now on.
     fraction : in [0, 1).
     held_out : which of the two.
 
@@ -42,7 +42,7 @@ class Part:
         rows = source.layout.rows
         kept = sum(int(self._mask(at, min(at + 2**20, rows)).sum()) for at in range(0, rows, 2**20))
         if not kept:
-            raise SourceError(f"hold_out {fraction}: of {rows} rows none is left on this side")
+            raise SourceError(f"hold_out {fraction}: of {rows} rows, this part is empty")
         self.layout: Layout = replace(source.layout, rows=kept)
         self.identity = f"{source.identity} {fraction} {seed} {held_out}"
 

@@ -1,4 +1,4 @@
-"""Labels of a whole file: their type is decided once, over all of them, and never for a block."""
+"""Labels of a whole file: their type is determined once over all of them, not per block."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kinstream.producers.labelled.batch import Labels, LabelType
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH
 
-#: As whole numbers are written: text with leading zeros or a plus is a name, and 007 is not 7.
+#: The form of whole numbers: text with leading zeros or a plus is a name, so 007 is not 7.
 _WHOLE: Final = r"^(0|-?[1-9][0-9]{0,18})$"
 _INT64: Final = range(-(2**63), 2**63)
 
 
 class LabelScan:
-    """Looks at every label once.
+    """Scans every label once.
 
     Parameters
     ----------
     wanted : "auto", "integer" or "string".
-    text_is_typed : whether text is meant as text (Parquet, NPZ) or is all that a file can hold (CSV).
+    text_is_typed : whether text is a real type (Parquet, NPZ) or the only type of the file (CSV).
     """
 
     def __init__(self, wanted: str, *, text_is_typed: bool) -> None:
@@ -36,7 +36,7 @@ class LabelScan:
         self.rows = 0
 
     def add(self, column: pa.Array, where: Where) -> None:
-        """Take in the next labels.
+        """Scan the next labels.
 
         Raises
         ------
@@ -68,12 +68,12 @@ class LabelScan:
 
     @property
     def classes(self) -> int:
-        """How many different labels there are."""
+        """The number of different labels."""
         return len(self._seen)
 
 
 def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
-    """Labels that a scan has passed, as records hold them."""
+    """Scanned labels in the form of records."""
     column = _plain(column, where)
     if kind == "integer":
         numbers: Labels = column.cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A load of labelled rows: those of a source as a fixed sequence of blocks, the same one whenever it is begun again."""
+"""A load of labelled rows: the rows of a source as a fixed sequence of blocks, the same at every start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class BlockSettings:
-    """All that decides which blocks a source becomes.
+    """Everything that the blocks of a source depend on.
 
     Parameters
     ----------
-    block_rows : rows of a block; fewer where they would not fit into 512 KiB, and at the end of each pass.
-    shuffle_seed : None keeps the order of the source; else all rows are held in memory.
+    block_rows : rows per block; fewer if they would not fit into 512 KiB, and at the end of each pass.
+    shuffle_seed : None keeps the order of the source; otherwise all rows are held in memory.
     repeat : passes over the rows; a shuffle gives each its own order.
-    hold_out, hold_out_seed : probability with which a row is never sent, and the seed that says which.
+    hold_out, hold_out_seed : probability with which a row is never sent, and the seed for choosing them.
 
     Raises
     ------
@@ -53,12 +53,12 @@ class LabelledLoad:
 
     Parameters
     ----------
-    source : read through this object from now on.
+    source : must only be read through this object from now on.
     load_id : None for a digest of the rows, the space, and the settings.
 
     Raises
     ------
-    SettingsError : the space or the load id cannot be one.
+    SettingsError : the space or the load id is invalid.
     SourceError : the rows cannot be used.
     """
 
@@ -68,7 +68,7 @@ class LabelledLoad:
         self.space = checked_space(space)
         check_load_id(load_id)
         self.settings = settings
-        #: Whether a person has given the load its id.
+        #: Whether the user has given the load its id.
         self.named = load_id is not None
         self._source_identity = source.identity
         self._held_out = 0
@@ -86,7 +86,7 @@ class LabelledLoad:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole load, all passes together."""
+        """Rows of the whole load, over all passes."""
         return self.layout.rows * self.settings.repeat
 
     @property
@@ -96,11 +96,11 @@ class LabelledLoad:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Different labels in the source, those of held-out rows with them, and rows that are never sent."""
+        """The number of different labels in the source, including held-out rows, and of rows that are never sent."""
         return {"classes": self.layout.classes, "held_out": self.held_out}
 
     def shaping(self) -> dict[str, Any]:
-        """All that decides what stands in a block of a given sequence."""
+        """Everything that the content of a block with a given sequence depends on."""
         return {
             "version": VERSION,
             "rows": self._source_identity,
@@ -127,7 +127,7 @@ class LabelledLoad:
         return SampleBlock(self.space, cut.rows.tables, cut.rows.labels, time_ms, cut.rows.ids, place)
 
     def blocks(self, time_ms: int = 0) -> Iterator[SampleBlock]:
-        """The records of the whole load, as a replay reads them.
+        """The records of the whole load, for a replay.
 
         Raises
         ------

@@ -15,7 +15,7 @@ from kinstream.streams.errors import SourceError
 
 
 def open_npz(path: Path, selection: Selection) -> ArraySource:
-    """Open an NPZ file of labelled rows. Without a selection of features, the array is the one called X (or
+    """Open an NPZ file of labelled rows. Without a selection of features, the array is the one named X (or
     x, or data).
 
     Raises

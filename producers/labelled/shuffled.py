@@ -11,17 +11,17 @@ from kinstream.producers.labelled.hold_out import read_all
 from kinstream.producers.loads.row_numbers import row_numbers
 from kinstream.streams.errors import SourceError
 
-#: Vectors that a shuffle holds in memory at most.
+#: Largest size of the vectors that a shuffle holds in memory, in bytes.
 MAX_BYTES: Final = 4 * 1024**3
 BATCH_ROWS: Final = 8192
 
 
 class Shuffled:
-    """A source whose rows are read into memory and come in random order, another one at each turn.
+    """A source whose rows are read into memory and returned in random order, another order for each turn.
 
     Parameters
     ----------
-    source : read through once, here.
+    source : read completely, once.
     seed : equal seeds and turns give equal orders.
 
     Raises

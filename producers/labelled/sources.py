@@ -14,11 +14,11 @@ _USUAL_CSV: Final = CsvFormat()
 
 
 def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat = _USUAL_CSV) -> Source:
-    """Open a .csv, .tsv, .parquet or .npz file, or a data set that scikit-learn ships ("sklearn:digits").
+    """Open a .csv, .tsv, .parquet or .npz file, or a data set of scikit-learn ("sklearn:digits").
 
     Raises
     ------
-    SourceError : it is not there, of an unknown kind, or its rows cannot be used.
+    SourceError : it does not exist, has an unknown kind, or its rows cannot be used.
     """
     bundled = name.removeprefix(BUNDLED_PREFIX)
     if bundled in BUNDLED:

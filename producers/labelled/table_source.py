@@ -1,4 +1,4 @@
-"""Labelled rows of CSV and Parquet: columns that are read in batches, and looked through once before."""
+"""Labelled rows of CSV and Parquet: columns that are checked once, and then read in batches."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from kinstream.streams.records.values import Table
 class TableSource:
     """A file of columns as labelled rows.
 
-    The constructor reads the file once and refuses it whole, before a load has sent a part of it. There it
-    learns the number of rows, the type of the labels, and the digest.
+    The constructor reads and checks the whole file once, before a load has sent a part of it. This gives the number of
+    rows, the type of the labels, and the digest.
 
     Parameters
     ----------
-    file : where the columns come from.
-    columns : what to read.
+    file : the source of the columns.
+    columns : the columns to read.
     label_type : "auto", "integer" or "string".
 
     Raises
@@ -92,10 +92,10 @@ class TableSource:
         for (name, size), (_, wanted) in zip(sizes, self._sizes, strict=True):
             if size != wanted:
                 raise SourceError(
-                    f"{place}: row {first + 1}: {name!r} has {size} features where others have {wanted}"
+                    f"{place}: row {first + 1}: {name!r} has {size} features, but others have {wanted}"
                 )
             if size > MAX_DIMENSION:
-                raise SourceError(f"{place}: {name!r} has {size} features; the most are {MAX_DIMENSION}")
+                raise SourceError(f"{place}: {name!r} has {size} features; the limit is {MAX_DIMENSION}")
         return tuple(tables)
 
     def _ids(self, part: pa.RecordBatch, first: int) -> tuple[str, ...] | None:

@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 
 from kinstream.streams.errors import SourceError
 
-#: No block is larger when it is encoded.
+#: Largest size of an encoded block.
 MAX_BLOCK_BYTES: Final = 512 * 1024
 
-#: Upper bounds of what a block takes beside its rows: fixed fields, and the fields of one table.
+#: Upper bounds of the size of a block without its rows: fixed fields, and the fields of one table.
 _FIXED_BYTES: Final = 256
 _TABLE_BYTES: Final = 32
 _CHARACTER_BYTES: Final = 4
-#: A string is preceded by its length; those of a block stand in an array.
+#: A string is preceded by its length; the strings of a block are in an array.
 STRING_BYTES: Final = 3
 
 
 class Rows(Protocol):
-    """Consecutive rows of a source, of whatever kind they are."""
+    """Consecutive rows of a source, of any kind."""
 
     def __len__(self) -> int:
         """How many."""
 
     def __getitem__(self, rows: slice, /) -> Self:
-        """Some of them."""
+        """A part of the rows."""
 
     def then(self, following: Self, /) -> Self:
         """These rows and those that follow."""
@@ -45,7 +45,7 @@ R_co = TypeVar("R_co", bound=Rows, covariant=True)
 
 
 class Shape(Protocol):
-    """What a cutter has to know of all rows."""
+    """Facts about all rows that a cutter needs."""
 
     @property
     def modalities(self) -> tuple[tuple[str, int], ...]:
@@ -57,7 +57,7 @@ class Shape(Protocol):
 
 
 class RowSource(Protocol[R_co]):
-    """Rows in an order that never changes. Methods raise SourceError where rows cannot be used."""
+    """Rows in an order that never changes. Methods raise SourceError if rows cannot be used."""
 
     @property
     def layout(self) -> Shape:
@@ -65,10 +65,10 @@ class RowSource(Protocol[R_co]):
 
     @property
     def identity(self) -> str:
-        """Digest of the rows and of how they are read: equal identities give equal rows."""
+        """Digest of the rows and of the reading options: equal identities give equal rows."""
 
     def snapshot(self) -> int:
-        """The position: what `seek` takes to read on from here."""
+        """The position: the argument for `seek` to continue from here."""
 
     def seek(self, position: int) -> None:
         """Continue at a snapshot; 0 is the beginning."""
@@ -100,7 +100,7 @@ class Cutter(Generic[R]):
 
     Parameters
     ----------
-    block_rows : rows of a block, unless its bytes end it before.
+    block_rows : rows per block, unless its size ends it earlier.
     names : strings that every block holds (space, load id).
     max_bytes : no encoded block is larger.
     """
@@ -112,7 +112,7 @@ class Cutter(Generic[R]):
         self._block_rows = block_rows
         modalities = source.layout.modalities
         words = sum(map(len, names)) + sum(len(name) for name, _ in modalities)
-        #: Bytes that the rows of a block may take.
+        #: Largest size of the rows of a block, in bytes.
         self.room: Final = (
             max_bytes - _FIXED_BYTES - _TABLE_BYTES * len(modalities) - _CHARACTER_BYTES * words
         )
@@ -136,7 +136,7 @@ class Cutter(Generic[R]):
             fresh = batch[min(skip, len(batch)) :]
             used = len(batch) - len(fresh)
             skip -= used
-            # Rows that were left over do not fill a block, so a cut always ends in the batch read last.
+            # Remaining rows do not fill a block, so a cut always ends in the batch read last.
             used -= 0 if left is None else len(left)
             left = fresh if left is None else left.then(fresh)
             at = 0
@@ -148,12 +148,12 @@ class Cutter(Generic[R]):
             yield Cut(left, Position(number + 1, 0, 0))
 
     def _end(self, rows: R, at: int) -> int | None:
-        """Where the block that begins at row `at` ends; None if the rows that are left do not fill it."""
+        """Where the block that begins at row `at` ends; None if the remaining rows do not fill it."""
         rest = rows[at : at + self._block_rows]
         sizes = np.cumsum(rest.sizes())
         fit = min(int(np.searchsorted(sizes, self.room, side="right")), rest.together())
         if fit == 0 and len(rest):
             raise SourceError(
-                f"a row of {int(sizes[0])} bytes does not fit into a block of {self.room}: leave features out"
+                f"a row of {int(sizes[0])} bytes does not fit into a block of {self.room}: leave out some features"
             )
         return at + fit if fit < len(rest) or fit == self._block_rows else None

@@ -1,4 +1,4 @@
-"""What a load is called: its space, and an id that a person gives or that is a digest."""
+"""The name of a load: its space, and an id from the user or from a digest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOAD_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def checked_space(space: str) -> str:
-    """A name that can be a space.
+    """Check the name of a space.
 
     Raises
     ------
-    SettingsError : it cannot.
+    SettingsError : the name is invalid.
     """
     try:
         return check_space(space)
@@ -29,7 +29,7 @@ def checked_space(space: str) -> str:
 
 
 def check_modalities(modalities: Iterable[tuple[str, int]]) -> None:
-    """Refuse a modality whose name no record could hold, with SettingsError."""
+    """Refuse a modality whose name does not fit a record, with SettingsError."""
     for name, _ in modalities:
         if (fault := fault_of(name)) is not None:
             raise SettingsError(f"the name of a modality {fault}")
@@ -38,11 +38,11 @@ def check_modalities(modalities: Iterable[tuple[str, int]]) -> None:
 
 
 def check_load_id(load_id: str | None) -> None:
-    """Refuse an id that cannot be one, with SettingsError. None leaves it to the digest."""
+    """Refuse an invalid id, with SettingsError. None means the digest."""
     if load_id is not None and not _LOAD_ID.fullmatch(load_id):
         raise SettingsError(f"a load id is up to 100 letters, digits, dots and dashes, not {load_id!r}")
 
 
 def digest_id(shaping: Mapping[str, Any]) -> str:
-    """The id of a load that nobody has named."""
+    """The id of a load that the user has not named."""
     return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Reasons for a producer to wait: a rate in rows a second, and consumers that are behind."""
+"""Reasons for a producer to wait: a rate in rows per second, and consumers that are behind."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Unpaced:
 
 
 class Backpressure:
-    """Keeps what consumers have not read yet below a limit, so that a short log does not lose it.
+    """Keeps the unread records of consumers below a limit, so that a short log does not lose them.
 
     Parameters
     ----------
-    behind : what is in the log and not consumed yet. It is asked when the limit may be reached.
-    limit : of that number, with the block to be sent. A block always goes where nothing is waiting.
-    in_bytes : the unit of both; else they are in blocks.
-    deadline_seconds : how long the number may stand still before the wait is given up.
-    look_seconds : between two questions.
+    behind : the amount in the log that is not consumed yet. It is called when the limit may be reached.
+    limit : of that number, with the block to be sent. A block is always sent if nothing is waiting.
+    in_bytes : both are in bytes; otherwise in blocks.
+    deadline_seconds : how long the amount may stay unchanged before the wait is given up.
+    look_seconds : between two checks.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class Backpressure:
         self._look_seconds = look_seconds
         self._clock = clock
         self._pause = pause
-        # By the last look, with what was sent since then.
+        # From the last check, plus the blocks sent since then.
         self._waiting = limit
 
     def admit(self, size: int) -> bool:
@@ -113,15 +113,15 @@ class Rate:
 
     def __init__(self, rows_per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         if rows_per_second is not None and not rows_per_second > 0:
-            raise SettingsError(f"the rate must be above 0 rows a second, not {rows_per_second!r}")
+            raise SettingsError(f"the rate must be above 0 rows per second, not {rows_per_second!r}")
         self._rate = rows_per_second
         self._clock = clock
         self._due = clock()
 
     def delay(self, rows: int) -> float:
-        """Seconds until the next `rows` rows may go; they count as gone then.
+        """Seconds until the next `rows` rows may be sent; they count as sent then.
 
-        Time lost to something else is not made up for with a burst.
+        Time lost elsewhere is not made up for by a burst.
         """
         if self._rate is None:
             return 0.0

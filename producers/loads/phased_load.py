@@ -17,7 +17,7 @@ BLOCK_ROWS: Final = 256
 
 
 class EventRows(Rows, Protocol):
-    """Rows that know the record they become."""
+    """Rows that can encode their own record."""
 
     def record(self, space: str, load: LoadPosition, time_ms: int) -> Event:
         """The block of these rows. `time_ms` is the time of sending."""
@@ -31,7 +31,7 @@ class EventSource(RowSource[E], Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What a summary tells of it, by name."""
+        """Facts for the summary, by name."""
 
     def check_fits(self, room: int) -> None:
         """Refuse a row that takes more than `room` bytes, with SourceError."""
@@ -42,14 +42,14 @@ class PhasedLoad:
 
     Parameters
     ----------
-    kind : what the rows are; part of the identity.
-    sources : read through this object from now on, each whole before the next.
-    block_rows : rows of a block, unless 512 KiB end it before.
+    kind : kind of the rows; part of the identity.
+    sources : must only be read through this object from now on, each completely before the next.
+    block_rows : rows per block; fewer if 512 KiB are reached.
     load_id : None for a digest of the rows, the space and the settings.
 
     Raises
     ------
-    SettingsError : the space, the load id or `block_rows` cannot be one.
+    SettingsError : the space, the load id or `block_rows` is invalid.
     SourceError : a row does not fit into a block.
     """
 
@@ -67,7 +67,7 @@ class PhasedLoad:
         self.space = checked_space(space)
         self.kind = kind
         self.block_rows = block_rows
-        #: Whether a person has given the load its id.
+        #: Whether the user has given the load its id.
         self.named = load_id is not None
         self.sources = tuple(sources)
         for source in sources:
@@ -84,11 +84,11 @@ class PhasedLoad:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the sources tell of themselves."""
+        """The facts of the sources."""
         return {name: value for source in self.sources for name, value in source.facts.items()}
 
     def shaping(self) -> dict[str, Any]:
-        """All that decides what stands in a block of a given sequence."""
+        """Everything that the content of a block with a given sequence depends on."""
         identities = " ".join([self.kind, *(source.identity for source in self.sources)])
         return {
             "version": VERSION,

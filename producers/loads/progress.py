@@ -1,7 +1,8 @@
-"""How far a load is confirmed, kept in a small file so that a restart goes on there.
+"""The confirmed progress of a load, kept in a small file so that a restart continues from it.
 
-Nothing hangs on the file: without it a load sends everything again, and builders leave out the sequences that
-they have. It saves that, and it notices changed settings, under which equal sequences would be other rows.
+No guarantee depends on the file: without it a load sends everything again, and builders drop the sequences that they
+already have. The file saves that work, and it detects changed settings, under which equal sequences would be other
+rows.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from kinstream.streams.errors import SettingsError
 
 FOLDER: Final = Path(".kinstream/loads")
 _FORMAT: Final = 1
-#: Of a progress file; ours have a few kilobytes.
+#: Largest progress file; ours have a few kilobytes.
 _MAX_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is confirmed.
+    """The confirmed part of a load.
 
     Parameters
     ----------
     shaping : of the load, see `kinstream.producers.labelled.load.LabelledLoad.shaping`.
-    log : which topic of which cluster holds it.
+    log : the topic and cluster that hold it.
     sequence, position : of the first block that is not confirmed.
     rows : confirmed so far.
-    complete : nothing is left to send.
+    complete : whether nothing is left to send.
     """
 
     load_id: str
@@ -44,7 +45,7 @@ class Progress:
     complete: bool = False
 
     def at(self, sequence: int, position: Position, rows: int, *, complete: bool = False) -> Progress:
-        """The same load, further on."""
+        """The same load with more progress."""
         return replace(self, sequence=sequence, position=position, rows=rows, complete=complete)
 
 
@@ -53,7 +54,7 @@ class ProgressFolder:
 
     Parameters
     ----------
-    log : topic, its id, and the cluster's id, as far as they are known. Progress in another log is none.
+    log : topic, its id, and the cluster's id, as far as they are known. Progress in another log is ignored.
     """
 
     def __init__(self, folder: Path, log: Mapping[str, str | None]) -> None:
@@ -63,12 +64,12 @@ class ProgressFolder:
     def begin(
         self, load_id: str, shaping: Mapping[str, Any], *, from_start: bool = False, named: bool = False
     ) -> Progress:
-        """Where the load goes on.
+        """Where the load continues.
 
         Parameters
         ----------
-        from_start : send all of it again, whatever is confirmed.
-        named : a person has given this load its id, and may have begun another of the same rows.
+        from_start : send all of it again, even if it is confirmed.
+        named : the user has given this load its id, and may have begun another of the same rows.
 
         Raises
         ------
@@ -127,11 +128,11 @@ class ProgressFolder:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SettingsError(
                 f"{path}: this progress file cannot be read ({error}); delete it to send the load again from "
-                "its start, of which builders leave out what they have"
+                "its start; builders drop what they already have"
             ) from error
 
     def _same_log(self, progress: Progress) -> bool:
-        """Whether what is known of both logs agrees."""
+        """Whether the known facts of both logs agree."""
         return all(
             value is None or progress.log.get(name) in (None, value) for name, value in self._log.items()
         )
@@ -144,12 +145,13 @@ class ProgressFolder:
                 f"{n} was {progress.shaping.get(n)!r} and is {shaping.get(n)!r}" for n in changed
             )
             raise SettingsError(
-                f"load {progress.load_id} was begun otherwise: {changes}. Continue it as it was, or begin "
+                f"load {progress.load_id} was begun with other settings: {changes}. Use the old ones, or begin "
                 "another one with --load-id"
             )
 
     def _refuse_unfinished(self, load_id: str, shaping: Mapping[str, Any]) -> None:
-        """Changed settings give another digest: the first load would stay half done, its rows count twice."""
+        """Changed settings give another digest: the first load would stay incomplete, and its rows would count
+        twice."""
         for path in sorted(self._folder.glob("*.json")):
             other = self._read(path)
             if other is None or other.complete or not self._same_log(other) or other.load_id == load_id:

@@ -55,37 +55,37 @@ R = TypeVar("R", bound=RecordRows[Any])
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """What is known of all rows before the first is sent. `modalities` are those of query vectors."""
+    """Facts about all rows, known before the first is sent. `modalities` are those of query vectors."""
 
     modalities: tuple[tuple[str, int], ...]
     rows: int
 
 
 class Tally(Protocol[T_contra]):
-    """Looks at every record once, before any is sent."""
+    """Scans every record once, before any is sent."""
 
     def add(self, record: T_contra, row: int) -> None:
-        """Take in the record that begins at row `row`, raising SourceError if it does not fit the others."""
+        """Check the record that begins at row `row`, raising SourceError if it does not fit the others."""
 
     @property
     def modalities(self) -> tuple[tuple[str, int], ...]:
-        """Of the query vectors seen."""
+        """Modalities of the query vectors seen."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the summary of a load tells of them."""
+        """Facts for the summary of a load."""
 
 
 class RecordSource(Generic[T, R]):
     """The records of a file. A position is the row of the file at which the next record begins.
 
-    The constructor reads the file once and refuses it whole, before a load has sent a part of it.
+    The constructor reads and checks the whole file once, before a load has sent a part of it.
 
     Parameters
     ----------
     read : yields each record from a row on, with the row after it.
     size : upper bound of the bytes that a record takes in a block.
-    rows : makes a batch of records and their sizes.
+    rows : creates a batch from records and their sizes.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Sends a load to `kinstream.events`: each block once, in order, every delivery confirmed.
 
-A load is a fixed sequence of blocks that carry (load id, sequence). A load that was killed goes on at its
-first unconfirmed block; what it sends twice on the way, builders leave out by the sequence.
+A load is a fixed sequence of blocks with (load id, sequence). A killed load continues at its first unconfirmed block;
+builders drop blocks that are sent twice, by their sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import Event
 
-#: Confirmations are waited for after so many bytes, or so many seconds, or before a longer pause.
+#: The sender waits for confirmations after this many bytes or seconds, or before a longer pause.
 CONFIRM_BYTES: Final = 16 * 1024 * 1024
 CONFIRM_SECONDS: Final = 1.0
 LONG_PAUSE_SECONDS: Final = 0.2
@@ -30,19 +30,19 @@ R = TypeVar("R", bound=Rows)
 
 
 class Load(Protocol[R]):
-    """A fixed sequence of blocks, the same one whenever it is begun again."""
+    """A fixed sequence of blocks, the same at every start."""
 
     @property
     def load_id(self) -> str:
-        """What its blocks carry."""
+        """The id in its blocks."""
 
     @property
     def named(self) -> bool:
-        """Whether a person has given the load its id."""
+        """Whether the user has given the load its id."""
 
     @property
     def space(self) -> str:
-        """Which model the blocks are for."""
+        """The space of the blocks."""
 
     @property
     def rows(self) -> int:
@@ -50,10 +50,10 @@ class Load(Protocol[R]):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What else its summary tells, by name."""
+        """Further facts for the summary, by name."""
 
     def shaping(self) -> dict[str, Any]:
-        """All that decides what stands in a block of a given sequence."""
+        """Everything that the content of a block with a given sequence depends on."""
 
     def cuts(self, start: Position, /) -> Iterator[Cut[R]]:
         """The rows of each block, from a position on, raising SourceError."""
@@ -64,7 +64,7 @@ class Load(Protocol[R]):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one run of a load did.
+    """The result of one run of a load.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Summary:
     total_rows, total_blocks : of the load, up to the end of this run.
     resumed_from : sequence of the first block of this run; 0 for a load from its start.
     was_complete : everything was confirmed before, and nothing was sent.
-    facts : what the load tells of its source, see `Load.facts`.
+    facts : facts of the load about its source, see `Load.facts`.
     """
 
     load_id: str
@@ -90,7 +90,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How far a run has come: rows of the load sent so far, of how many, and what this run has sent."""
+    """The progress of a run: rows sent so far, rows of the load, and what this run has sent."""
 
     rows: int
     of: int
@@ -99,7 +99,7 @@ class Sent:
 
 
 def _ignore(sent: Sent) -> None:
-    """For a load that nobody watches."""
+    """For a load without a progress display."""
 
 
 def produce(
@@ -117,14 +117,14 @@ def produce(
     pause: Callable[[float], None] = time.sleep,
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Summary:
-    """Send a load, or what is left of it.
+    """Send a load, or the rest of it.
 
     Parameters
     ----------
     sink : an `Emitter` with the configuration of `kinstream.streams.kafka.clients.confluent_producer`.
-    folder : where progress is kept; None keeps none and begins at sequence 0.
+    folder : folder of progress files; None keeps none and begins at sequence 0.
     from_start : send all of it again although it is confirmed, for a space that was reset.
-    rate, pacing : what to wait for; None for nothing.
+    rate, pacing : limits on the speed; None for no limit.
     watch : called after each block.
     deadline_seconds : for confirmations.
 
@@ -146,7 +146,7 @@ def produce(
         except DeliveryError as error:
             raise DeliveryError(
                 f"{error}. {run.progress.rows} of {load.rows} rows of load {load.load_id} are confirmed; "
-                "the same command goes on there"
+                "the same command continues from there"
             ) from error
     return run.summary(progress)
 
@@ -169,7 +169,7 @@ def _send_all(
         if not pacing.admit(len(value)):
             run.confirm()
             pacing.wait(len(value))
-            # The wait was no part of the way from event to metric.
+            # The wait is not part of the delay from event to metric.
             value = run.encoded(cut, now_ms())
         run.send(cut, value)
         watch(run.sent())
@@ -177,7 +177,7 @@ def _send_all(
 
 
 class _Run(Generic[R]):
-    """One run of a load: what is sent, and what of it is confirmed."""
+    """One run of a load: its sent and confirmed blocks."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _Run(Generic[R]):
             self.confirm()
 
     def confirm(self) -> None:
-        """Wait for the brokers, then note how far the load has come."""
+        """Wait for the brokers, then write the progress of the load."""
         if self._ahead is not self.progress:
             self._sink.confirm(self._deadline_seconds)
             self._note(self._ahead)

@@ -1,1 +1,1 @@
-"""Relations between two items, as files hold them and as a block holds them."""
+"""Relations between two items, in files and in blocks."""

@@ -1,4 +1,4 @@
-"""Relations of CSV, Parquet and JSON lines: somebody's word that two items are similar, or that they are not."""
+"""Relations of CSV, Parquet and JSON lines: statements that two items are similar or dissimilar."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_relations(
 
     Parameters
     ----------
-    columns : field of `FIELDS` -> its column; left and right may stand in several.
+    columns : field of `FIELDS` -> its column; left and right may have several.
     times : form of the times, see `kinstream.producers.files.times`. Without a column it is the time of sending.
 
     Raises

@@ -14,7 +14,7 @@ from kinstream.streams.records.values import LoadPosition, Relation, RelationBlo
 
 #: left, right, source: int32; time: int64; similar: a byte.
 _ROW_BYTES: Final = 4 + 4 + 4 + 8 + 1
-#: Stands for the time of sending in a row whose file has no time.
+#: Means the time of sending, for a file without times.
 UNKNOWN_TIME: Final = -1
 
 
@@ -40,7 +40,7 @@ def relation_block(
 
     Parameters
     ----------
-    time_ms : of those whose time is `UNKNOWN_TIME`.
+    time_ms : for those whose time is `UNKNOWN_TIME`.
     """
     ids: dict[str, int] = {}
     sources: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How simulated users read a result list: by position, or as a cascade; and what counters position bias."""
+"""How simulated users read a result list: by position, or as a cascade; and a method against position bias."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def position_based(relevant: Flags, noise: float, bias: float, rng: np.random.Ge
 
 
 def cascade(relevant: Flags, noise: float, stop: float, rng: np.random.Generator) -> Flags:
-    """Clicks of a user who walks down from the top and ends after a click with probability `stop`.
+    """Clicks of a user who walks down from the top and stops after a click with probability `stop`.
 
-    With `stop` 1 it is the cascade model: at most one click, and nothing below it is seen.
+    With `stop` 1 it is the cascade model: at most one click, and no result below it is examined.
 
     References
     ----------

@@ -30,7 +30,7 @@ class SimulatedLists:
         self._next = 0
 
     def check_fits(self, room: int) -> None:
-        """Refuse lists of which one may take more than `room` bytes."""
+        """Refuse lists that may take more than `room` bytes."""
         settings = self._simulator.settings
         longest = max(len(name.encode()) for name in self._simulator.items().ids)
         vectors = sum(4 * width for _, width in self.layout.modalities)
@@ -60,7 +60,7 @@ def simulated_load(
 
     Raises
     ------
-    SettingsError : the space, the load id or `block_rows` cannot be one.
+    SettingsError : the space, the load id or `block_rows` is invalid.
     SourceError : an item or a list does not fit into a block.
     """
     items = simulator.items()
@@ -75,11 +75,11 @@ def simulated_load(
 def simulator_of(
     source: Source, settings: Simulation, hold_out: float = 0.0, hold_out_seed: int = 0
 ) -> ClickSimulator:
-    """A simulator over a labelled source. Items are called by their ids, or by their row numbers in the source.
+    """A simulator over a labelled source. Items are named by their ids, or by their row numbers in the source.
 
     Parameters
     ----------
-    hold_out, hold_out_seed : share of the rows that are left out, as a labelled load leaves them out.
+    hold_out, hold_out_seed : share of the rows that are left out, as in a labelled load.
 
     Raises
     ------

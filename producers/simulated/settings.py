@@ -21,15 +21,15 @@ class Simulation:
 
     Parameters
     ----------
-    lists, list_length : how many lists, and items in each.
-    relevant : share of a list's items that are of the query's class, as far as there are so many.
+    lists, list_length : number of lists, and of items in each.
+    relevant : share of a list's items that are of the query's class, if there are enough.
     ranking : "random", or "by-similarity": by Euclidean distance to the query.
     fair_pairs : swap adjacent results with probability 1/2, see `click_models.fair_pairs`.
     model : "position": rank r (0 is the top) is examined with probability 1 / (r + 1)^bias; "cascade": the user walks
-        down and ends after a click with probability `stop`.
+        down and stops after a click with probability `stop`.
     noise : probability of a click on an examined item of another class, and of none on one of the query's class.
     query : "item", or "vector": the query's vector, and not its name.
-    users, session_lists : how many users there are, and lists in a session of one of them.
+    users, session_lists : number of users, and of lists in a session.
     start_ms, spacing_ms : time at which the first list is shown, and between two of them.
     dwell_ms, short_dwell_ms : medians of the dwell time on relevant and on other items.
     seed : equal seeds, items and settings give equal records.

@@ -1,4 +1,4 @@
-"""Simulated result lists over labelled rows: what is relevant to a query is what is of its class."""
+"""Simulated result lists over labelled rows: items of the query's class are relevant."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, Click, ItemClick,
 
 #: Changes whenever the same items and settings give other lists.
 VERSION: Final = 1
-#: A user reads a result for so long before going on.
+#: Time that a user reads a result, in milliseconds.
 _GLANCE_MS: Final = 1000
-#: Of the logarithm of dwell times.
+#: Standard deviation of the logarithm of dwell times.
 _DWELL_SPREAD: Final = 0.5
 
 
@@ -79,7 +79,7 @@ class ClickSimulator:
 
     @property
     def classes(self) -> int:
-        """How many different labels."""
+        """The number of different labels."""
         return len(self._bounds) - 1
 
     @property
@@ -170,7 +170,7 @@ class ClickSimulator:
         dwell: NDArray[np.int64],
         shown_at: int,
     ) -> Iterator[ItemClick]:
-        """Clicks from the top down: a glance at each result, and a stay at each that is clicked."""
+        """Clicks from the top down: a short look at each result, and a dwell time at each clicked one."""
         time = shown_at
         for row, is_clicked, stay in zip(shown.tolist(), clicked.tolist(), dwell.tolist(), strict=True):
             time += _GLANCE_MS

@@ -1,4 +1,4 @@
-"""What a replay knows of the running agents: their birth records, decisions of operators, where they began."""
+"""The running agents for a replay: their birth records, decisions of operators, and starts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Agent:
 
     Parameters
     ----------
-    generation : of the running system, or None where this log has no such agent.
+    generation : of the running system, or None if this log has no such agent.
     partitions : of the input and of the output topic, for an agent without a generation.
-    differences : why its outputs are not those of the running agent, as clauses.
-    unconfirmed : why nobody knows where and how the agent began; empty where a birth record says it.
+    differences : why its outputs differ from those of the running agent, as clauses.
+    unconfirmed : why the start of the agent is unknown; empty if a birth record has it.
     """
 
     spec: AgentSpec
@@ -51,7 +51,7 @@ class Agent:
         return self.partitions[0] if self.generation is None else self.generation.birth.input_partitions
 
     def place(self, partition: int) -> Place:
-        """As the agent's own, with what operators told it to skip and to accept."""
+        """The agent's own place, with the operators' decisions to skip and to accept."""
         if self.generation is not None:
             return self.generation.place(partition)
         role = self.spec.output_role
@@ -67,15 +67,15 @@ class Agent:
         )
 
     def virtual_place(self, partition: int) -> Place:
-        """For an input that is no topic: an operator's decisions name offsets of the topic, so they do not apply."""
+        """For an input that is not a topic. Operators' decisions name offsets of the topic, so they do not apply."""
         return replace(self.place(partition), skipped=frozenset(), accepted_gaps=frozenset())
 
     def begin(self, machine: Machine, *, afresh: bool = False) -> None:
-        """Give a fresh machine what its generation goes on from, where that began at another one's end.
+        """Give a fresh machine the state that its generation continues from, if it began at the end of another one.
 
         Parameters
         ----------
-        afresh : what was declared alone, also where the generation goes on with what was learned.
+        afresh : take over declarations only, even if the generation continues with learned state.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Agent:
             inherit(machine, store)
 
     def birth_offset(self, partition: int) -> int | None:
-        """Where the agent began to learn, or None where nobody knows; of a promoted state, where its replay began."""
+        """Where the agent began to learn, or None if unknown; for a promoted state, the start of its replay."""
         return None if self.generation is None else self.generation.origin_offset(partition)
 
     def silent_until(self) -> dict[int, int]:
@@ -131,7 +131,7 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
 
     Parameters
     ----------
-    cluster : None for a replay of a file, which belongs to no log and so to no generation.
+    cluster : None for a replay of a file, which has no log and therefore no generation.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def open_agent(spec: AgentSpec, settings: Settings, cluster: Cluster | None) -> 
 
 
 def other_log(birth: Birth, view: ClusterView) -> str | None:
-    """In what the cluster's topic is not the one of the birth record; None where it is."""
+    """How the cluster's topic differs from the birth record; None if it does not."""
     found = view.topics.get(birth.input_topic)
     if found is None:
         return f"topic {birth.input_topic}"

@@ -1,6 +1,6 @@
 """A replay against the newest checkpoints of the running system, at the same position of the input.
 
-The running system prunes its checkpoints while we read, so what is needed of them is read before the replay begins.
+The running system prunes its checkpoints meanwhile, so the needed ones are read before the replay begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kinstream.streams.records.message import Message
 
 
 class Agreement(StrEnum):
-    """How a space of a replay stands to its checkpoint."""
+    """How a space of a replay compares with its checkpoint."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
@@ -32,7 +32,7 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One verdict. `space` is None for what belongs to a partition as a whole."""
+    """One verdict. `space` is None for the state of a partition as a whole."""
 
     agent: str
     partition: int
@@ -44,11 +44,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The newest whole checkpoint of one partition; without one, the agent stands at its birth offset.
+    """The newest whole checkpoint of one partition; without one, the agent is at its birth offset.
 
     Parameters
     ----------
-    birth_offset : where its state began to be learned.
+    birth_offset : where learning of its state began.
     load : reads a data file that the manifest names.
     """
 
@@ -68,7 +68,7 @@ def newest_checkpoints(generation: Generation, partitions: Iterable[int]) -> dic
 
     Raises
     ------
-    CheckpointError : there are checkpoints and none of them is whole.
+    CheckpointError : there are checkpoints and none of them is complete.
     """
     goals = {}
     for p in partitions:
@@ -78,7 +78,7 @@ def newest_checkpoints(generation: Generation, partitions: Iterable[int]) -> dic
 
 
 def foreign_versions(goals: Iterable[Goal]) -> list[str]:
-    """What the checkpoints were computed with where this process has another version or CPU target.
+    """Versions and CPU targets of the checkpoints that differ from those of this process.
 
     Kinstream's own version is left out: the versions of algorithms and codec are part of the birth record.
     """
@@ -94,7 +94,7 @@ def foreign_versions(goals: Iterable[Goal]) -> list[str]:
 
 
 def compare_with_checkpoints(agent: AgentReplay, goals: Mapping[int, Goal]) -> list[Comparison]:
-    """Compare machines as they stand now with the checkpoints of the same agent: all spaces, bit for bit.
+    """Compare the current machines with the checkpoints of the same agent: all spaces, bit for bit.
 
     Parameters
     ----------
@@ -104,14 +104,14 @@ def compare_with_checkpoints(agent: AgentReplay, goals: Mapping[int, Goal]) -> l
     for goal in goals.values():
         machine = agent.machine(goal.partition)
         if goal.restored is None or machine.next_offset != goal.offset:
-            found += _elsewhere(agent.name, goal, f"the replay stands at {machine.next_offset}")
+            found += _elsewhere(agent.name, goal, f"the replay is at {machine.next_offset}")
         else:
             found += _compared(agent.name, machine, goal, goal.restored)
     return found
 
 
 class OffsetWatch:
-    """Compares each machine with its checkpoint at the moment at which the replay passes the checkpoint's offset.
+    """Compares each machine with its checkpoint when the replay passes the checkpoint's offset.
 
     Parameters
     ----------
@@ -144,10 +144,10 @@ class OffsetWatch:
         return not self._until
 
     def after(self, message: Message, machine: Machine) -> None:
-        """Nothing: a checkpoint's offset is passed by the next message, or by the end of the range."""
+        """Do nothing: the next message or the end of the range passes a checkpoint's offset."""
 
     def finish(self, agent: AgentReplay, ends: Mapping[int, int]) -> list[Comparison]:
-        """All verdicts, given where the replayed range of each partition ended."""
+        """All verdicts, with the end of each partition's replayed range."""
         for p, goal in self._goals.items():
             if goal.offset <= ends.get(p, -1):
                 self._reach(goal, agent.machine(p))
@@ -183,12 +183,12 @@ class _ModelGoal:
 class ChainWatch:
     """Compares each model of a learner that is fed by replayed builders with its checkpoint.
 
-    Offsets of the virtual log are not those of `constraints`. What both know is the last output of the builder that
-    the model has learned from, so a model is compared where its marks are those of the checkpoint.
+    Offsets of the virtual log are not those of `constraints`. Both have the last output of the builder that the model
+    has learned from, so a model is compared when its marks equal those of the checkpoint.
 
     Parameters
     ----------
-    until : leave out what comes after that.
+    until : the end of the comparison.
     wanted : which spaces to compare.
     """
 
@@ -221,11 +221,11 @@ class ChainWatch:
         return needed
 
     def exceptions(self) -> list[str]:
-        """What a learner did with its topic that the events cannot show."""
+        """Operations of a learner on its topic that the events cannot show."""
         words = {
             "count.adopted": "joined chains in their middle",
-            "count.redriven": "was given redriven constraints",
-            "dead.skipped": "was told to skip constraints",
+            "count.redriven": "received redriven constraints",
+            "dead.skipped": "skipped constraints on an operator's decision",
         }
         return [
             f"{self._agent} {text} on partition {goal.partition}"
@@ -277,7 +277,7 @@ class ChainWatch:
                 name,
                 Agreement.ELSEWHERE,
                 model.goal.offset,
-                f"the replay never stood where the checkpoint does, after {there or 'nothing'}",
+                f"the replay never reached the position of the checkpoint, after {there or 'nothing'}",
             )
             found.append(self._found.get(name, missed))
         return found

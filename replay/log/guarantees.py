@@ -1,4 +1,4 @@
-"""Which of the design's promises a replay keeps, as sentences (DESIGN.md, Delivery 4)."""
+"""Which of the design's guarantees a replay keeps, as sentences (DESIGN.md, Delivery 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _VERSIONS = "Nothing is promised across versions of numpy, numba and Python or a
 
 
 class Origin(StrEnum):
-    """What the messages are."""
+    """The kind of the messages."""
 
     CONSTRAINTS = "constraints"
     EVENTS = "events"
@@ -19,13 +19,13 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a replay stands for.
+    """The guarantees of a replay.
 
     Parameters
     ----------
     learners : names of those whose state is bit-identical to their agents'.
     builders : likewise.
-    sentences : the same for people, with what stands against it and what is not promised.
+    sentences : the same as text, with exceptions and limits.
     """
 
     learners: tuple[str, ...]
@@ -45,9 +45,9 @@ def claim(
     Parameters
     ----------
     follows : per replayed learner, the builders that it follows.
-    against : clauses that say why this replay is not what the agents did; with one, nothing is claimed.
-    unconfirmed : clauses that say which agents have no birth record here; the claim then rests on a condition.
-    foreign : versions of the checkpoints that are not this process's; None where no checkpoint was read.
+    against : clauses with the differences from the agents; with any, nothing is claimed.
+    unconfirmed : clauses that name agents without a birth record here; the claim is then conditional.
+    foreign : versions of the checkpoints that differ from this process's; None if no checkpoint was read.
     """
     builders = (
         sorted({b for some in follows.values() for b in some}) if origin is not Origin.CONSTRAINTS else []

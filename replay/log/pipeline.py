@@ -1,7 +1,7 @@
 """Builders and learners over a stream of messages: the agents' own machines with a log in memory between them.
 
 From `events`, each builder's outputs become messages of a virtual `constraints` log, numbered per partition in order
-of arrival, and go straight into the learners. From `constraints`, the learners read what is there.
+of arrival, and go straight into the learners. From `constraints`, the learners read the existing ones.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a core has become in one space.
+    """The result of a core in one space.
 
     Parameters
     ----------
     epoch, step : of the space.
-    digest : sha256 over the core's state as the bytes of a checkpoint; None where the space holds nothing.
+    digest : sha256 over the core's state as the bytes of a checkpoint; None if the space is empty.
     """
 
     agent: str
@@ -57,14 +57,14 @@ def state_digest(state: State) -> str:
 
 
 class VirtualLog:
-    """A topic that keeps nothing: it gives every output the offset at which it would stand."""
+    """A topic that stores nothing: it assigns every output the offset that it would have."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._next: Counter[int] = Counter()
 
     def append(self, output: Output, timestamp_ms: int) -> Message:
-        """The output as a consumer of this log meets it.
+        """The output as a message for a consumer of this log.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class VirtualLog:
 
 
 def silence(machine: Machine, outputs: Iterable[Output]) -> None:
-    """Forget that these were emitted: a chain begins with the first output that somebody can read."""
+    """Forget that these were emitted: a chain begins with the first output that can be read."""
     for output in outputs:
         space = (
             machine.find((output.key or b"").decode()) if output.topic == machine.place.output_topic else None
@@ -96,11 +96,11 @@ class AgentReplay:
     Parameters
     ----------
     place : of a partition.
-    starts : offset at which each partition begins; 0 where it is not named.
-    begin : given each fresh machine, for what it goes on from.
+    starts : offset at which each partition begins; 0 if it is not named.
+    begin : called with each fresh machine, to load the state that it continues from.
     space : only the messages with this key.
     watch : see `Watch`.
-    silent_until : by partition, the offset before which the agent emitted nothing: its chains begin there.
+    silent_until : by partition, the offset before which the agent emitted nothing; its chains begin there.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class AgentReplay:
         self._key = None if space is None else space.encode()
         self._watch = watch
         self._silent_until = silent_until or {}
-        #: Partitions of which the last message was left out.
+        #: Partitions whose last message was left out.
         self._left_out: set[int] = set()
 
     @property
@@ -131,7 +131,7 @@ class AgentReplay:
         return self.spec.application
 
     def machine(self, partition: int) -> Machine:
-        """The machine of a partition, a fresh one at first."""
+        """The machine of a partition, created if needed."""
         if partition not in self.machines:
             machine = self.spec.make_machine(self._place(partition), _nothing_to_load)
             machine.next_offset = self._starts.get(partition, 0)
@@ -153,7 +153,7 @@ class AgentReplay:
             self._left_out.add(message.partition)
             return []
         if self._key is not None or message.partition in self._left_out:
-            # What was left out here, or by who chose the range, was not dropped by the client.
+            # Messages left out here, or by the choice of the range, were not dropped by the client.
             message = replace(message, previous=machine.next_offset - 1)
             self._left_out.discard(message.partition)
         outputs = machine.step(message)
@@ -181,7 +181,7 @@ class AgentReplay:
                     )
 
     def cores(self) -> Iterator[tuple[str, Core | None]]:
-        """Every space of every machine with what it has become, None where it holds nothing."""
+        """Every space of every machine with its result, None if it is empty."""
         for machine in self.machines.values():
             for name in sorted(machine.names()):
                 space = machine.find(name)
@@ -189,11 +189,11 @@ class AgentReplay:
                     yield name, space.core
 
     def counts(self) -> Counter[str]:
-        """What the machines counted about their input, all partitions together."""
+        """The machines' counts of their input, over all partitions."""
         return sum((machine.counts for machine in self.machines.values()), Counter())
 
     def dead(self) -> Counter[str]:
-        """Dead letters by reason, all partitions together."""
+        """Dead letters by reason, over all partitions."""
         return sum((machine.dead for machine in self.machines.values()), Counter())
 
 
@@ -202,10 +202,10 @@ class Pipeline:
 
     Parameters
     ----------
-    builders : none where the messages are constraints already. Several are asked in this order for each event; only
-        the `constraints` topic itself knows how they were interleaved.
+    builders : none if the messages are already constraints. Several are called in this order for each event; only the
+        `constraints` topic itself has their real interleaving.
     constraints : name of the virtual log.
-    tap : given every output of the learners.
+    tap : called with every output of the learners.
     """
 
     def __init__(

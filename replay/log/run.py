@@ -39,7 +39,7 @@ class Request:
     ----------
     learners : names in the settings.
     space : this one alone; its partition is read.
-    until_checkpoint : stop where the newest checkpoints of the running system stand.
+    until_checkpoint : stop at the newest checkpoints of the running system.
     compare : compare with them.
     aloud : a promoted generation is replayed as if it had emitted what its state was made from, and one whose states
         were moved to other partitions as if it had begun there with nothing learned.
@@ -58,14 +58,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a replay.
+    """The result of a replay.
 
     Parameters
     ----------
     ranges : [start, stop) per partition of what was read; empty for a data set.
     outcomes : by (learner, space).
-    input : what the machines counted, and dead letters by reason, by agent.
-    learned : the learners themselves by (name, space), of a data set; None where no constraint has reached one.
+    input : counts of the machines and dead letters by reason, by agent.
+    learned : the learners themselves by (name, space), of a data set; None for a learner that no constraint has
+        reached.
     """
 
     claim: Claim
@@ -86,7 +87,7 @@ class Replay:
     Raises
     ------
     SettingsError : an unknown learner, builder, topic or partition.
-    GenerationMismatch : a comparison is wanted and the running system has no such agent on this log.
+    GenerationMismatch : a comparison is requested and the running system has no such agent on this log.
     CheckpointError : a birth record, or every checkpoint of a partition, is damaged.
     BrokerUnavailable : the brokers do not answer.
     """
@@ -143,7 +144,7 @@ class Replay:
                     agent.name, goals, until=self._request.until_checkpoint, wanted=self._reads_space
                 )
             except CheckpointError:
-                # A learner that goes on prunes its checkpoints while they are read: then there are newer ones.
+                # A running learner prunes its checkpoints while they are read: then there are newer ones.
                 attempts -= 1
                 if not attempts or agent.generation is None:
                     raise
@@ -190,7 +191,7 @@ class Replay:
         return list(request.partitions) or None
 
     def _stops(self) -> dict[int, int]:
-        """Where the last checkpoint has been reached."""
+        """The offsets of the last checkpoints."""
         stops: dict[int, int] = {}
         for agent in self._sources:
             for p, goal in self._goals[agent.name].items():
@@ -202,7 +203,7 @@ class Replay:
         return stops
 
     def _start_of(self, agent: Agent, partition: int) -> int:
-        """Where one of the agents that read the topic begins: not before it was born, unless that is asked for."""
+        """Where an agent that reads the topic begins: not before its birth offset, unless requested."""
         start = self.range.ranges[partition][0]
         born = agent.birth_offset(partition)
         return start if born is None or self._request.start is not None else max(start, born)
@@ -214,7 +215,7 @@ class Replay:
                 born, start = agent.birth_offset(p), self._start_of(agent, p)
                 if born is not None and start != born and (start > born or stop > start):
                     gone = (
-                        ", as the log holds nothing before it any more"
+                        ", because the log no longer holds earlier records"
                         if self.range.log_starts[p] > born
                         else ""
                     )
@@ -225,8 +226,8 @@ class Replay:
         for agent in (*self._builders, *self.learners) if self._builders else ():
             if agent.number > 1 or agent.silent_until():
                 self._against.append(
-                    f"{agent.name} is in generation {agent.number}; where one ends and the next begins is known to the "
-                    "constraints topic alone"
+                    f"{agent.name} is in generation {agent.number}; only the constraints topic shows where one ends "
+                    "and the next begins"
                 )
 
     # ---- running ------------------------------------------------------------------------------------------------
@@ -238,8 +239,8 @@ class Replay:
 
         Parameters
         ----------
-        progress : told how many offsets have been passed.
-        tap : given every output of the learners.
+        progress : called with the number of offsets passed.
+        tap : called with every output of the learners.
 
         Raises
         ------
@@ -327,7 +328,7 @@ def replay_blocks(
 
     Parameters
     ----------
-    progress : told how many rows have been applied.
+    progress : called with the number of rows applied.
 
     Raises
     ------

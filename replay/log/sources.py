@@ -1,6 +1,6 @@
 """Where the messages of a replay come from: a range of a topic, read without a group, or a labelled data set.
 
-Nothing here commits, joins or writes anything: the running system cannot tell that it is being replayed.
+Nothing here commits, joins or writes anything: the running system is not affected by a replay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse_point(text: str) -> Point:
 
     Raises
     ------
-    SettingsError : neither of them.
+    SettingsError : the text is neither.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def parse_point(text: str) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """What is read of a topic, and what is there.
+    """The range of a topic to read, and the start of its log.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class TopicRange:
 
         Raises
         ------
-        BrokerUnavailable : nothing came for too long before the end was reached.
+        BrokerUnavailable : no record arrived for too long before the end was reached.
         """
         return read_range(kafka, self.topic, self.ranges)
 
@@ -104,12 +104,12 @@ def topic_range(
     births: Mapping[int, int] | None = None,
     stops: Mapping[int, int] | None = None,
 ) -> TopicRange:
-    """Find the offsets of a range; without an end, up to what is stable now.
+    """Find the offsets of a range; without an end, up to the current last stable offset.
 
     Parameters
     ----------
-    births : where a partition begins when no `start` is given; else at the log's start.
-    stops : offsets that are not read, in addition to `end`.
+    births : where a partition begins without `start`; by default at the log's start.
+    stops : end offsets in addition to `end`.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _offset(cluster: Cluster, topic: str, partition: int, point: Point, end: int
 
 
 def messages_of(settings: Settings, blocks: Iterable[SampleBlock]) -> Iterator[Message]:
-    """Sample blocks as the messages that they would be in empty topics with the partitions of the settings."""
+    """Sample blocks as messages in empty topics with the partitions of the settings."""
     log = VirtualLog(settings.topic("events"))
     for block in blocks:
         partition = partition_of(block.space, settings.topics.partitions)

@@ -1,4 +1,4 @@
-"""The experiments by name, each imported only when it is asked for."""
+"""The experiments by name, each imported only on use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODULES: Final = {
 
 
 def names() -> tuple[str, ...]:
-    """What `protocol` knows."""
+    """The names of all experiments."""
     return tuple(_MODULES)
 
 
@@ -34,6 +34,6 @@ def protocol(name: str) -> Protocol:
     SettingsError : there is none of that name.
     """
     if name not in _MODULES:
-        raise SettingsError(f"no experiment is called {name!r}; there are {', '.join(names())}")
+        raise SettingsError(f"no experiment has the name {name!r}; there are {', '.join(names())}")
     found: Protocol = import_module(f"kinstream.replay.papers.{_MODULES[name]}").PROTOCOL
     return found

@@ -1,8 +1,8 @@
-"""What the running learners wrote down of the constraints that a what-if has learned from, and the two side by side.
+"""The running learners' outcomes of the constraints that a what-if has learned from, compared with its own.
 
-An outcome says in its headers which record of `constraints` it is about, so the two are matched record by record. It
-holds counts, whole and by rule, and no verdict on each constraint: what is compared are the constraints of one rule in
-one block of which both scored equally many. Where that is all of them, they are the same ones for sure.
+The headers of an outcome name its record of `constraints`, so the two are matched record by record. An outcome holds
+counts, in total and by rule, and no verdict on each constraint. So the comparison uses the constraints of one rule in
+one block for which both scored equally many. If that is all of them, they are certainly the same ones.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kinstream.streams.records.identity import EMITTER, Identity, read_identity
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Counts, Outcome
 
-#: Parts of a curve.
+#: Number of parts of a curve.
 POINTS: Final = 100
 #: Of `constraints`: partition and offset.
 Place = tuple[int, int]
 
 
 class Unmatched(StrEnum):
-    """Why a block that the what-if has learned from has no recorded outcome, or the other way round."""
+    """Why a block that the what-if has learned from has no recorded outcome, or the reverse."""
 
     BEFORE_GENERATION = "before_generation"
     TRIMMED = "trimmed"
@@ -41,7 +41,7 @@ class Unmatched(StrEnum):
     OTHER_BLOCK = "other_block"
 
 
-#: The same for people.
+#: The same as text.
 REASONS: Final[Mapping[Unmatched, str]] = {
     Unmatched.BEFORE_GENERATION: "before the learner began",
     Unmatched.TRIMMED: "its outcome is no longer held (retention)",
@@ -53,12 +53,12 @@ REASONS: Final[Mapping[Unmatched, str]] = {
 
 
 class Outcomes:
-    """The outcomes of one learner by the record of `constraints` that they are about, each once.
+    """The outcomes of one learner by their record of `constraints`, each once.
 
     Parameters
     ----------
     topic : of the constraints.
-    ranges : [start, stop) per partition; what is outside is left out.
+    ranges : [start, stop) per partition; records outside are left out.
     generations : those that count; None for all.
     """
 
@@ -72,7 +72,7 @@ class Outcomes:
         #: Offset of the first held outcome of each space, and of the newest of each partition, in range or not.
         self.first: dict[str, int] = {}
         self.newest: dict[int, int] = {}
-        #: Outcomes that came again under the same identity, and records that hold none.
+        #: Repeated outcomes with the same identity, and unreadable records.
         self.again = 0
         self.unreadable = 0
         self.by_generation: Counter[int] = Counter()
@@ -111,7 +111,7 @@ class Outcomes:
         return place in self._held
 
     def read(self, place: Place) -> Outcome | None:
-        """The outcome about that record; None for a control, or one that cannot be read."""
+        """The outcome for that record; None for a control, or one that cannot be read."""
         try:
             record = decode_outcome(self._held[place][1])
         except BadRecord:
@@ -121,7 +121,7 @@ class Outcomes:
 
 
 class Tap:
-    """Given to a replay: notes the outcomes of its learner."""
+    """Passed to a replay: records the outcomes of its learner."""
 
     def __init__(self, outcomes: Outcomes, topic: str) -> None:
         self._outcomes = outcomes
@@ -135,7 +135,7 @@ class Tap:
 
 
 def read_recorded(messages: Iterable[Message], wanted: Mapping[str, Outcomes]) -> None:
-    """Sort the records of the outcomes topic by learner; what nobody wants is passed over by its headers."""
+    """Sort the records of the outcomes topic by learner; unneeded ones are skipped by their headers."""
     names = {name.encode(): outcomes for name, outcomes in wanted.items()}
     for message in messages:
         outcomes = names.get(dict(message.headers).get(EMITTER) or b"")
@@ -174,11 +174,11 @@ class SideBySide:
 
     Parameters
     ----------
-    recorded, what_if : counts over what is compared.
+    recorded, what_if : counts over the compared constraints.
     recorded_all, what_if_all : counts over all matched blocks.
     blocks : matched.
     certain : compared constraints of which it is certain that both scored the same ones.
-    uneven : rules in blocks that are not compared, as one scored fewer than the other.
+    uneven : rules in blocks that are not compared, because one scored fewer than the other.
     generations : matched blocks by the generation that recorded them.
     unmatched : blocks.
     """
@@ -212,7 +212,7 @@ class SideBySide:
                 continue
             self.recorded += old
             self.what_if += new
-            # Which rows are split is known from the block and the learner's form.
+            # The block and the learner's form determine which rows are split.
             apart = new.split_scored if new.split_scored == old.split_scored else 0
             self.certain += new.scored if new.scored + apart == _rows_of(new) else 0
             scored, theirs, ours = scored + new.scored, theirs + old.mistakes, ours + new.mistakes
@@ -269,9 +269,9 @@ def side_by_side(
 
     Parameters
     ----------
-    births : where the running generation began; nothing for partitions of which that is not known.
+    births : where the running generation began; partitions with an unknown start are missing.
     trimmed : by space, whether the log no longer holds the beginning of its outcomes.
-    space : this one alone.
+    space : only this one.
     """
     found: dict[str, SideBySide] = {}
     first = dict(recorded.first)
@@ -324,13 +324,12 @@ def _why(
 
 
 def _rows_of(counts: Counts) -> int:
-    """How many constraints the counts are about."""
+    """The number of constraints in the counts."""
     return counts.seen + counts.rejected + counts.ignored
 
 
 def counts_as_dict(counts: Counts) -> dict[str, Any]:
-    """Counts, with the mistake rate (without split constraints) and the utilisation; null where there is nothing to
-    divide by."""
+    """Counts, with the mistake rate (without split constraints) and the utilisation; null if a denominator is 0."""
     found: dict[str, Any] = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
     found["mistake_rate"] = counts.mistakes / counts.scored if counts.scored else None
     found["utilisation"] = counts.utilised / counts.seen if counts.seen else None

@@ -38,14 +38,14 @@ from kinstream.streams.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What the new generation begins with on one partition.
+    """The start of the new generation on one partition.
 
     Parameters
     ----------
     offset : input offset that it reads next.
     spaces : in its state.
-    ended : where the generation before stands, or None where there is none.
-    clean : whether it ended there for good, with nothing emitted past its checkpoint.
+    ended : the offset of the generation before, or None if there is none.
+    clean : whether it ended there cleanly, with nothing emitted past its checkpoint.
     """
 
     partition: int
@@ -56,18 +56,18 @@ class Beginning:
 
     @property
     def again(self) -> int:
-        """Records of which the generation before has written outcomes, and the new one will write them too."""
+        """Number of records for which both the generation before and the new one write outcomes."""
         return 0 if self.ended is None else max(0, self.ended - self.offset)
 
     @property
     def never(self) -> int:
-        """Records that are in the state and of which nobody has written or will write outcomes."""
+        """Number of records in the state for which no generation writes outcomes."""
         return 0 if self.ended is None else max(0, self.offset - self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPromotion:
-    """A promotion that nothing stands against.
+    """A promotion that has passed all checks.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class PlannedPromotion:
     before : of the one that it follows, or None.
     done : the newest generation has begun with this very state: there is nothing to write.
     resumed : an earlier promotion of the same state was killed, and is completed.
-    foreign : versions that the state was computed with and this process does not have.
+    foreign : versions of the state's computation that differ from this process's.
     """
 
     learner: str
@@ -92,11 +92,12 @@ class PlannedPromotion:
     starts: tuple[promotion.Start, ...] = field(repr=False)
 
     def carry_out(self) -> Generation:
-        """Write the generation. Killed at any point it has not begun, and planning and carrying out again completes it.
+        """Write the generation. If it is killed, the generation has not begun, and planning and writing again
+        completes it.
 
         Raises
         ------
-        GenerationMismatch : somebody else has taken the number meanwhile.
+        GenerationMismatch : another process has taken the number meanwhile.
         CheckpointError : the store refuses.
         """
         if self.done:
@@ -116,22 +117,22 @@ def plan(
 
     Parameters
     ----------
-    learner : whose next generation it is to be; None for the one whose part the replay played.
+    learner : the learner that gets the generation; None for the replayed one.
     settings : of the running system, with the section that was replayed.
-    allow_missing_spaces : spaces that the state lacks begin with what was declared, and nothing learned.
+    allow_missing_spaces : start spaces that the state lacks with their declaration and nothing learned.
 
     Raises
     ------
     SettingsError : no such learner, or it is another than the replay's.
     GenerationMismatch : settings, cluster, log, partitions or spaces are not those of the state, or workers run.
-    CheckpointError : the saved state is not whole.
+    CheckpointError : the saved state is incomplete.
     """
     saved = folder.read()
     name = learner or saved.learner
     spec = learner_spec(settings, name)
     if name != saved.learner:
         raise SettingsError(
-            f"{folder.url} was replayed as learner {saved.learner!r}, and what operators redrove or skipped names "
+            f"{folder.url} was replayed as learner {saved.learner!r}, and operators' redrives and skips name "
             f"learners. Replay it as {name!r}: kinstream replay --learner {name} --section {saved.learner} --save ..."
         )
     view = view_of(spec, settings, cluster)
@@ -163,8 +164,8 @@ def plan(
     number = 1 if before is None else before + 1
     if spec.pinned is not None and spec.pinned != number:
         raise GenerationMismatch(
-            f"[learners.{name}] generation = {spec.pinned} pins the learner, so nobody would open generation {number}: "
-            f"leave it out, or set it to {number}"
+            f"[learners.{name}] generation = {spec.pinned} pins the learner, so no worker would open "
+            f"generation {number}: leave it out, or set it to {number}"
         )
     old = None if before is None else _generation(spec, settings, before, view)
     for running in (before, number):
@@ -195,7 +196,7 @@ def plan(
     )
 
 
-# ---- is it the same system? -----------------------------------------------------------------------------------------
+# ---- checks of the system -------------------------------------------------------------------------------------------
 
 
 def _check_same(folder: StateFolder, saved: SavedState, view: BirthFacts) -> None:
@@ -209,7 +210,7 @@ def _check_same(folder: StateFolder, saved: SavedState, view: BirthFacts) -> Non
         advice += "\n  If this is the wrong cluster, correct KAFKA_BOOTSTRAP_SERVERS; else replay the log of this one."
     if settings:
         section = as_toml(saved.learner, saved.section)
-        advice += f"\n  To promote it, let the settings say what was replayed:\n\n{section}"
+        advice += f"\n  To promote it, put the replayed settings into the settings file:\n\n{section}"
     raise GenerationMismatch(
         f"{folder.url} was replayed from another log or with other settings:{listed}{advice}"
     )
@@ -226,7 +227,7 @@ def _checkpoints(folder: StateFolder, saved: SavedState, partitions: int) -> dic
 
 
 def _generation(spec: AgentSpec, settings: Settings, number: int, view: BirthFacts) -> Generation | None:
-    """The generation before, which may be of other settings; None where it began on another log."""
+    """The generation before, which may have other settings; None if it began on another log."""
     birth = read_birth(settings.checkpoints.url, spec.application, number)
     if birth is None:
         raise GenerationMismatch(
@@ -245,8 +246,8 @@ def _check_log(begun: Generation, cluster: Cluster, manifests: Mapping[int, Mani
         where = f"{topic} partition {p}"
         if start > manifest.offset:
             raise GenerationMismatch(
-                f"{where}: the state wants offset {manifest.offset}, and the log now starts at {start}: "
-                f"{start - manifest.offset} records are gone that it has not learned from. Replay again"
+                f"{where}: the state needs offset {manifest.offset}, and the log now starts at {start}: "
+                f"{start - manifest.offset} records that it has not learned from are gone. Replay again"
             )
         if end < manifest.offset:
             raise GenerationMismatch(
@@ -273,11 +274,11 @@ def _missing(
     taken: tuple[str, ...] | None,
     allowed: bool,
 ) -> dict[str, int]:
-    """Spaces that the generation before has and the state has not, with their partitions.
+    """Spaces of the generation before that the state lacks, with their partitions.
 
     Parameters
     ----------
-    taken : those that an earlier promotion of the same state has taken over.
+    taken : spaces that an earlier promotion of the same state has taken over.
     """
     if old is None:
         return {}
@@ -298,7 +299,7 @@ def _missing(
         raise GenerationMismatch(
             f"the state lacks {len(names)} space{'s' if len(names) > 1 else ''} that {old.spec.application} "
             f"generation {old.number} has: {listed}. The replay met none of their constraints (offsets {where}). "
-            "Replay from further back with --start, or up to the end; or let them begin with what was declared and "
+            "Replay from further back with --start, or up to the end; or start them with their declaration and "
             "nothing learned: --allow-missing-spaces"
         )
     return found
@@ -316,7 +317,7 @@ def _start(
     decided = saved.decisions[p]
     skipped, gaps = set(decided.skipped), set(decided.accepted_gaps)
     if old is not None:
-        # What was decided about records that the state has not met holds for them still.
+        # Decisions about records that the state has not reached stay valid.
         skipped |= {at for at in old.parking.skipped(old.birth.input_topic, p) if at >= offset}
         gaps |= {at for at in old.accepted_gaps(p) if at >= offset}
     added, labels = _taken_over(spec, old, p, offset, [name for name, at in missing.items() if at == p])
@@ -339,13 +340,13 @@ def _taken_over(
     store = old.store(partition)
     restored = store.restore()
     if restored is None:
-        raise CheckpointError(f"{store.url}: the checkpoints have gone meanwhile")
+        raise CheckpointError(f"{store.url}: the checkpoints were removed meanwhile")
     machine = spec.make_machine(old.place(partition), lambda name: {})
     machine.inherit(None, {name: store.load_space(restored.manifest.spaces[name]) for name in names})
     for name in names:
         space = machine.find(name)
         if space is not None:
-            # What stands at this offset or later is still to come.
+            # Records at this offset or later are not read yet.
             space.marks = {emitter: mark for emitter, mark in space.marks.items() if mark.at < offset}
     return machine.space_states(), machine.labels(names)
 
@@ -353,7 +354,7 @@ def _taken_over(
 def _beginnings(
     old: Generation | None, cluster: Cluster, manifests: Mapping[int, Manifest], missing: Mapping[str, int]
 ) -> Iterator[Beginning]:
-    """What the new generation begins with on each partition, and where the one before has ended.
+    """The start of the new generation on each partition, and the end of the one before.
 
     Raises
     ------
@@ -373,7 +374,7 @@ def _beginnings(
             listed.append(
                 f"{old.spec.application} generation {old.number} did not end cleanly on partition {p}: it may have "
                 f"emitted outcomes of records up to offset {begun.ended}, its last checkpoint is at offset "
-                f"{covered[p]}, and the state goes on at {begun.offset}: {begun.again:,} records would be counted twice"
+                f"{covered[p]}, and the state continues at {begun.offset}: {begun.again:,} records would count twice"
             )
         yield begun
     if listed and old is not None:

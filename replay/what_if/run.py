@@ -1,4 +1,4 @@
-"""A what-if: production constraints through a changed setting, beside what the running learners recorded of them."""
+"""A what-if: production constraints through a changed setting, compared with the running learners' records."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest:
-    """What to replay, and beside whom.
+    """What to replay, and what to compare with.
 
     Parameters
     ----------
-    learner : whose part the replay plays.
-    against : running learners, by name; by default the learner itself, or all that run where it does not.
-    space : this one alone; its partition is read.
-    until_checkpoint : stop where the newest checkpoints of the running learner stand.
+    learner : the learner to replay.
+    against : running learners, by name; by default the learner itself, or all running ones if it does not run.
+    space : only this one; its partition is read.
+    until_checkpoint : stop at the newest checkpoints of the running learner.
     save : folder or URL to keep the state in.
     """
 
@@ -48,14 +48,14 @@ class WhatIfRequest:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was found of a running learner's outcomes.
+    """The outcomes found of a running learner.
 
     Parameters
     ----------
-    generation : the running one, or None where no birth record says it.
+    generation : the running one, or None if no birth record has it.
     outcomes : about constraints of the range, each once.
-    again : outcomes that came again under an identity that was there: what a crashed worker sends twice.
-    unreadable : records that hold no outcome.
+    again : repeated outcomes with the same identity, which a crashed worker sends twice.
+    unreadable : records without a readable outcome.
     by_generation : outcomes that are compared.
     """
 
@@ -69,14 +69,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """What came of a what-if.
+    """The result of a what-if.
 
     Parameters
     ----------
-    section : the settings that were replayed, as a file has them.
+    section : the settings that were replayed, as in a settings file.
     replayed : the replay itself: models, counts, dead letters.
     sides : by running learner and space.
-    notes : for people: what the state is, and what limits the comparison.
+    notes : for the user: the meaning of the state, and limits of the comparison.
     """
 
     learner: str
@@ -100,8 +100,8 @@ class WhatIf:
 
     Raises
     ------
-    SettingsError : an unknown learner, topic or partition, or a folder to save in that is not free.
-    GenerationMismatch : checkpoints are to stop at, and there are none.
+    SettingsError : an unknown learner, topic or partition, or a folder for the state that is not empty.
+    GenerationMismatch : there are no checkpoints to stop at.
     BrokerUnavailable : the brokers do not answer.
     """
 
@@ -109,7 +109,7 @@ class WhatIf:
         self, request: WhatIfRequest, running: Settings, changed: Settings, cluster: Cluster
     ) -> None:
         if request.save is not None and request.space is not None:
-            raise SettingsError("--save keeps whole partitions: leave --space out")
+            raise SettingsError("--save keeps whole partitions: leave out --space")
         self._request = request
         self._running = running
         self._settings = changed
@@ -147,7 +147,7 @@ class WhatIf:
         return [agent for agent in others if agent.generation is not None] or agents
 
     def _inherits(self) -> int | None:
-        """The generation of which the replay takes over what was declared, where it begins at the learner's birth."""
+        """The generation whose declarations the replay takes over, if it begins at the learner's birth."""
         return None if self._agent.generation is None else self._agent.generation.birth.inherits
 
     # ---- running ------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class WhatIf:
 
         Parameters
         ----------
-        progress : told how many offsets of `constraints` have been passed.
+        progress : called with the number of offsets of `constraints` passed.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class WhatIf:
         topic = self._replay.range.topic
         what_if = Outcomes(topic, ranges)
         replayed = self._replay.run(progress, Tap(what_if, self._settings.topic("outcomes")))
-        # Read after the replay, so that what was recorded meanwhile is in it.
+        # Read after the replay, so that it includes outcomes recorded meanwhile.
         found = {a.spec.name: Outcomes(topic, ranges, self._confirmed(a)) for a in self._against}
         written = self._outcomes_topic()
         if written is not None:
@@ -216,7 +216,7 @@ class WhatIf:
         return topic_range(self._cluster, topic) if self._against else None
 
     def _confirmed(self, agent: Agent) -> frozenset[int] | None:
-        """Generations of a learner that read this very log; None where no birth record says anything."""
+        """Generations of a learner that read this very log; None if there is no birth record."""
         if agent.generation is None:
             return None
         view = self._cluster.view([self._replay.range.topic])
@@ -248,7 +248,7 @@ class WhatIf:
         begun = self._replay.begins_at_birth(self._agent, partition)
         return begun and generation is not None and bool(generation.inherited(partition))
 
-    # ---- what a person should know ------------------------------------------------------------------------------
+    # ---- notes for the user -----------------------------------------------------------------------------------
 
     def _notes(self, recorded: list[Recorded]) -> list[str]:
         agent, starts = self._agent, self._replay.range.starts
@@ -262,24 +262,24 @@ class WhatIf:
         for other in self._against:
             if other.unconfirmed:
                 notes.append(
-                    f"Nothing here confirms that the outcomes of {other.name} are about this log: {other.unconfirmed}."
+                    f"Nothing here confirms that the outcomes of {other.name} belong to this log: {other.unconfirmed}."
                 )
             early = [p for p in starts if _began_before(other, p, starts[p])]
             if early:
                 notes.append(
                     f"{other.name} had learned before this range began (on {len(early)} of {len(starts)} partitions), "
-                    "and the what-if had not: its mistakes at the beginning are those of a model that begins."
+                    "and the what-if had not: its mistakes at the beginning are those of a new model."
                 )
         if not any(found.outcomes for found in recorded):
             notes.append(
-                "No recorded outcomes were found of these constraints: there is nothing to compare with."
+                "No recorded outcomes were found for these constraints: there is nothing to compare with."
             )
         return notes
 
 
 def _began_before(agent: Agent, partition: int, start: int) -> bool:
     began = agent.birth_offset(partition)
-    # Moved states were learned from the old partitions, whatever the range of the new ones.
+    # Moved states were learned from the old partitions, for any range of the new ones.
     moved = agent.generation is not None and agent.generation.birth.repartition is not None
     return moved or (began is not None and began < start)
 

@@ -1,6 +1,6 @@
-"""A replayed state in a folder: a checkpoint of every partition, and the record of what it was made from, last.
+"""A replayed state in a folder: a checkpoint of every partition, and, written last, the record of its origin.
 
-The checkpoints are ordinary ones, of generation 0, which no agent has: nobody has emitted what they know of.
+The checkpoints are ordinary ones, of generation 0, which no agent has, so their outputs were never emitted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GENERATION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What operators had told the learner about one partition, and the replay has followed."""
+    """The operators' decisions for the learner on one partition, which the replay has followed."""
 
     skipped: frozenset[int]
     accepted_gaps: frozenset[int]
@@ -44,14 +44,14 @@ class SavedState:
     Parameters
     ----------
     digest : of the record itself.
-    learner : whose part the replay played.
-    birth : settings, cluster and topics of the replay; its start offsets are where the state stands.
+    learner : the replayed learner.
+    birth : settings, cluster and topics of the replay; its start offsets are the offsets of the state.
     learned_from : per partition, where the replay began.
-    inherited : partitions on which it began there with what `birth.inherits` names.
+    inherited : partitions that began there with what `birth.inherits` names.
     beside : generation of the running learner at that time, or None.
-    section : the learner's settings as a file has them.
+    section : the learner's settings as in a settings file.
     manifests : sha256 of the manifest file of each partition.
-    versions : what it was computed with.
+    versions : of what computed it.
     """
 
     digest: str
@@ -82,22 +82,22 @@ class StateFolder:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def check_free(self, settings: Settings, birth: Birth) -> None:
-        """Refuse a folder that holds something already.
+        """Refuse a folder that is not empty.
 
         Raises
         ------
-        SettingsError : a saved state, the remains of one, or the checkpoints of running agents.
+        SettingsError : it holds a saved state, the remains of one, or the checkpoints of running agents.
         """
         if self._files.url == open_files(settings.checkpoints.url).url:
             raise SettingsError(
-                f"--save {self.url}: agents keep their checkpoints there; name another folder"
+                f"--save {self.url}: agents have their checkpoints there; name another folder"
             )
         if RECORD in self._files.sizes(""):
-            raise SettingsError(f"--save {self.url}: there is a saved state already; name another folder")
+            raise SettingsError(f"--save {self.url}: it already holds a saved state; name another folder")
         for partition in range(birth.input_partitions):
             if self._store(birth, partition).offsets():
                 raise SettingsError(
-                    f"--save {self.url}: there are the remains of a replay that was broken off; delete them, or name "
+                    f"--save {self.url}: it holds the remains of an interrupted replay; delete them, or name "
                     "another folder"
                 )
 
@@ -112,16 +112,17 @@ class StateFolder:
         beside: int | None,
         section: Mapping[str, Any],
     ) -> SavedState:
-        """Write the machines of a replay as they stand, and then the record.
+        """Write the current machines of a replay, and then the record.
 
         Parameters
         ----------
         birth : its start offsets are taken from the machines.
-        machines : one of each partition that was replayed. What they have emitted is forgotten, as nobody has read it.
+        machines : one of each partition that was replayed. Their emitted positions are dropped, because no consumer
+            has read the outputs.
 
         Raises
         ------
-        CheckpointError : the store refuses, or somebody else has written there meanwhile.
+        CheckpointError : the store refuses, or another process has written there meanwhile.
         """
         offsets: dict[int, int] = {}
         manifests: dict[int, str] = {}
@@ -152,7 +153,7 @@ class StateFolder:
             "versions": versions(),
         }
         if not self._files.create(RECORD, seal(content, indent=2)):
-            raise CheckpointError(f"{self.url}: somebody else has saved a state there meanwhile")
+            raise CheckpointError(f"{self.url}: another process has saved a state there meanwhile")
         return self.read()
 
     def _save(self, birth: Birth, machine: Machine) -> Manifest:
@@ -182,14 +183,14 @@ class StateFolder:
 
         Raises
         ------
-        CheckpointError : there is none, it is damaged, or of a later format.
+        CheckpointError : it does not exist, is damaged, or has a later format.
         """
         place = f"{self.url}/{RECORD}"
         try:
             data = self._files.read(RECORD)
         except FileNotFoundError:
             raise CheckpointError(
-                f"{place}: not there: nothing was saved in this folder, or the replay was broken off before its end. "
+                f"{place}: does not exist: nothing was saved in this folder, or the replay was interrupted. "
                 "Run it again: kinstream replay --learner NAME --save FOLDER"
             ) from None
         content = unseal(data, place)
@@ -222,7 +223,7 @@ class StateFolder:
 
         Raises
         ------
-        CheckpointError : a file is gone, or is not what was written.
+        CheckpointError : a file is missing, or differs from what was written.
         """
         folder = self._folder(saved.birth, partition)
         offset = saved.birth.start_offsets[partition]
@@ -232,7 +233,7 @@ class StateFolder:
             manifest = folder.manifest(offset)
             folder.verify(manifest)
         except FileNotFoundError as error:
-            raise Damaged(f"{folder.url}: a file of the saved state is gone: {error}") from error
+            raise Damaged(f"{folder.url}: a file of the saved state is missing: {error}") from error
         return manifest
 
     def load(self, saved: SavedState, partition: int, file: DataFile) -> State:
@@ -240,7 +241,7 @@ class StateFolder:
 
         Raises
         ------
-        CheckpointError : it is gone or damaged.
+        CheckpointError : it is missing or damaged.
         """
         folder = self._folder(saved.birth, partition)
         try:

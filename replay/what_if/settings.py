@@ -13,7 +13,7 @@ from kinstream.streams.settings import LearnerSettings, Settings
 from kinstream.streams.settings_faults import dotted, faults_of
 from kinstream.streams.spelling import meant
 
-#: Which of the running generations is compared with: no part of what the learner does.
+#: Selects the running generation to compare with; it does not change what the learner does.
 _PINNED: Final = "generation"
 
 
@@ -29,15 +29,15 @@ def what_if_settings(
 
     Parameters
     ----------
-    learner : whose part the replay plays; it may be a new one where `others` or `section` bring its settings.
+    learner : the learner to replay; it may be a new one if `others` or `section` have its settings.
     changes : by name within the section; None leaves a setting out. With another `kind` the rest of the section is
-        left out too, as its numbers mean something else there, but for what the learner follows.
-    others : where the section is read, in place of `settings`.
+        left out too, except the builders that it follows, since its numbers would have another meaning.
+    others : settings to read the section from, instead of `settings`.
     section : its name, in place of the learner's.
 
     Raises
     ------
-    SettingsError : no such section, a change that no section can have, or it follows a builder that does not run here.
+    SettingsError : no such section, an invalid change, or it follows a builder that does not run here.
 
     Examples
     --------
@@ -69,19 +69,19 @@ def what_if_settings(
     if strangers := [name for name in changed.follows if name not in settings.builders]:
         known = ", ".join(sorted(settings.builders)) or "none"
         raise SettingsError(
-            f"[learners.{wanted}] follows {', '.join(map(repr, strangers))}, whose constraints nobody makes here "
+            f"[learners.{wanted}] follows {', '.join(map(repr, strangers))}, but there is no such builder here "
             f"(known builders: {known})"
         )
     return settings.model_copy(update={"learners": {**settings.learners, learner: changed}})
 
 
 def section_of(section: LearnerSettings) -> dict[str, Any]:
-    """A section as the settings file has it, without the generation that it may pin."""
+    """A section as in the settings file, without the generation that it may pin."""
     return {"kind": section.kind, "from": list(section.follows), **section.arguments()}
 
 
 def as_toml(learner: str, section: Mapping[str, Any]) -> str:
-    """A section as text that can be pasted into the settings file."""
+    """A section as text to paste into the settings file."""
     ordered = {name: section[name] for name in ("kind", "from") if name in section} | dict(section)
     lines = [f"{_toml_key(name)} = {_toml(value)}" for name, value in ordered.items()]
     return "\n".join([f"[learners.{learner}]", *lines])

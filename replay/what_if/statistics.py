@@ -1,7 +1,7 @@
 """Whether two learners that met the same blocks of constraints make mistakes equally often.
 
-The block is the unit: within one the constraints share vectors, and outcomes hold counts per block. Both tests take the
-blocks as independent of each other. Those of a stream are not quite, so a value of p near the threshold says little.
+The block is the unit: within one the constraints share vectors, and outcomes hold counts per block. Both tests assume
+independent blocks. Blocks of a stream are not quite independent, so a p-value near the threshold is weak evidence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Of the normal distribution, for an interval that holds 95 %.
+#: Quantile of the normal distribution for a 95 % interval.
 _Z: Final = 1.959963984540054
 
 METHOD: Final = (
@@ -25,13 +25,13 @@ METHOD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A paired comparison of mistake rates. None where there is too little to say it.
+    """A paired comparison of mistake rates. None if there is too little data.
 
     Parameters
     ----------
     difference : of the rates, what-if less recorded; below 0 the what-if is better.
     low, high : 95 % interval of the difference.
-    p : two-sided, of no difference.
+    p : two-sided, for no difference.
     better, worse, equal : blocks with fewer, more and as many mistakes in the what-if.
     sign_p : two-sided, of the sign test over better and worse.
     """

@@ -65,7 +65,7 @@ def test_a_redrive_says_what_it_sends_and_a_second_one_sends_nothing(system: Sys
     system.run()
     assert system.agents[0].runners[partition_of("a", 2)].machine.counts["redriven"] == 4
     result = system.cli("dead-letters", "redrive", "--reason", "space-paused", "--yes")
-    assert "left out 4: brought back already" in result.stdout
+    assert "left out 4: applied already" in result.stdout
     assert "0 to send" in result.stdout
     assert system.log.end(EVENTS, partition_of("a", 2)) == end + 4
 

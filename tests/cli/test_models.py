@@ -110,7 +110,7 @@ def test_show_says_every_field_and_whether_the_file_is_whole(system: System) -> 
     file.unlink()
     result = system.cli("models", "show", "a", "--learner", "opml")
     assert result.exit_code == 1
-    assert "not there" in result.stdout
+    assert "does not exist" in result.stdout
 
 
 def test_a_model_that_is_not_there_is_said_with_those_that_are(system: System) -> None:

@@ -226,10 +226,10 @@ def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
         ("item,clicked,time\na,0,1\nb,seldom,1\n", r"row 2, column 'clicked': 'seldom' is neither"),
         ("item,clicked,time\na,0,1\n,0,1\n", r"row 2, column 'item': the value is missing"),
         ("item,clicked,time\na,0,-1\n", r"row 1, column 'time': the time '-1' is before 1970"),
-        ("item,clicked,time,dwell_ms\na,1,1,-9\n", r"row 1, column 'dwell_ms': a stay of -9 ms"),
+        ("item,clicked,time,dwell_ms\na,1,1,-9\n", r"row 1, column 'dwell_ms': a dwell time of -9 ms"),
         (
             "list_id,item,clicked,time\nx,a,0,1\ny,a,0,1\nx,b,0,1\n",
-            r"row 3, column 'list_id': list 'x' goes on after other rows",
+            r"row 3, column 'list_id': list 'x' continues after other rows",
         ),
         ("items,clicks,time\na|b,c,1\n", r"row 1, column 'clicks': a click on 'c', which is not shown"),
         ("items,clicks,time\na|b,a,1\n,,1\n", r"row 2, column 'items': the list is empty"),
@@ -270,7 +270,7 @@ GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": 1}
         ({"kind": "relation"}, r"row 2: .*"),
         ({"load": {"load_id": "x", "sequence": 0}}, r"row 2: a load position"),
         ({"query_vector": [float("nan"), 1]}, r"row 2: query_vector must be finite"),
-        ({"query_vector": [1]}, r"row 2: a query vector of {'x': 1} numbers where others have {'x': 2}"),
+        ({"query_vector": [1]}, r"row 2: a query vector of {'x': 1} numbers, but others have {'x': 2}"),
     ],
 )
 def test_a_bad_line_is_refused_by_place(tmp_path: Path, change: Mapping[str, Any], told: str) -> None:
@@ -306,7 +306,7 @@ def test_a_query_vector_that_is_not_finite_is_refused(tmp_path: Path, value: str
             SourceError,
             "row 1: shown_at_ms is missing",
         ),
-        ("log.jsonl", json.dumps(GOOD), ClickReading(now=True), SourceError, "leave --shown-at now out"),
+        ("log.jsonl", json.dumps(GOOD), ClickReading(now=True), SourceError, "leave out --shown-at now"),
     ],
 )
 def test_the_time_has_to_be_said(

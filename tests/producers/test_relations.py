@@ -138,7 +138,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
     ("columns", "error", "told"),
     [
         ({"who": ["left"]}, SettingsError, "there is no field 'who'; there are: left, right, similar"),
-        ({"similar": ["a", "b"]}, SettingsError, "similar stands in one column"),
+        ({"similar": ["a", "b"]}, SettingsError, "similar takes one column"),
         ({"left": ["x"]}, SourceError, "there is no column 'x'"),
     ],
 )

@@ -259,7 +259,7 @@ def test_the_identity_is_that_of_the_rows_and_their_reading(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "selection", "told"),
     [
-        ("a,label\n1,x\n2,y,9\n", Selection(), r"rows\.csv: row 2: 3 columns where others have 2"),
+        ("a,label\n1,x\n2,y,9\n", Selection(), r"rows\.csv: row 2: 3 columns, but others have 2"),
         ("a,b,label\n1,2,x\n3\n", Selection(), r"row 2: 1 columns where others have 3"),
         ("a,label\n1,x\nhello,y\n", Selection(), r"row 2, column 'a': 'hello' is not a number"),
         ("a,label\n1,x\n,y\n", Selection(), r"row 2, column 'a': the value is missing"),
@@ -319,7 +319,7 @@ def test_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         ({"a": [1.0, float("nan")], "y": [1, 2]}, r"row 2, column 'a': nan"),
         (
             {"a": [[1.0, 2.0], [3.0]], "y": [1, 2]},
-            r"row 2, column 'a': a list of 1 numbers where others have 2",
+            r"row 2, column 'a': a list of 1 numbers, but others have 2",
         ),
         (
             {"a": [[1.0, 2.0], [3.0, None]], "y": [1, 2]},

@@ -139,5 +139,5 @@ def test_a_modality_that_cannot_be_told_is_an_error(sizes: tuple[int, int]) -> N
     learner = registry.create("opml")
     learner.learn(tables([draw.normal(size=(9, 5))], np.array([[0, 1, 2]])))
     rows = batch([draw.normal(size=(9, d)).astype(np.float32) for d in sizes], np.arange(9))
-    with pytest.raises(SettingsError, match="one has learned from 5 features: it cannot be told"):
+    with pytest.raises(SettingsError, match="one has learned from 5 features: it is not clear"):
         grade({"one": learner}, rows, rows)

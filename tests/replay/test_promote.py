@@ -219,8 +219,8 @@ def test_a_killed_generation_is_followed_only_where_its_outcomes_are_not_counted
     for p in range(2):
         assert (
             f"learner-opml generation 1 did not end cleanly on partition {p}: it may have emitted outcomes of records "
-            f"up to offset {reached[p]}, its last checkpoint is at offset {at[p]}, and the state goes on at {at[p]}: "
-            f"{reached[p] - at[p]} records would be counted twice"
+            f"up to offset {reached[p]}, its last checkpoint is at offset {at[p]}, and the state continues at {at[p]}: "
+            f"{reached[p] - at[p]} records would count twice"
         ) in str(error.value)
     assert "wait until its /readyz answers 200" in str(error.value)
     assert newest_generation(ended.settings, "learner-opml") == 1
@@ -507,7 +507,7 @@ def test_a_save_that_was_killed_is_no_state_and_its_remains_are_not_built_upon(
         saved(ended, folder)
     with pytest.raises(CheckpointError, match=r"what-if\.json: not there"):
         planned_with_new_settings(ended, folder)
-    with pytest.raises(SettingsError, match="remains of a replay that was broken off"):
+    with pytest.raises(SettingsError, match="remains of an interrupted replay"):
         saved(ended, folder)
 
 
@@ -678,7 +678,7 @@ def test_a_log_that_no_longer_holds_the_offset_is_refused(ended: System, folder:
     refused(
         ended,
         folder,
-        "partition 0: the state wants offset 8, and the log now starts at 11: 3 records are gone",
+        "partition 0: the state needs offset 8, and the log now starts at 11: 3 records are gone",
     )
 
 
@@ -785,13 +785,13 @@ def test_a_promoted_generation_without_its_checkpoints_is_never_begun_afresh(
 
 
 def test_folders_that_are_not_free_are_refused(ended: System, folder: Path) -> None:
-    with pytest.raises(SettingsError, match="agents keep their checkpoints there"):
+    with pytest.raises(SettingsError, match="agents have their checkpoints there"):
         saved(ended, ended.root)
     with pytest.raises(SettingsError, match="leave --space out"):
         saved(ended, folder, space="a")
     saved(ended, folder)
     before = files(folder)
-    with pytest.raises(SettingsError, match="there is a saved state already"):
+    with pytest.raises(SettingsError, match="it already holds a saved state"):
         saved(ended, folder)
     assert files(folder) == before
 

@@ -65,7 +65,7 @@ def test_a_section_may_come_from_elsewhere_and_what_is_pinned_stays() -> None:
     ("learner", "changes", "message"),
     [
         ("lego", {}, r"no \[learners.lego\]"),
-        ("opml", {"from": ["closure"]}, "'closure', whose constraints nobody makes here"),
+        ("opml", {"from": ["closure"]}, "'closure', but there is no such builder here"),
         ("opml", {"from": []}, r"\[learners.opml\] as changed: from"),
         ("opml", {"kind": 3}, r"\[learners.opml\] as changed: kind"),
     ],

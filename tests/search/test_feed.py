@@ -273,7 +273,7 @@ def test_a_fault_of_the_thread_is_told_at_the_next_use(world: World) -> None:
     assert not feed.healthy
     assert "a fault of our own" in (one.staleness().trouble or "")
     feed.close()
-    with pytest.raises(SettingsError, match="started once"):
+    with pytest.raises(SettingsError, match="started only once"):
         feed.start()
 
 

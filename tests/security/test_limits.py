@@ -270,7 +270,7 @@ def test_an_array_is_refused_by_its_header(tmp_path: Path, monkeypatch: pytest.M
     for read in (_labelled, _columns):
         with (
             memory_below(MIB),
-            pytest.raises(SourceError, match=r"'X' takes 59604.6 GiB in memory; the most are 4 GiB"),
+            pytest.raises(SourceError, match=r"'X' takes 59604.6 GiB in memory; the limit is 4 GiB"),
         ):
             read(path)
     for shape in ((4, 10), (2**62, 4), (-4, 1)):

@@ -210,7 +210,7 @@ def test_brokers_that_are_away_are_no_refusal(broker: SecuredBroker, monkeypatch
     ("changes", "told"),
     [
         ({"SSL_CA_FILE": "/nowhere/ca.pem"}, "KAFKA_SSL_CA_FILE /nowhere/ca.pem: No such file"),
-        ({"SSL_CA_FILE": __file__}, "KAFKA_SSL_CA_FILE .*no PEM file"),
+        ({"SSL_CA_FILE": __file__}, "KAFKA_SSL_CA_FILE .*not a usable PEM file"),
         ({"SSL_KEY_PASSWORD": WRONG}, "KAFKA_SSL_KEY_FILE .*KAFKA_SSL_KEY_PASSWORD right"),
         ({"SSL_KEY_PASSWORD": ""}, "KAFKA_SSL_KEY_FILE .*KAFKA_SSL_KEY_PASSWORD right"),
         ({"SSL_KEY_FILE": "/nowhere/key.pem"}, "/nowhere/key.pem does not exist"),

@@ -1,4 +1,4 @@
-"""What an evaluation is given: rows or recorded constraints, splits, feeds, contenders, and the plan.
+"""The inputs of an evaluation: rows or recorded constraints, splits, feeds, contenders, and the plan.
 
 Nothing is learned or measured here.
 """

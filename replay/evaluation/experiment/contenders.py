@@ -1,4 +1,4 @@
-"""The contenders of an experiment from settings and names: learners, and the metrics that learn nothing beside them."""
+"""The contenders of an experiment from settings and names: learners, and un-learned metrics."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import BuilderSettings, LearnerSettings, Settings
 from kinstream.streams.spelling import meant
 
-#: What is compared where nobody names a learner and the settings have none.
+#: The learners that are compared if none is named and the settings have none.
 USUAL: Final = ("opml", "copml", "lego", "rdml", "oasis", "soml-tg")
-#: Builder of a learner that is named by its kind alone.
+#: Builder of a learner that is named only by its kind.
 BUILDER: Final = "one-pass"
 EUCLIDEAN: Final = "euclidean"
-#: Metrics that learn nothing, by name: what the kind "euclidean" is given.
+#: Un-learned metrics by name: the arguments of the kind "euclidean".
 UNLEARNED: Final[Mapping[str, Mapping[str, Any]]] = {"euclidean": {}, "cosine": {"scaler": "unit"}}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user wants to compare.
+    """The comparison that the user requests.
 
     Parameters
     ----------
     learners : names of `[learners.NAME]`, or kinds; none for all of the settings, and `USUAL` without any.
     builders : names of `[builders.NAME]`, or kinds, that feed every learner; none for what each follows.
     grids : values by setting by learner.
-    limit, passes, block_rows : of what is built of rows; see `feeds.Built`.
-    unlearned : whether metrics that learn nothing stand beside.
+    limit, passes, block_rows : of the constraints built from rows; see `feeds.Built`.
+    unlearned : whether to include un-learned metrics.
     """
 
     learners: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
 
     Raises
     ------
-    SettingsError : there is neither a section nor a kind of a name, or a grid is of a learner that is not compared.
+    SettingsError : a name is neither a section nor a kind, or a grid is for a learner that is not compared.
     """
     found = {}
     for name in asked.learners or tuple(settings.learners) or USUAL:
@@ -82,7 +82,7 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
 
     Raises
     ------
-    SettingsError : a name or a setting is unknown, or a builder makes nothing that a learner can use.
+    SettingsError : a name or a setting is unknown, or a builder makes no constraint that a learner can use.
     """
     sections = wanted(settings, asked)
     feeds: dict[str, Feed] = {}
@@ -175,8 +175,8 @@ def _beside(
 ) -> list[Contender]:
     """Un-learned metrics on every stream, for their online mistakes; the first stream's have the plain names.
 
-    Beside Euclidean and cosine distance there is Euclidean distance after each scaler of a learner: what the scaler
-    alone is worth.
+    Beside Euclidean and cosine distance there is Euclidean distance after each scaler of a learner: the effect of the
+    scaler alone.
     """
     if not asked.unlearned:
         return []

@@ -1,4 +1,4 @@
-"""What is evaluated on: labelled rows in memory, or constraints that a log holds."""
+"""The data of an evaluation: labelled rows in memory, or constraints that a log holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rows:
 
     Parameters
     ----------
-    name : as results call it.
+    name : as in results.
     tables : (n, d_i) float32 by modality.
     labels : (n,) numbers of classes.
     """
@@ -45,7 +45,7 @@ class Rows:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of all vectors and labels: results of other rows are never taken for results of these."""
+        """sha256 of all vectors and labels: so results of other rows are not mistaken for results of these."""
         found = hashlib.sha256()
         for name, table in self.tables.items():
             found.update(f"{name} {table.shape}".encode())
@@ -54,7 +54,7 @@ class Rows:
         return found.hexdigest()
 
     def describe(self) -> dict[str, object]:
-        """The facts that go into a result."""
+        """The facts for a result."""
         classes = len(np.unique(self.labels))
         return {"name": self.name, "rows": len(self), "features": self.features, "classes": classes}
 
@@ -65,8 +65,8 @@ class Recorded:
 
     Parameters
     ----------
-    streams : by builder. None among the blocks is a reset of the space: what was learned before it is forgotten.
-    scaler : that the space declares, which goes over the one of a learner's settings; None for none.
+    streams : by builder. None among the blocks is a reset of the space: the learned state before it is dropped.
+    scaler : declared by the space, which overrides that of a learner's settings; None for none.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Recorded:
         return sum(len(block) for blocks in self.streams.values() for block in blocks if block is not None)
 
     def describe(self) -> dict[str, object]:
-        """The facts that go into a result."""
+        """The facts for a result."""
         first = next((b for blocks in self.streams.values() for b in blocks if b is not None), None)
         features = 0 if first is None else sum(table.vectors.shape[1] for table in first.tables)
         return {"name": self.name, "rows": self.constraints(), "features": features, "classes": 0}

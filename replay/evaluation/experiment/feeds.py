@@ -1,4 +1,4 @@
-"""The constraints that a learner of an experiment is given."""
+"""Sources of constraints for the learners of an experiment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinstream.processors.shared.base import Origin
 from kinstream.replay.evaluation.experiment.data import Labels, Tables
 from kinstream.streams.records.values import ConstraintBlock, Kind, SampleBlock, Table
 
-#: Space of all evaluations, which the draws of a builder depend on.
+#: Space of all evaluations, on which a builder's random choices depend.
 SPACE = "evaluation"
 
 
@@ -20,11 +20,11 @@ class Feed(Protocol):
 
     @property
     def name(self) -> str:
-        """As results call it, such as "one-pass"."""
+        """The name in results, such as "one-pass"."""
 
     @property
     def emits(self) -> frozenset[Kind]:
-        """Kinds of what it makes."""
+        """Kinds of the constraints that it makes."""
 
     def __call__(self, tables: Tables, labels: Labels, seed: int) -> Iterator[ConstraintBlock]:
         """Blocks of constraints, in order.
@@ -32,7 +32,7 @@ class Feed(Protocol):
         Parameters
         ----------
         tables : (n, d_i) of each modality, labels : (n,), both in the order of the stream.
-        seed : of all choices, where the settings name none.
+        seed : of all choices, if the settings name none.
         """
 
     def describe(self) -> dict[str, Any]:
@@ -48,8 +48,8 @@ class Built:
     kind, settings : of the builder; see `kinstream.processors.registry`.
     limit : constraints at most; None for all of `passes` passes.
     passes : over the rows at most.
-    block_rows : rows of a block.
-    called : another name than the kind.
+    block_rows : rows per block.
+    called : a name other than the kind.
     """
 
     kind: str

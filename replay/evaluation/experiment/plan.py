@@ -16,10 +16,10 @@ from kinstream.replay.evaluation.experiment.splits import RandomHalves, Scaling,
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 
-#: Changes whenever the same plan gives other results, so that finished cells of older versions are not taken over.
+#: Changes whenever the same plan gives other results, so that finished cells of older versions are not reused.
 VERSION: Final = 1
 
-#: What a contender of one modality sees of several.
+#: The view of a contender of one modality on several.
 SIDE_BY_SIDE: Final = "side-by-side"
 TABLES: Final = "tables"
 
@@ -28,15 +28,15 @@ MEASURES: Final = ("classification", "verification", "retrieval")
 
 @dataclass(frozen=True)
 class Contender:
-    """One metric of an experiment: a learner, or one that learns nothing and shows what the others are worth.
+    """One metric of an experiment: a learner, or an un-learned metric as a reference.
 
     Parameters
     ----------
-    name : as results call it; unique in a plan.
+    name : as in results; unique in a plan.
     kind : of the learner, see `kinstream.learners.registry`.
-    feed : where its constraints come from.
-    settings : of the learner; `grid` comes over them.
-    grid : settings to choose among, in each split anew and by the rows learned from alone. The first of equals wins.
+    feed : the source of its constraints.
+    settings : of the learner; `grid` overrides them.
+    grid : settings to choose from, in each split separately and by the training rows alone. The first of equals wins.
     unlearned : whether it is a metric that learns nothing.
     view : "tables" (a block has a table for each modality), "side-by-side" (one table of all), or the name of the one
         modality that it sees.
@@ -51,7 +51,7 @@ class Contender:
     view: str = TABLES
 
     def describe(self) -> dict[str, Any]:
-        """All that decides its results."""
+        """Everything that its results depend on."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -63,7 +63,7 @@ class Contender:
         }
 
     def arguments(self, point: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
-        """Of the learner's constructor, at one point of the grid; `seed` where the settings name none."""
+        """Of the learner's constructor, at one point of the grid; `seed` if the settings name none."""
         given = {**self.settings, **point}
         if seed is not None and learners.has(self.kind, "seed"):
             given.setdefault("seed", seed)
@@ -72,12 +72,12 @@ class Contender:
 
 @dataclass(frozen=True)
 class Choice:
-    """How a point of a grid is chosen, in each split, among the rows that are learned from.
+    """How a point of a grid is chosen, in each split, by the training rows.
 
     Parameters
     ----------
     by : "error" (5-NN on rows of the stream that are left out meanwhile), "map" (mean average precision there), or
-        "mistakes" (online mistake rate, by which constraints without labels are judged too).
+        "mistakes" (online mistake rate, which also works for constraints without labels).
     folds : how many parts are left out in turn; 1 leaves out 30 % once.
     limit : constraints of each trial at most; None for as many as in the experiment.
     """
@@ -95,7 +95,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured on the rows that were kept.
+    """The measures on the held-out rows.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Measuring:
     neighbours : that vote.
     pairs : of test rows, for verification; half of them of one class.
     ranks : K of Recall@K and P@K.
-    gallery : "train" (test rows are looked up among those learned from) or "test" (each among the others).
+    gallery : "train" (test rows are searched among the training rows) or "test" (each among the others).
     """
 
     what: tuple[str, ...] = MEASURES
@@ -130,12 +130,12 @@ class Plan:
     name : of the report.
     contenders : in the order of display.
     splits : how many of each data set.
-    seed : of learners and builders that have none, the number of the split added. Learners of recorded constraints
+    seed : of learners and builders without one, plus the number of the split. Learners of recorded constraints
         run with the settings that they have, as they would live.
     splitter : for labelled rows.
     hold_out : of recorded constraints, the share in each test part at their end.
-    delay : constraints by which labels come late: a constraint is predicted when it comes, and learned when so many
-        others have come after it.
+    delay : number of constraints by which labels are late: a constraint is predicted when it arrives, and learned when
+        this many others have arrived after it.
     curve_points : of the curve over constraints, at most.
     """
 
@@ -156,7 +156,7 @@ class Plan:
         if not names:
             raise SettingsError("there is nothing to evaluate: name a learner")
         if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise SettingsError(f"two metrics are called {repeated[0]!r}")
+            raise SettingsError(f"two metrics have the name {repeated[0]!r}")
         for name, value, least in (
             ("splits", self.splits, 1),
             ("delay", self.delay, 0),
@@ -170,7 +170,7 @@ class Plan:
             check(contender)
 
     def describe(self) -> dict[str, Any]:
-        """The plan as it stands in a result."""
+        """The plan as written in a result."""
         return {
             "name": self.name,
             "contenders": [contender.describe() for contender in self.contenders],
@@ -201,7 +201,8 @@ class Plan:
         ]
 
     def key(self, data: Data, cell: Cell) -> str:
-        """Name of a cell by all that decides its result; other contenders do not, nor does the number of splits."""
+        """Name of a cell by everything that its result depends on, which excludes other contenders and the number of
+        splits."""
         said = self.describe()
         del said["contenders"], said["name"]
         if not _splits_matter(self, data):
@@ -231,7 +232,7 @@ def _splits_matter(plan: Plan, data: Data) -> bool:
 
 
 def check(contender: Contender) -> None:
-    """Refuse a metric that cannot be made, or that learns from nothing that its feed makes (spec 1.2).
+    """Refuse a metric that cannot be made, or that cannot learn from any constraint of its feed (spec 1.2).
 
     Raises
     ------

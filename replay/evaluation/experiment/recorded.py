@@ -1,6 +1,6 @@
-"""Rows and constraints of one space as a log holds them, taken as the agents would take them.
+"""Rows and constraints of one space from a log, applied as the agents would apply them.
 
-What an agent refuses, has applied already, or does not follow is no part of it; a reset forgets what came before.
+Records that an agent refuses, has applied already, or does not follow are left out; a reset drops earlier ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Followed = tuple[str, ...]
 
 
 def stream_name(followed: Followed) -> str:
-    """Of the constraints of several builders, in the order in which they stand in the log."""
+    """The name of the constraints of several builders, in the order of the log."""
     return " + ".join(followed)
 
 
@@ -115,7 +115,7 @@ def rows(settings: Settings, messages: Iterable[Message], space: str) -> Rows:
 
 
 class _Constraints:
-    """What a learner of one space would have been given, and by which declaration."""
+    """The constraints that a learner of one space would have received, and its declaration."""
 
     def __init__(self) -> None:
         self.blocks: list[ConstraintBlock | None] = []
@@ -129,7 +129,7 @@ class _Constraints:
 
 
 class _Recorder:
-    """In the place of a learner: it keeps what it is given."""
+    """Replaces a learner: it keeps the constraints that it receives."""
 
     accepts = frozenset(Kind)
     form = Kind.TRIPLET
@@ -146,7 +146,7 @@ class _Recorder:
         return {"blocks": len(self._blocks)}
 
     def restore(self, state: State) -> None:
-        raise NotImplementedError("a recorder stands in no checkpoint")
+        raise NotImplementedError("a recorder has no checkpoint")
 
     def transform(self, X: Any) -> Any:
         return X
@@ -156,7 +156,7 @@ class _Recorder:
 
 
 class _Samples:
-    """In the place of a builder: it keeps the samples that fit the space."""
+    """Replaces a builder: it keeps the samples that fit the space."""
 
     algorithm = "samples/1"
     follows: tuple[type, ...] = (SampleBlock,)
@@ -181,7 +181,7 @@ class _Samples:
         return {"batches": len(self._kept)}
 
     def restore(self, state: State) -> None:
-        raise NotImplementedError("a recorder stands in no checkpoint")
+        raise NotImplementedError("a recorder has no checkpoint")
 
 
 def _reader(settings: Settings, space: str, followed: Followed, kept: _Constraints) -> AgentReplay:
@@ -197,7 +197,7 @@ def _agent(settings: Settings, spec: AgentSpec, space: str) -> AgentReplay:
 
 
 def _place(settings: Settings, spec: AgentSpec, partition: int) -> Place:
-    """As of a first generation; nothing is sent from there."""
+    """As in a first generation; nothing is sent."""
     return Place(
         name=spec.name,
         generation=1,

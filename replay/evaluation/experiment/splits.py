@@ -1,4 +1,4 @@
-"""Which rows are learned from, in which order, and which are kept to measure on."""
+"""The training rows, their order, and the test rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Index = NDArray[np.int64]
 
 #: Scalers of a plan, see `Scaling`.
 SCALINGS: Final = ("none", "zscore", "minmax", "one-scale")
-#: A column that varies less than that is only moved.
+#: A column with less variation is only centred.
 _FLAT: Final = 1e-9
 
 
@@ -40,7 +40,7 @@ class Splitter(Protocol):
 
 @dataclass(frozen=True)
 class RandomHalves:
-    """A random order cut in two (spec 11): the first part is the stream, the rest is measured on.
+    """A random order cut in two (spec 11): the first part is the stream, the rest the test rows.
 
     Parameters
     ----------

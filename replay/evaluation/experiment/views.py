@@ -1,4 +1,4 @@
-"""What a contender sees of rows and blocks that have several modalities."""
+"""The views of contenders on rows and blocks of several modalities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def several(contender: Contender) -> bool:
 
 
 def tables(found: Tables, view: str) -> dict[str, Vectors]:
-    """The tables (n, d_i) that a view leaves.
+    """The tables (n, d_i) of a view.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def tables(found: Tables, view: str) -> dict[str, Vectors]:
 
 
 def block(found: ConstraintBlock, view: str) -> ConstraintBlock:
-    """A block as a view leaves it."""
+    """A block under a view."""
     if view == TABLES:
         return found
     seen = tables({table.name: table.vectors for table in found.tables}, view)

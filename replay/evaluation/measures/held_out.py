@@ -31,15 +31,15 @@ EUCLIDEAN: Final = "euclidean"
 
 #: Rows (n, d) of each modality, by name.
 Features = Mapping[str, NDArray[np.floating[Any]]]
-#: What a learner counted, whole and by rule.
+#: The counts of a learner, in total and by rule.
 Counted = tuple[Counts | None, Mapping[str, Counts]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One metric: its error, and what its learner counted, whole and by rule (None for plain Euclidean distance).
+    """One metric: its error, and the counts of its learner, in total and by rule (None for plain Euclidean distance).
 
-    The error is None where the learner has learned nothing, such as one of one modality in a space of several.
+    The error is None if the learner has learned nothing, for example a learner of one modality in a space of several.
     """
 
     name: str
@@ -92,17 +92,17 @@ def grade(
 
     Plain Euclidean distance comes first, over all modalities side by side; where there are several, then each of
     them alone; then the same vectors after each scaler of a learner. A learner of several modalities measures with
-    all of them, one of one modality with the one that has as many features as it has learned from. A learner that has
-    a vote of its own, as OAHU has, is graded by that.
+    all of them, one of one modality with the one that has as many features as it has learned from. A learner with a
+    vote of its own, such as OAHU, is measured by that.
 
     Parameters
     ----------
     learned : by the name that the row gets; None for a learner that no constraint has reached.
-    counts : what each counted, whole and by rule.
+    counts : of each learner, in total and by rule.
 
     Raises
     ------
-    SettingsError : it cannot be told which of several modalities a learner of one has learned from.
+    SettingsError : the modality that a learner of one has learned from is ambiguous.
     """
     x, u = _tables(train), _tables(test)
     y, v = np.asarray(train.labels), np.asarray(test.labels)
@@ -168,14 +168,14 @@ def _modality(name: str, learner: Learner, tables: Features) -> str | None:
     if len(fitting) != 1:
         sizes = ", ".join(f"{m}: {table.shape[1]}" for m, table in tables.items())
         raise SettingsError(
-            f"{name} has learned from {learner.dimension} features: it cannot be told which of the modalities that "
+            f"{name} has learned from {learner.dimension} features: it is not clear which of the modalities that "
             f"is ({sizes})"
         )
     return fitting[0]
 
 
 def _after_scaler(learner: Learner, alone: str | None) -> str | None:
-    """Name of the row of what a learner's scaler makes of the vectors; None without a scaler."""
+    """Name of the row of the vectors after a learner's scaler; None without a scaler."""
     scaler = getattr(learner, "scaler", "none")
     if scaler == "none":
         return None
@@ -187,7 +187,7 @@ def _after_scaler(learner: Learner, alone: str | None) -> str | None:
 
 
 def _counts(settings: Settings, space: str) -> dict[str, tuple[Counts, dict[str, Counts]]]:
-    """What the metrics agent had counted at its newest checkpoints, whole and by rule."""
+    """The counts in the newest checkpoints of the metrics agent, in total and by rule."""
     found: dict[str, tuple[Counts, dict[str, Counts]]] = {}
     for agent in agents(settings):
         if agent.role != "metrics":

@@ -1,4 +1,4 @@
-"""What a learned metric is worth on rows or constraints that it has not learned from (spec 11)."""
+"""Measures a learned metric on rows or constraints that it has not learned from (spec 11)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def of_rows(
     ----------
     many : whether the learner takes a table for each modality.
     train, test : (n, d_i) by modality, y, v : their labels.
-    seed : of the pairs that are verified.
+    seed : of the pairs for verification.
     what : instead of what `measuring` names.
     """
     wanted = measuring.what if what is None else what

@@ -1,4 +1,4 @@
-"""The measures of an evaluation: how they are called, and which way is better (spec 11)."""
+"""The measures of an evaluation: their names, and which direction is better (spec 11)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Measure:
 
     Parameters
     ----------
-    name : as results call it.
-    title : in words.
-    smaller_is_better : None where neither way is, so that nothing is won or lost by it.
+    name : as in results.
+    title : for display.
+    smaller_is_better : None if neither direction is better, so that it decides no win or loss.
     """
 
     name: str
@@ -24,9 +24,9 @@ class Measure:
 
     @property
     def better(self) -> str:
-        """Which way is better, in words."""
+        """Which direction is better, as text."""
         if self.smaller_is_better is None:
-            return "neither way is better"
+            return "neither direction is better"
         return "smaller is better" if self.smaller_is_better else "larger is better"
 
 
@@ -50,7 +50,7 @@ def measure(name: str) -> Measure:
 
     Raises
     ------
-    ValueError : there is none.
+    ValueError : there is no such measure.
     """
     for known in _NAMED:
         if known.name == name:
@@ -58,7 +58,7 @@ def measure(name: str) -> Measure:
     found = _PATTERN.fullmatch(name)
     if found is None:
         names = ", ".join(known.name for known in _NAMED)
-        raise ValueError(f"{name!r} is no measure; there are {names}, recall_at_K and precision_at_K")
+        raise ValueError(f"{name!r} is not a measure; there are {names}, recall_at_K and precision_at_K")
     return Measure(name, dict(_AT_K)[found[1]].format(found[2]), False)
 
 

@@ -1,7 +1,7 @@
-"""What a metric is worth on rows that it has not learned from: vote, verification, retrieval (spec 11).
+"""Quality of a metric on rows that it has not learned from: vote, verification, retrieval (spec 11).
 
-What cannot be told is None, never an exception and never NaN: where there is nothing to measure, and where a model
-makes entries of the rows that are no numbers, or too large to square.
+An undefined value is None, never an exception and never NaN: if there is nothing to measure, or if a model maps rows to
+entries that are not finite or too large to square.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LARGE: Final = 1e150
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """How a vote names the classes of test rows.
+    """Result of a vote for the classes of test rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How well distances tell pairs of one class from other pairs.
+    """How well distances separate pairs of one class from other pairs.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """What queries find first in a gallery.
+    """The quality of the first results of queries in a gallery.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Retrieval:
     precision : mean share of rows of the query's class among the K nearest.
     mean_average_precision : over the whole gallery.
     queries : how many were measured.
-    left_out : queries that were not, since the gallery has nothing of their class.
+    left_out : queries that were not measured, because the gallery has no row of their class.
     """
 
     ks: tuple[int, ...]
@@ -88,8 +88,8 @@ def knn(x: Vectors, y: Labels, u: Vectors, v: Labels, neighbours: int = NEIGHBOU
     Parameters
     ----------
     x, y : (n, d) and (n,) rows that vote, and their classes.
-    u, v : (m, d) and (m,) rows that are asked, and theirs.
-    neighbours : rows that vote; all n where there are fewer.
+    u, v : (m, d) and (m,) rows to classify, and their classes.
+    neighbours : rows that vote; all n if there are fewer.
     """
     x, u = np.asarray(x), np.asarray(u)
     if not len(x) or not len(u) or not _measurable(x, u):
@@ -110,7 +110,7 @@ def graded(found: Labels, v: Labels) -> Vote:
 
 
 def verification(distances: NDArray[Any], same: NDArray[np.bool_]) -> Verification:
-    """ROC curve of telling by the distance whether pairs are of one class, over all thresholds.
+    """ROC curve of classifying by distance whether pairs are of one class, over all thresholds.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _thinned(way: NDArray[np.float64]) -> Items:
         return np.arange(len(way))
     marks = np.linspace(0.0, way[-1], ROC_POINTS)
     found: Items = np.unique(np.searchsorted(way, marks).clip(max=len(way) - 1))
-    # The first of all is (0, 0); the last is wanted however the sum was rounded.
+    # The first of all is (0, 0); the last must be included for any rounding of the sum.
     found[-1] = len(way) - 1
     return found
 
@@ -150,7 +150,7 @@ def retrieval(
     ks: Sequence[int],
     same_rows: bool,
 ) -> Retrieval:
-    """What every query finds, by Euclidean distance and then by row number.
+    """The ranking of every query, by Euclidean distance and then by row number.
 
     Parameters
     ----------
@@ -210,12 +210,12 @@ def retrieval(
 
 
 def _places(distances: NDArray[np.float64], relevant: NDArray[np.bool_]) -> Items:
-    """At which places, from 1 and ascending, the relevant rows stand when rows are sorted by distance and number."""
+    """The ranks, from 1 and ascending, of the relevant rows when rows are sorted by distance and number."""
     ordered, wanted = np.sort(distances), np.sort(distances[relevant])
     first = np.searchsorted(ordered, wanted)
     if np.array_equal(first + 1, np.searchsorted(ordered, wanted, side="right")):
         return first + 1
-    # Something is as far as a relevant row. Row numbers decide, which takes a sort ten times as long.
+    # Another row is as far as a relevant one. Row numbers decide, which takes a sort ten times as long.
     return np.flatnonzero(relevant[np.argsort(distances, kind="stable")]) + 1
 
 
@@ -224,8 +224,8 @@ def evaluation_pairs(labels: Labels, count: int, seed: int) -> tuple[Items, Item
 
     Parameters
     ----------
-    labels : (n,) classes of the rows.
-    count : of the pairs; all that there are where these are fewer. Where one sort has less than half of it, the other
+    count : of the pairs; all pairs if there are fewer. If one sort has less than half of it, the other one fills the
+        rest.
         one makes up for it.
     seed : another one draws other pairs.
 
@@ -259,7 +259,7 @@ def evaluation_pairs(labels: Labels, count: int, seed: int) -> tuple[Items, Item
 
 
 def _numbers(labels: Labels, known: Labels) -> Items:
-    """Number of each label among the sorted `known` ones; how many these are where it is not one of them."""
+    """Number of each label among the sorted `known` ones; their count if it is not one of them."""
     if not len(known):
         return np.zeros(len(labels), np.int64)
     at = np.searchsorted(known, labels).clip(max=len(known) - 1)

@@ -1,4 +1,4 @@
-"""What came of an evaluation, for people: a page with charts, tables as CSV, a summary on the terminal."""
+"""The report of an evaluation: a page with charts, tables as CSV, a summary on the terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
 
     Parameters
     ----------
-    result : what `kinstream evaluate` has left in `result.json`; see docs/evaluating.md.
-    folder : is made where it is missing. Charts go to its folder `figures`, which belongs to the report: those of an
+    result : the content of `result.json` of `kinstream evaluate`; see docs/evaluating.md.
+    folder : is created if it is missing. Charts go to its folder `figures`, which belongs to the report: charts of an
         earlier report are removed from it.
 
     Returns

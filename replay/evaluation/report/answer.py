@@ -1,7 +1,7 @@
-"""Which learner to run, and whether it is better than doing nothing: what the tests say, in sentences.
+"""Which learner to run, and whether it is better than doing nothing: the results of the tests, in sentences.
 
-Doing nothing is the best un-learned metric of a data set. A learner is better where the paired t-test says so at 0.05
-(spec 11); whether that stands after Holm's correction is said beside it.
+Doing nothing is the best un-learned metric of a data set. A learner is better if the paired t-test is significant at
+0.05 (spec 11); the report adds whether that holds after Holm's correction.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FEW_SPLITS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to run on one data set.
+    """The advice for one data set.
 
     Parameters
     ----------
-    run : a metric; None where nothing could be tested.
+    run : a metric; None if nothing could be tested.
     learner : the best of the learners that are significantly better than doing nothing, those that stay so after the
-        correction first; without any, the best of all learners. None where none was measured.
-    reference : the best un-learned metric; None where none was measured.
+        correction first; without any, the best of all learners. None if none was measured.
+    reference : the best un-learned metric; None if none was measured.
     """
 
     data: str
@@ -37,13 +37,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a result says.
+    """The answer of a result.
 
     Parameters
     ----------
     title : in one line.
     sentences : why.
-    by_data : in the order of display; empty where there is one data set, of which the sentences tell.
+    by_data : in the order of display; empty for one data set, which the sentences then describe.
     cautions : what to keep in mind.
     """
 
@@ -54,7 +54,7 @@ class Answer:
 
 
 def answer(results: Results) -> Answer:
-    """The answer by the measure that decides, `Results.headline`."""
+    """The answer by the deciding measure, `Results.headline`."""
     what = results.headline
     if what is None:
         return Answer("Nothing was measured that could be better or worse.")
@@ -78,7 +78,7 @@ def answer(results: Results) -> Answer:
 
 
 def advice(results: Results, data: str, what: Measure) -> Advice:
-    """What to run on one data set."""
+    """The advice for one data set."""
     entries = results.entries(data, what)
     learners = [entries[name] for name in results.learners if name in entries]
     reference = results.reference(data, what)
@@ -114,7 +114,7 @@ def _title(top: Standing, data: int) -> str:
 
 
 def _balance(one: Standing) -> str:
-    """Where a learner is better, no different and worse."""
+    """The data sets where a learner is better, not different, and worse."""
     against = "than the best un-learned metric"
     kept = "all" if one.sure == len(one.better) else str(one.sure) if one.sure else "none"
     better = (
@@ -123,7 +123,7 @@ def _balance(one: Standing) -> str:
         if one.better
         else f"significantly better {against} on no data set"
     )
-    same = [f"not told apart from it on {listed(one.same)}"] if one.same else []
+    same = [f"not significantly different on {listed(one.same)}"] if one.same else []
     return "; ".join([better, *same, f"significantly worse on {listed(one.worse) if one.worse else 'none'}"])
 
 
@@ -132,13 +132,13 @@ def _next(standings: Sequence[Standing]) -> tuple[str, ...]:
         return ()
     other = standings[1]
     return (
-        f"Next comes {other.metric}: better on {len(other.better)}, not told apart on {len(other.same)}, "
+        f"Next comes {other.metric}: better on {len(other.better)}, not significantly different on {len(other.same)}, "
         f"worse on {len(other.worse)}.",
     )
 
 
 def _told(results: Results, one: Advice, what: Measure) -> str:
-    """An advice in words."""
+    """An advice as text."""
     learner, reference = one.learner, one.reference
     if learner is None or reference is None or one.run is None:
         return "no test was possible"
@@ -147,7 +147,7 @@ def _told(results: Results, one: Advice, what: Measure) -> str:
     if one.run == learner.metric:
         text = f"{learner.metric} has {_value(learner)}, significantly better than {nothing} ({tests})"
         if learner.mark is Mark.PERHAPS_BETTER:
-            text += "; that does not stand after the correction, so take it as a hint"
+            text += "; this does not hold after the correction, so take it as a hint"
         return text
     marks = [entry.mark for name in results.learners if (entry := results.entries(one.data, what).get(name))]
     if all(mark in (Mark.WORSE, Mark.PERHAPS_WORSE) for mark in marks):
@@ -178,7 +178,7 @@ def _value(entry: Entry) -> str:
 
 
 def _others(results: Results, what: Measure, standings: Sequence[Standing]) -> tuple[str, ...]:
-    """How the other learners stand to the first one."""
+    """How the other learners compare with the first one."""
     top, rest = standings[0], standings[1:]
     if not rest:
         return ()
@@ -204,16 +204,16 @@ def _untested(
 ) -> Answer:
     """Without un-learned metrics, or with one split."""
     if results.unlearned and results.splits < 2:
-        title = "One split is no evidence: whether learning helps here is not known."
+        title = "One split is not evidence: whether learning helps here is not known."
         reason = "A test takes at least two splits; run it again with more of them before you rely on a difference."
     elif results.unlearned:
         title = "Learners and un-learned metrics have no splits in common: whether learning helps here is not known."
-        reason = "See what was left out, below."
+        reason = "See the list of what was left out, below."
     else:
         title = (
             "Nothing un-learned was measured beside the learners: whether learning helps here is not known."
         )
-        reason = "Run it again with the un-learned metrics to learn whether any of these is better than doing nothing."
+        reason = "Run it again with the un-learned metrics to see whether any of these is better than doing nothing."
     others = _others(results, what, standings) if results.splits > 1 else ()
     if len(by_data) > 1:
         return Answer(title, (f"The measure is {what.title} ({what.better}).", reason, *others), by_data)

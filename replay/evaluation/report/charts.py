@@ -26,9 +26,9 @@ _LINE: Final = 0.21
 _TOGETHER: Final = len(LOOKS)
 #: Letters of a name beside which a legend has room for another one.
 _SHORT: Final = 18
-#: Streams so much longer than others that a common axis takes logarithms.
+#: Ratio of stream lengths from which a common axis is logarithmic.
 _UNEQUAL: Final = 8.0
-#: Share of a stream at its beginning whose shares of few constraints may leave the chart.
+#: Initial share of a stream whose noisy values may leave the chart.
 _BEGINNING: Final = 0.02
 
 MEANS: Final = "means"
@@ -45,11 +45,11 @@ class Chart:
 
     Parameters
     ----------
-    data : the data set that it is about.
-    kind : what it shows.
-    part : which of several of the same data set and kind, from 0.
-    alt : what it shows, in words.
-    draw : makes it; within `style.styled`.
+    data : the data set of the chart.
+    kind : the kind of content.
+    part : number among several of the same data set and kind, from 0.
+    alt : alternative text.
+    draw : draws it; within `style.styled`.
     """
 
     data: str
@@ -136,7 +136,7 @@ def _shares(
     part: str,
     whole: str,
 ) -> Iterator[Chart]:
-    # A metric that learns nothing makes mistakes and uses no constraint.
+    # An un-learned metric makes mistakes but uses no constraint.
     names = results.names if kind == MISTAKES else results.learners
     found = {name: curve for name in names if (curve := curves.share(cells[name], part, whole)) is not None}
     if not found:
@@ -161,7 +161,7 @@ def _shares(
 
 
 def _top(found: Any) -> float:
-    """Upper end of an axis of shares: what is noise of the first few constraints may stick out."""
+    """Upper end of an axis of shares: noise of the first few constraints may leave it."""
     highest = 0.0
     for curve in found:
         later = curve.x >= _BEGINNING * curve.x[-1]
@@ -285,7 +285,7 @@ def _weights(data: str, name: str, found: dict[str, MeanCurve], part: int) -> Ch
     return Chart(data, WEIGHTS, part, chart.alt, chart.draw)
 
 
-# ---- what they share -------------------------------------------------------------------------------------------------
+# ---- shared parts ---------------------------------------------------------------------------------------------------
 
 
 def _in_parts(
@@ -302,9 +302,9 @@ def _in_parts(
 
     Parameters
     ----------
-    said : of each curve, in the alternative text; with a place for its value.
+    said : alternative text of each curve, with a place for its value.
     reference : a curve that every part shows, without colour.
-    values : what is said of the curves; where they end by default.
+    values : values in the alternative text of the curves; by default their ends.
     """
     names = list(found)
     parts = [names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)]
@@ -370,7 +370,7 @@ def _plain(axes: Axes, name: str, curve: MeanCurve) -> Line2D:
         color=INK,
         linestyle=(0, (1, 2)),
         linewidth=1.2,
-        # Of a single point there is no line to see.
+        # A single point has no visible line.
         marker="x" if len(curve.x) == 1 else "",
         label=_legend_label(name),
     )
@@ -384,7 +384,7 @@ def _legend_label(name: str) -> str:
 
 
 def _axes(height: float, *, below: int, left: float = 0.66) -> tuple[Figure, Axes]:
-    """A figure of one plot of this height in inches, with so many lines of text below it."""
+    """A figure of one plot of this height in inches, with this many lines of text below it."""
     top, bottom = 0.54, 0.5 + _LINE * below
     total = height + top + bottom
     figure = Figure(figsize=(_WIDTH, total))

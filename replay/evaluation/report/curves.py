@@ -1,4 +1,4 @@
-"""Curves of several splits as one: the mean, and how far the splits are apart."""
+"""Curves of several splits as one: the mean and its deviation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class MeanCurve:
     Parameters
     ----------
     x : (m,) ascending.
-    mean : (m,) over the splits that go so far.
-    std : (m,) with n - 1; NaN where only one split goes so far.
+    mean : (m,) over the splits that reach x.
+    std : (m,) with n - 1; NaN if only one split reaches x.
     """
 
     x: Values
@@ -41,11 +41,11 @@ class MeanCurve:
 
 
 def share(cells: Sequence[Line], part: str, whole: str) -> MeanCurve | None:
-    """A cumulative share over constraints, such as mistakes of what was scored; None where nothing is known.
+    """A cumulative share over constraints, such as mistakes of scored ones; None if nothing is known.
 
-    Counts between two points of a curve are interpolated, and it is the shares that are averaged. Where the streams of
-    all splits are of nearly one length, as halves of a data set make them, each is stretched to their mean length, so
-    that no end belongs to single splits.
+    Counts between two points of a curve are interpolated, and the shares are averaged. If the streams of all splits are
+    of nearly one length, as for halves of a data set, each is stretched to their mean length, so that the end of the
+    curve does not come from single splits.
     """
     curves = [
         tuple(np.asarray(cell["curve"][name], np.float64) for name in ("constraints", part, whole))
@@ -99,7 +99,7 @@ def roc(cells: Sequence[Line]) -> MeanCurve | None:
     found = _mean(x, rows)
     if found is None:
         return None
-    # All of them begin at the origin, which a first step straight up hides.
+    # All of them begin at the origin, which a vertical first step would hide.
     return MeanCurve(np.append(0.0, found.x), np.append(0.0, found.mean), np.append(0.0, found.std))
 
 
@@ -118,7 +118,7 @@ def recall(cells: Sequence[Line]) -> MeanCurve | None:
 
 
 def _mean(x: Values, rows: Values) -> MeanCurve | None:
-    """Mean and deviation of the rows (s, m) that are known at each point; points where none is are dropped."""
+    """Mean and deviation of the rows (s, m) that are known at each point; points without any are dropped."""
     known = np.isfinite(rows)
     count = known.sum(axis=0)
     some = count > 0

@@ -1,4 +1,4 @@
-"""The page of a report: one file that needs no other, and no network."""
+"""The page of a report: one file that needs no other files and no network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kinstream.replay.evaluation.report.answer import answer
 from kinstream.replay.evaluation.report.results import Entry, Mark, Results, Standing
 from kinstream.replay.evaluation.report.words import capital, chance, number, several, spread
 
-#: Kinds of charts, with the words above them.
+#: Kinds of charts, with their titles and descriptions.
 _KINDS: Final = {
     charts.MEANS: (
         "Means",
@@ -35,13 +35,13 @@ _KINDS: Final = {
     ),
     charts.ROC: (
         "Verification",
-        "Telling by the distance whether two rows are of one class. Dotted: the best un-learned metric.",
+        "Classifying by distance whether two rows are of one class. Dotted: the best un-learned metric.",
     ),
     charts.RECALL: (
         "Retrieval",
         "Share of queries with a row of their class among the K nearest. Dotted: the best un-learned metric.",
     ),
-    charts.WEIGHTS: ("Weights", "What the parts of a learner weigh in its decisions, mean over splits."),
+    charts.WEIGHTS: ("Weights", "Weights of a learner's parts in its decisions, mean over splits."),
 }
 #: Data sets whose charts are open from the beginning.
 _OPEN: Final = 2
@@ -49,7 +49,7 @@ _OPEN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart as the page has it."""
+    """A chart on the page."""
 
     kind: str
     alt: str
@@ -82,7 +82,7 @@ class Comparison:
 
     Parameters
     ----------
-    rows : name of a metric, whether it is un-learned, its entries by data set, how it stands over these.
+    rows : name of a metric, whether it is un-learned, its entries by data set, how it compares over these.
     marks : whether anything could be tested against an un-learned metric.
     matrix : None where nothing could be tested at all.
     """
@@ -160,7 +160,7 @@ def _comparison(results: Results, what: Measure) -> Comparison:
 
 
 def _families(comparisons: Sequence[Comparison]) -> list[tuple[str, str, Sequence[Comparison]]]:
-    """Titles, which way is better, and the measures below: those of one sort at several K belong together."""
+    """Titles, which way is better, and the measures below: those of one sort at several K are grouped."""
     found: dict[str, list[Comparison]] = {}
     for one in comparisons:
         sort, at, _ = one.measure.title.partition("@")
@@ -232,7 +232,7 @@ def _chosen(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _left_out(results: Results) -> Iterator[str]:
-    """What a reader might take for measured, and is not."""
+    """Values that are missing or partial, as notes to the reader."""
     for data in results.data_names:
         most = max((len(results.of(data, name)) for name in results.names), default=0)
         for name in results.names:

@@ -1,4 +1,4 @@
-"""A result of `kinstream evaluate`, as a report asks for it."""
+"""A result of `kinstream evaluate`, prepared for a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVEL: Final = 0.05
 
 
 class Mark(Enum):
-    """How a learner stands to the best un-learned metric of a data set: a sign, and what it means."""
+    """A learner against the best un-learned metric of a data set: a sign, and its meaning."""
 
     BETTER = ("▲", "significantly better, also after Holm's correction")
     PERHAPS_BETTER = ("△", "significantly better, but not after Holm's correction")
@@ -35,14 +35,14 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one metric reaches on one data set by one measure.
+    """The value of one metric on one data set by one measure.
 
     Parameters
     ----------
     std : over splits, with n - 1; None of one split.
     best : no other metric has a better mean.
     reference : the best of the un-learned metrics.
-    test : against the reference; None for metrics that are un-learned, and where nothing could be tested.
+    test : against the reference; None for un-learned metrics, and if nothing could be tested.
     """
 
     data: str
@@ -71,8 +71,8 @@ class Standing:
 
     Parameters
     ----------
-    better, same, worse : the data sets on which it is so, of those where a test was possible.
-    sure : of `better`, how many are left after Holm's correction.
+    better, same, worse : the data sets with this result, among those where a test was possible.
+    sure : the number of `better` that remain after Holm's correction.
     rank : mean place among all metrics over the data sets, from 1, by the means; None where it has none.
     """
 
@@ -90,7 +90,7 @@ class Standing:
 
 
 class Results:
-    """A result, with its lines by what they are about.
+    """A result, with its entries grouped for a report.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Results:
 
     @property
     def headline(self) -> Measure | None:
-        """The measure that decides: the first one by which something can be better than something else."""
+        """The deciding measure: the first one that has a better direction."""
         return next((one for one in self.measures if one.smaller_is_better is not None), None)
 
     @cached_property
@@ -153,7 +153,7 @@ class Results:
         return self._cells.get((data, metric), ())
 
     def entries(self, data: str, what: Measure) -> Mapping[str, Entry]:
-        """What each metric reaches on a data set, in the order of display; those without a value are missing."""
+        """The value of each metric on a data set, in the order of display; those without a value are missing."""
         key = (data, what.name)
         if key not in self._entries:
             self._entries[key] = self._made(data, what)

@@ -1,4 +1,4 @@
-"""How charts look, and how they become files: the same bytes for the same chart, in PNG and in SVG.
+"""The style of charts, and their files: the same bytes for the same chart, in PNG and in SVG.
 
 An SVG takes its colours from a style sheet of its own, so that it follows the light or dark theme of the reader.
 """
@@ -26,7 +26,7 @@ GRID: Final = "#dfe3ea"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A series: told apart by dashes and marker as well as by colour."""
+    """The style of a series: distinguished by dashes and marker as well as by colour."""
 
     colour: str
     dark: str
@@ -34,7 +34,7 @@ class Look:
     marker: str
 
 
-#: Colours that are told apart with any colour vision (after Okabe and Ito), with 3:1 to the page at least.
+#: Colours that can be distinguished with any colour vision (after Okabe and Ito), with 3:1 to the page at least.
 LOOKS: Final = (
     Look("#0b6fb8", "#5cb3f0", "-", "o"),
     Look("#c8500a", "#ff9a57", (0, (5.0, 1.6)), "s"),
@@ -76,7 +76,7 @@ _SETTINGS: Final[dict[Any, Any]] = {
     "ytick.color": MUTED,
     "ytick.labelcolor": INK,
     "text.color": INK,
-    # A name with two dollar signs is no formula.
+    # A name with two dollar signs is not a formula.
     "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "kinstream",
@@ -137,5 +137,5 @@ def _shorter(match: re.Match[str]) -> str:
 
 
 def _rounded(match: re.Match[str]) -> str:
-    """To a tenth of a point, which nobody sees."""
+    """Rounded to a tenth of a point, which is invisible."""
     return f"{float(match[0]):.1f}".removesuffix(".0")

@@ -13,7 +13,7 @@ from kinstream.replay.evaluation.report.results import Results
 
 Row = Sequence[object]
 
-#: All files that there can be.
+#: The names of all possible files.
 TABLES: Final = ("cells.csv", "summary.csv", "tests.csv", "curves.csv", "weights.csv", "roc.csv")
 
 _COUNTS: Final = (
@@ -45,7 +45,7 @@ _TESTS: Final = (
 
 
 def tables(results: Results) -> Iterator[tuple[str, str]]:
-    """Names and contents of all files. What is not known is empty; floats have all their digits."""
+    """Names and contents of all files. Unknown values are empty; floats have all their digits."""
     yield "cells.csv", _text(*_cells(results))
     yield "summary.csv", _text(*_summary(results))
     yield "tests.csv", _text(_TESTS, ([line[name] for name in _TESTS] for line in results.tests))

@@ -28,7 +28,7 @@ def print_summary(result: Mapping[str, Any], console: Console | None = None) -> 
 
     Parameters
     ----------
-    result : what `kinstream evaluate` has left in `result.json`.
+    result : the content of `result.json` of `kinstream evaluate`.
     console : standard output by default.
     """
     console = console or Console()
@@ -65,7 +65,7 @@ def _parts(results: Results, width: int) -> list[list[str]]:
 
 
 def _print_plain(console: Console, results: Results, what: Measure) -> None:
-    """One table in columns, whatever its width: what reads it is no terminal."""
+    """One table in columns, of any width: the output is not a terminal."""
     rows = [[str(cell) for cell in row] for row in _rows(results, what, results.data_names, beside=True)]
     lines = [f"{capital(what.title)} ({what.better})"]
     lines += columns(("metric", "better/same/worse", *results.data_names), rows)
@@ -74,7 +74,7 @@ def _print_plain(console: Console, results: Results, what: Measure) -> None:
 
 
 def _table(results: Results, what: Measure, data: Sequence[str], *, overall: bool) -> Table:
-    """Metrics by data sets; in the first of several tables with how they stand over all of them."""
+    """Metrics by data sets; the first of several tables also has the summary over all of them."""
     beside = overall and len(results.data_names) > 1
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
     table.title = Text(f"{capital(what.title)} ({what.better})")
@@ -139,5 +139,5 @@ def _print_answer(console: Console, said: Answer) -> None:
             lines.append(Text(f"  {one.data}: {one.run}{' (un-learned)' if plain else ''}"))
     lines += [Text(caution, style="dim") for caution in said.cautions]
     for line in lines:
-        # A terminal is wrapped between words; what is piped is left as it is.
+        # A terminal is wrapped between words; piped output is not wrapped.
         console.print(line, highlight=False, soft_wrap=not console.is_terminal)

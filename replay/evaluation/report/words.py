@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers and names for readers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A measure, or a dash where there is none."""
+    """A measure, or a dash if there is none."""
     return "\N{EN DASH}" if value is None else f"{value:.{digits}f}"
 
 
 def spread(mean: float, std: float | None) -> str:
-    """A mean with the standard deviation, where there is one."""
+    """A mean with the standard deviation, if there is one."""
     return number(mean) if std is None else f"{number(mean)} ± {number(std)}"
 
 
@@ -24,7 +24,7 @@ def chance(p: float | None) -> str:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names in a sentence; of many the first ones, and how many others there are."""
+    """Names in a sentence; of many, the first ones and the number of others."""
     if len(names) > most + 1:
         return f"{', '.join(names[:most])} and {len(names) - most} others"
     if len(names) < 2:
@@ -33,7 +33,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 def several(count: int, one: str, many: str | None = None) -> str:
-    """How many there are of something."""
+    """A number with its noun."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 

@@ -16,7 +16,7 @@ from kinstream.streams.errors import SettingsError
 
 PAGE: Final = "report.html"
 FIGURES: Final = "figures"
-#: How charts are called, by this or an earlier report: number of the data set, its name, what they show.
+#: File names of charts in this or an earlier report: number of the data set, its name, the kind of chart.
 _CHART: Final = re.compile(r"[0-9]{2,}-[a-z0-9-]+\.png")
 
 
@@ -53,5 +53,5 @@ def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _plain(name: str) -> str:
-    """A name as part of a file name. The number before it tells apart what becomes equal."""
+    """A name as part of a file name. The number before it distinguishes names that become equal."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "data"

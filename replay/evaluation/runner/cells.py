@@ -36,7 +36,7 @@ _LEFT_OUT: Final = 0.3
 
 @dataclass(frozen=True)
 class Done:
-    """A finished cell, as JSON: the result, and the times, which no result may depend on."""
+    """A finished cell, as JSON: the result, and the times, on which no result may depend."""
 
     result: dict[str, Any]
     times: dict[str, Any]
@@ -59,11 +59,11 @@ class Runner:
         self._warm: set[str] = set()
 
     def run(self, cell: Cell) -> Done:
-        """Choose settings where there is a choice, learn, measure.
+        """Choose settings if there is a choice, learn, measure.
 
         Raises
         ------
-        SettingsError, BadRecord : with the place: which metric, data set and split.
+        SettingsError, BadRecord : the message names metric, data set and split.
         """
         contender = self._plan.contenders[cell.contender]
         data = self._data[cell.data]
@@ -77,7 +77,7 @@ class Runner:
             raise
 
     def compile(self, contender: Contender) -> None:
-        """Once in this process: no time of a constraint is that of a compiler."""
+        """Compile once in this process, so that times of constraints exclude compilation."""
         arguments = contender.arguments(contender.grid[0])
         key = f"{contender.kind} {arguments}"
         if key not in self._warm:
@@ -130,7 +130,7 @@ class Runner:
     def _tried(
         self, data: Rows, train: Index, contender: Contender, point: Mapping[str, Any], seed: int
     ) -> float | None:
-        """Mean score of a point over the folds, less is better; None where it has none."""
+        """Mean score of a point over the folds, less is better; None if it has none."""
         choice = self._plan.choice
         scores = []
         for fit, rest in _folds(len(train), choice.folds, seed):
@@ -260,7 +260,7 @@ class Runner:
 
 
 class _Kept:
-    """Streams of the last split, so that contenders of one feed do not each build it. Large ones are built anew."""
+    """Streams of the last split, so that contenders of one feed do not each build it. Large ones are rebuilt."""
 
     def __init__(self) -> None:
         self._place: Any = None
@@ -322,7 +322,8 @@ def _constraints(blocks: Iterable[ConstraintBlock | None]) -> int:
 
 
 def _begun(blocks: Iterable[ConstraintBlock]) -> Iterator[ConstraintBlock]:
-    """The blocks without the end of an event that began before them, which is no news to who learned its beginning."""
+    """The blocks without the end of an event that began before them, which a learner that learned its beginning
+    already knows."""
     begun = False
     for block in blocks:
         split = np.zeros(len(block), np.bool_) if begun else block.split(Kind.PAIR)
@@ -334,7 +335,7 @@ def _begun(blocks: Iterable[ConstraintBlock]) -> Iterator[ConstraintBlock]:
 def _parts(
     blocks: list[ConstraintBlock | None], hold_out: float, splits: int, number: int
 ) -> tuple[int, int]:
-    """Where the stream of a split ends, and where its test part does, in blocks.
+    """The end of a split's stream, and of its test part, in blocks.
 
     Each split learns from all that came before its test part; test parts follow each other, the last one at the end.
     """

@@ -1,4 +1,4 @@
-"""Cells in parallel processes. Which process runs which cell decides nothing."""
+"""Cells in parallel processes. Results do not depend on which process runs which cell."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kinstream.replay.evaluation.experiment.plan import Cell, Plan
 from kinstream.replay.evaluation.runner.cells import Done, Runner
 
 _runner: Runner | None = None
-#: How long an interruption waits at most before it is noticed.
+#: Longest time until an interruption is noticed, in seconds.
 _LOOK_S: Final = 0.2
-#: After whatever else ends with a process: what its queues still hold is sent before.
+#: Priority of the exit handler: after the others, so that queued data is sent first.
 _LAST: Final = -1_000
 
 
 def run_all(
     plan: Plan, data: Sequence[Data], cells: Sequence[Cell], jobs: int
 ) -> Generator[tuple[Cell, Done], None, None]:
-    """Every cell with what came of it, in the order in which they end.
+    """Every cell with its result, in the order in which they finish.
 
     Parameters
     ----------
@@ -37,22 +37,22 @@ def run_all(
 
     Raises
     ------
-    KinstreamError : of the first cell that fails; the others are given up.
+    KinstreamError : of the first cell that fails; the others are cancelled.
     """
     if jobs == 1 or len(cells) == 1:
         runner = Runner(plan, data)
         for cell in cells:
             yield cell, runner.run(cell)
         return
-    # A fresh interpreter for each: threads of this one's libraries are not inherited.
+    # A new interpreter for each: threads of this one's libraries are not inherited.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(cells)), context, _begin, (plan, tuple(data))) as pool:
         left = iter(cells)
         running: dict[Future[Done], Cell] = {}
         try:
             while True:
-                # Few are handed in at a time, so that an interruption has few to wait for; and it comes between two
-                # looks, for inside of one it would leave locks closed that the pool needs.
+                # Few are submitted at a time, so that an interruption waits for few. It is handled between two waits,
+                # because inside one it would leave locks held that the pool needs.
                 with _interruptions_held():
                     for cell in islice(left, 2 * jobs - len(running)):
                         running[pool.submit(_run, cell)] = cell
@@ -62,7 +62,7 @@ def run_all(
                 for future in ended:
                     yield running.pop(future), future.result()
         except BaseException:
-            # Else leaving the block would wait for every cell that was handed in.
+            # Otherwise leaving the block would wait for every submitted cell.
             with _interruptions_held():
                 pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -70,7 +70,7 @@ def run_all(
 
 @contextmanager
 def _interruptions_held() -> Iterator[None]:
-    """Ctrl-C inside comes into effect at the end: a pool left in the middle of a call may never answer again."""
+    """Delay Ctrl-C to the end of the block: a pool interrupted in a call may never answer again."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -86,7 +86,7 @@ def _interruptions_held() -> Iterator[None]:
 
 def _begin(plan: Plan, data: Sequence[Data]) -> None:
     global _runner
-    # Ctrl-C ends the parent, which then ends these; however else it ends, they end with it.
+    # Ctrl-C ends the parent, which then ends these; they also end with it in any other case.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     # Nothing is left to tear down, and an interpreter that ends beside a thread of its own, or of a library, may abort.

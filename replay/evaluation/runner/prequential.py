@@ -1,4 +1,4 @@
-"""Predict, then learn: what a metric did with each constraint before it had learned from it."""
+"""Predict, then learn: the predictions of a metric for each constraint before it learned from it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kinstream.learners.base import Learner, Outcomes
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ConstraintBlock, Counts, Table
 
-#: Counts of what was predicted of a constraint, whatever became of it.
+#: Counts of predictions, independent of what was learned from the constraint.
 _PREDICTED: Final = ("scored", "mistakes", "split_scored", "split_mistakes", "loss_sum")
 
 
 @dataclass
 class Curve:
-    """Cumulative counts at the end of each block, and within it. Lists of equal length, but for the weights.
+    """Cumulative counts at the end of each block, and within it. Lists of equal length, except the weights.
 
     Parameters
     ----------
-    constraints : that had come, whatever became of them.
-    weighed : constraints that had come when `weights` were read: (name, value) of experts or modalities, after each
+    constraints : that had arrived, learned or not.
+    weighed : constraints that had arrived when `weights` were read: (name, value) of experts or modalities, after each
         block of a learner that has some.
     """
 
@@ -72,7 +72,7 @@ class Curve:
             self.weights.append(weights)
 
     def thinned(self, most: int) -> Curve:
-        """At most so many of the points, evenly; the last one stays."""
+        """At most that many of the points, evenly spaced; the last one is kept."""
         points, weights = _kept(len(self.constraints), most), _kept(len(self.weighed), most)
         return Curve(
             constraints=[self.constraints[i] for i in points],
@@ -91,11 +91,11 @@ def _kept(n: int, most: int) -> list[int]:
 
 @dataclass
 class Run:
-    """What one pass over a stream came to.
+    """The result of one pass over a stream.
 
     Parameters
     ----------
-    learner : as it is after the stream, or None where nothing came.
+    learner : after the stream, or None if the stream was empty.
     seconds : of each block, in the learner alone; `sizes` its constraints.
     """
 
@@ -119,11 +119,11 @@ def prequential(
     Parameters
     ----------
     make : a learner that has learned nothing.
-    stream : blocks in order; None forgets what was learned.
+    stream : blocks in order; None drops the learned state.
     delay : constraints after which the label of one is known. Without a delay a block is learned by one call, and its
-        mistakes are those that the learner reports. With one, each constraint is first given to a copy that is thrown
-        away, all of one event before any of it is learned: exact for every learner, and slower by a copy of the
-        state for each constraint.
+            mistakes are those that the learner reports. With one, each constraint is first given to a copy that is then
+            discarded, all of one event before any of it is learned: exact for every learner, and slower by a copy of
+            the state per constraint.
     points : of the curve in each block, at most.
     """
     run = Run(make())
@@ -131,7 +131,7 @@ def prequential(
     with one_blas_thread():
         for block in stream:
             if block is None:
-                # What was waiting belongs to the model that is dropped.
+                # Waiting constraints belong to the dropped model.
                 while waiting:
                     run.counts += _fates(_learned(run, waiting.popleft()))
                 run.learner = make()
@@ -148,7 +148,7 @@ def prequential(
         while waiting:
             run.counts += _fates(_learned(run, waiting.popleft()))
     if delay and run.curve.constraints:
-        # The labels that were late have come.
+        # The late labels have arrived.
         run.curve.utilised[-1] = run.counts.utilised
         run.curve.weigh(run.constraints, dict(getattr(run.learner, "weights", {})))
     return run

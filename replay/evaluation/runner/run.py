@@ -1,4 +1,4 @@
-"""A whole experiment: what is finished is taken over, the rest is run, and all of it becomes one result."""
+"""A whole experiment: finished cells are reused, the others are run, and all of them become one result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT: Final = 1
 RESULT: Final = "result.json"
 TIMES: Final = "timings.json"
 
-#: Told how many cells are finished, and how many there are.
+#: Called with the number of finished cells and of all cells.
 Progress = Callable[[int, int], None]
 
 
@@ -35,8 +35,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Run an experiment and write `result.json` and `timings.json` into its folder.
 
-    An experiment that is run again in the same folder takes over every cell whose data, settings and measures are the
-    same. The result is the same bytes whatever the number of processes, interrupted or not.
+    An experiment that is run again in the same folder reuses every cell whose data, settings and measures are the same.
+    The result has the same bytes for any number of processes, interrupted or not.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def evaluate(
     progress(len(finished), len(cells))
     missing = [cell for cell in cells if cell not in finished]
     if missing:
-        # Closed at once where something stops this loop: processes end before their queue does.
+        # Closed at once if an error stops this loop: processes end before their queue does.
         with closing(run_all(plan, data, missing, jobs)) as running:
             for cell, done in running:
-                # As it will be read again: what is taken over and what was just run are the same.
+                # Read back from disk, so that reused and new cells are the same.
                 store.keep(keys[cell], _read(done))
                 finished[cell] = _read(done)
                 progress(len(finished), len(cells))

@@ -19,7 +19,7 @@ Values = NDArray[np.float64]
 
 
 class Verdict(StrEnum):
-    """How the first of two metrics stands to the second."""
+    """The verdict for the first of two metrics against the second."""
 
     WIN = "win"
     TIE = "tie"
@@ -33,7 +33,7 @@ class TTest:
     Parameters
     ----------
     difference : mean of the first less mean of the second.
-    t : the statistic; infinite where the means differ and nothing varies, None where there is no test.
+    t : the statistic; infinite if the means differ without variation, None without a test.
     p : 0 where `t` is infinite; None where there are too few values to test.
     n : values of each, pairs in the paired test.
     """
@@ -49,13 +49,13 @@ def paired(first: ArrayLike, second: ArrayLike) -> TTest:
 
     Parameters
     ----------
-    first, second : (n,) what both metrics reach on the same splits, n at least 1.
+    first, second : (n,) values of both metrics on the same splits, n at least 1.
 
     Notes
     -----
     t = mean / (s / sqrt(n)) with n - 1 degrees of freedom, s the standard deviation of the differences with n - 1.
-    Where all differences are the same the limit is taken: p is 1 if they are 0, and 0 if not. What rounding can make
-    counts as 0.
+    If all differences are equal, the limit is used: p is 1 if they are 0, and 0 if not. Differences that rounding can
+    cause count as 0.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def paired(first: ArrayLike, second: ArrayLike) -> TTest:
     noise = _ROUNDING * np.maximum(np.abs(a), np.abs(b))
     gaps[np.abs(gaps) <= noise] = 0.0
     mean = float(gaps.mean())
-    # Values are subtracted from the first one: where they are all alike, nothing is left of their rounding.
+    # Values are subtracted from the first one: if they are all alike, no rounding remains.
     shifted = gaps - gaps[0]
     shifted[np.abs(shifted) <= noise + noise[0]] = 0.0
     if len(gaps) < 2:
@@ -86,7 +86,7 @@ def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
 
     Parameters
     ----------
-    first, second : (n,) and (m,) what both metrics reach; `n` of the result is the smaller of both.
+    first, second : (n,) and (m,) values of both metrics; `n` of the result is the smaller of both.
 
     Notes
     -----
@@ -113,7 +113,7 @@ def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
 
 
 def holm(p: Values) -> Values:
-    """p-values after Holm's correction for how many they are.
+    """p-values after Holm's correction for their number.
 
     Parameters
     ----------
@@ -157,5 +157,5 @@ def _vectors(first: ArrayLike, second: ArrayLike) -> tuple[Values, Values]:
 
 
 def _limit(difference: float) -> tuple[float, float]:
-    """Statistic and p where nothing varies."""
+    """Statistic and p without variation."""
     return (0.0, 1.0) if difference == 0.0 else (float(np.copysign(np.inf, difference)), 0.0)

@@ -1,4 +1,4 @@
-"""Finished cells on disk, so that an experiment that was interrupted goes on where it was."""
+"""Finished cells on disk, so that an interrupted experiment can continue."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def canonical(value: Any) -> str:
 
 
 class Store:
-    """One file for each finished cell, named by all that decides it.
+    """One file for each finished cell, named by a digest of everything that it depends on.
 
     Parameters
     ----------
-    folder : made where it is missing.
+    folder : created if it is missing.
 
     Raises
     ------
-    SettingsError : it cannot be made.
+    SettingsError : it cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Store:
             raise SettingsError(f"{folder}: {error.strerror}") from error
 
     def find(self, key: str) -> Done | None:
-        """A finished cell. One that is not whole, of a machine that went down, counts as not finished."""
+        """A finished cell. An incomplete one, after a crash of the machine, counts as not finished."""
         try:
             found: Mapping[str, Any] = json.loads((self._cells / f"{key}.json").read_text(encoding="utf-8"))
             return Done(dict(found["result"]), dict(found["times"]))
@@ -53,7 +53,7 @@ class Store:
             return None
 
     def keep(self, key: str, done: Done) -> None:
-        """Write a cell: it is there as a whole, or not at all."""
+        """Write a cell: it is written completely or not at all."""
         self.write(f"{CELLS}/{key}.json", canonical({"result": done.result, "times": done.times}))
 
     def write(self, name: str, text: str) -> Path:

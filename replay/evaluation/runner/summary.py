@@ -9,7 +9,7 @@ from typing import Any, Final
 from kinstream.replay.evaluation.measures.names import measure, order
 from kinstream.replay.evaluation.runner.statistics import holm_known, paired, unpaired, verdict
 
-#: A cell, metric, data set, or one line of what comes of them, as `result.json` has it.
+#: A cell, metric, data set, or one entry of a summary, as in `result.json`.
 Item = Mapping[str, Any]
 Line = dict[str, Any]
 #: Value by split, of one data set, metric and measure.
@@ -57,10 +57,10 @@ def _means(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> lis
 def _tests(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> list[Line]:
     """Every learner against every un-learned metric, and against every learner that is displayed after it.
 
-    Measures of which neither way is better are not tested, nor what no split has of both. `difference` is the mean of
-    first less second; `t` is None where it is infinite. With one split there is no test: `p` is None and the verdict
-    a tie. One family of Holm's correction are the tests of one data set and measure against un-learned metrics, and
-    another one those between learners.
+    Measures without a better direction are not tested, nor measures that no split has for both. `difference` is the
+    mean of first less second; `t` is None where it is infinite. With one split there is no test: `p` is None and the
+    verdict a tie. One family of Holm's correction are the tests of one data set and measure against un-learned
+    metrics, and another one those between learners.
     """
     learners = [str(metric["name"]) for metric in metrics if metric["role"] == LEARNER]
     unlearned = [str(metric["name"]) for metric in metrics if metric["role"] == UNLEARNED]
@@ -82,7 +82,7 @@ def _tests(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> lis
 
 
 def _win_tie_loss(lines: Iterable[Item]) -> list[Line]:
-    """How often over data sets the first of two metrics wins, ties and loses; where no test was possible, neither."""
+    """How often over data sets the first of two metrics wins, ties and loses; without a test, none of these."""
     counts: dict[tuple[str, str, str], Line] = {}
     for line in lines:
         if line["p"] is None:
@@ -125,7 +125,7 @@ def _values(cells: Iterable[Item], metrics: Sequence[str], data: Sequence[str]) 
     for cell in sorted(cells, key=lambda cell: int(cell["split"])):
         name, metric, split = str(cell["data"]), str(cell["metric"]), int(cell["split"])
         if name not in data or metric not in metrics:
-            raise ValueError(f"there is a cell of {metric} on {name}, and one of them is not known")
+            raise ValueError(f"there is a cell of {metric} on {name}, and one of these names is not known")
         if (name, metric, split) in seen:
             raise ValueError(f"there are two cells of {metric} on {name}, split {split}")
         seen.add((name, metric, split))
@@ -141,7 +141,7 @@ def _measures(values: _Values) -> list[str]:
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float | None]:
-    """Sums without rounding between, so that no processor makes other bits of them."""
+    """Sums without intermediate rounding, so that all processors give the same bits."""
     n = len(values)
     if all(value == values[0] for value in values):
         return values[0], 0.0 if n > 1 else None

@@ -1,3 +1,3 @@
-"""What experiments of papers are made of: protocol, data sets by name, feeds, splitters, published figures and the
+"""The parts of the papers' experiments: protocol, data sets by name, feeds, splitters, published figures and the
 comparison with them.
 """

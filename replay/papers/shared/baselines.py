@@ -1,4 +1,4 @@
-"""Metrics that several experiments share: those that learn nothing, and those that are fitted to a whole set."""
+"""Metrics that several experiments share: un-learned ones, and those that are fitted to a whole set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cosine() -> Contender:
 
 
 def batch() -> tuple[Contender, ...]:
-    """LMNN and ITML with the settings of their authors; none where the package metric-learn is not installed."""
+    """LMNN and ITML with the settings of their authors; none if the package metric-learn is not installed."""
     if find_spec("metric_learn") is None:
         return ()
     return (

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kinstream.replay.papers.shared.published import Printed, Reported
 
-#: Measures of which more is better. More or less utilisation is neither.
+#: Measures for which larger is better. Utilisation has no better direction.
 _MORE_IS_BETTER: Final = ("macro_f1", "map")
 _NEITHER: Final = ("utilisation",)
 
@@ -20,9 +20,9 @@ class Line:
     Parameters
     ----------
     mean, std, n : ours over n splits; the deviation is None of one split.
-    published : the paper's, None where it has none.
+    published : the paper's, None if it has none.
     published_data : the paper's name of the data set that the figure is of.
-    same_data : whether that is the same data set. If not, the figure is there for a look and decides nothing.
+    same_data : whether that is the same data set. If not, the figure is shown for information only.
     bounded : whether the published mean and two deviations are a limit of ours.
     """
 
@@ -92,7 +92,7 @@ def compared(
     bounded: Sequence[str],
     statements: Sequence[Statement] = (),
 ) -> Comparison:
-    """The means of a result beside what papers print of the same measures.
+    """The means of a result beside the papers' figures for the same measures.
 
     Parameters
     ----------

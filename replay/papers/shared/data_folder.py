@@ -15,7 +15,7 @@ from kinstream.producers.labelled.sources import open_source
 from kinstream.replay.evaluation.experiment.data import Rows, of_arrays, of_source
 from kinstream.streams.errors import SettingsError, SourceError
 
-#: Environment variable that names the folder of data sets where no option does.
+#: Environment variable that names the folder of data sets if no option does.
 VARIABLE: Final = "KINSTREAM_DATA"
 _UCI: Final = "UCI Machine Learning Repository"
 
@@ -27,9 +27,9 @@ class Known:
     Parameters
     ----------
     what : rows, features, classes.
-    where : its public original, for who has to fetch it.
-    files : alternatives, the first that is complete counts; the parts of one follow each other. Its own name where
-        left out.
+    where : its public original, for downloading it.
+    files : alternatives, the first complete one is used; the parts of one are concatenated. By default the set's own
+        name.
     bundled : scikit-learn's name for the same rows, or "".
     """
 
@@ -41,7 +41,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A data set that is not at hand, and what would be needed."""
+    """A missing data set, and the files needed."""
 
     name: str
     reason: str
@@ -111,15 +111,15 @@ class DataFolder:
 
     def __post_init__(self) -> None:
         if self.path is not None and not self.path.is_dir():
-            raise SettingsError(f"{self.path}: there is no such folder of data sets")
+            raise SettingsError(f"{self.path}: this folder of data sets does not exist")
 
     def load(self, name: str) -> Rows | Missing:
         """A data set, or what is missing.
 
         Raises
         ------
-        SourceError, SettingsError : a file is there and cannot be used.
-        KeyError : no experiment knows such a set.
+        SourceError, SettingsError : a file exists but cannot be used.
+        KeyError : no experiment has such a set.
         """
         known = self.known[name]
         found = self.arrays(name)
@@ -135,11 +135,11 @@ class DataFolder:
         return self._missing(name)
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """The arrays of its .npz files, parts put together; None where they are not there.
+        """The arrays of its .npz files, parts put together; None if they are missing.
 
         Raises
         ------
-        SourceError : a file is no archive of arrays, or has neither features nor labels.
+        SourceError : a file is not an archive of arrays, or has neither features nor labels.
         """
         for files in self.known[name].files or ((name,),):
             paths = [self._file(file, ".npz") for file in files]
@@ -169,7 +169,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             found = dict(file)
     except (OSError, ValueError, EOFError) as error:
         raise SourceError(f"{path}: not an archive of arrays that can be read: {error}") from error
-    except Exception as error:  # a damaged zip file raises what its reader pleases
+    except Exception as error:  # a damaged zip file can raise any error
         raise SourceError(f"{path}: a damaged archive: {error}") from error
     if "y" not in found or not any(key == "X" or key.startswith("X_") for key in found):
         raise SourceError(

@@ -1,7 +1,7 @@
 """Constraints as the papers' experiments draw them: at random among all rows that are learned from (spec 10.2, 10.4).
 
 The builders of `processors` meet each row once and pair it with earlier ones, as a stream must. The experiments draw a
-fixed number of constraints among rows that are all at hand; these feeds do that.
+fixed number of constraints among all rows at once; these feeds do that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Signs = NDArray[np.int8]
 
 #: Constraints of a block.
 BLOCK: Final = 250
-#: What tells the draws of one feed from those of another of the same seed.
+#: Separates the random numbers of feeds with the same seed.
 _PAIRS, _TRIPLETS, _CLOSURE = 1, 2, 3
 
 
@@ -156,7 +156,7 @@ def balanced_pairs(labels: Labels, m: int, draw: np.random.Generator) -> tuple[I
 
 
 def closed(tables: Tables, left: Index, right: Index, signs: Signs, emit: str) -> list[ConstraintBlock]:
-    """What follows from relations between rows, by the product's builder."""
+    """The constraints derived from relations between rows, by the product's builder."""
     builder = Closure(emit=emit, max_new_pairs=50, max_new_triplets=50)
     rows = np.unique(np.concatenate([left, right]))
     ids = tuple(str(row) for row in rows)
@@ -175,7 +175,7 @@ def closed(tables: Tables, left: Index, right: Index, signs: Signs, emit: str) -
 
 
 def chosen(found: Sequence[ConstraintBlock], m: int, draw: np.random.Generator) -> Iterator[ConstraintBlock]:
-    """m of the derived constraints by chance, in their order; all of them where there are fewer."""
+    """m random derived constraints, in their order; all of them if there are fewer."""
     usable = [np.flatnonzero(block.derived) for block in found]
     n = sum(len(rows) for rows in usable)
     kept = np.zeros(n, np.bool_)

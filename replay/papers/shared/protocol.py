@@ -1,4 +1,4 @@
-"""What an experiment of a paper is made of, and how it is run."""
+"""Defines an experiment of a paper, and runs it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from kinstream.streams.errors import SettingsError
 COMPARISON: Final = "comparison.json"
 
 Result = Mapping[str, Any]
-#: Times of the cells, as `timings.json` has them.
+#: Times of the cells, as in `timings.json`.
 Times = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """An experiment of a paper. What is done, and what differs from the paper, is said by its module.
+    """An experiment of a paper. Its module documents what is done, and what differs from the paper.
 
     Parameters
     ----------
-    name : as the command has it.
+    name : for the command.
     title : one line.
-    sets : the data sets, and what is missing; the second argument is whether the form is quick.
+    sets : the data sets, and missing ones; the second argument selects the quick form.
     plan : of the experiment for those sets.
     printed : what the paper prints.
     same : our data set to the paper's name for the same rows.
-    other : our data set to sets of the paper that it stands in for: their figures are shown, and decide nothing.
-    bounded : metrics whose error is held to the published mean and two deviations.
-    extra : figures that no table holds, from the result and the times.
-    cut : what the quick form leaves out, in words.
+    other : our data set to sets of the paper that it stands in for: their figures are shown for information only.
+    bounded : metrics whose error is limited by the published mean and two deviations.
+    extra : figures outside of tables, from the result and the times.
+    cut : what the quick form leaves out, as text.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment that is ready to run.
+    """An experiment ready to run.
 
     Parameters
     ----------
-    missing : data sets that are not at hand; the others make up the experiment.
+    missing : missing data sets; the others make up the experiment.
     """
 
     plan: Plan
@@ -83,17 +83,17 @@ def prepare(
     splits: int | None = None,
     only: Sequence[str] = (),
 ) -> Prepared:
-    """The data sets that are at hand, and the plan for them.
+    """The available data sets, and the plan for them.
 
     Parameters
     ----------
-    quick : a smaller form; `Protocol.cut` says what it leaves out.
+    quick : a smaller form; `Protocol.cut` describes what it leaves out.
     splits : of each data set, instead of the protocol's.
     only : these data sets alone.
 
     Raises
     ------
-    SettingsError : none of the data sets is at hand, or there is none of a name.
+    SettingsError : none of the data sets is available, or a name is unknown.
     """
     found = protocol.sets(data, quick)
     if unknown := sorted(set(only) - {one.name for one in found}):
@@ -103,7 +103,9 @@ def prepare(
     rows = tuple(one for one in wanted if isinstance(one, Rows))
     missing = tuple(one for one in wanted if isinstance(one, Missing))
     if not rows:
-        raise SettingsError("\n".join(["none of the data sets is at hand", *(one.reason for one in missing)]))
+        raise SettingsError(
+            "\n".join(["none of the data sets is available", *(one.reason for one in missing)])
+        )
     plan = protocol.plan(rows, quick)
     return Prepared(plan if splits is None else replace(plan, splits=splits), rows, missing)
 
@@ -142,7 +144,7 @@ def run(
 
     Parameters
     ----------
-    folder : for the results; cells that are finished there are taken over.
+    folder : for the results; finished cells there are reused.
     jobs : processes.
     """
     ready = prepare(protocol, data, quick=quick, splits=splits, only=only)

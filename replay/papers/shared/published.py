@@ -1,4 +1,4 @@
-"""What papers print, as data: a mean, its deviation where there is one, and the mark that stands beside it."""
+"""The papers' figures as data: a mean, its deviation if there is one, and the mark beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 #: "0.234±0.056 •": a number, its deviation, and a mark, of which only the number is always there.
 _CELL: Final = re.compile(r"(?P<mean>\d*\.?\d+)(?:±(?P<std>\d*\.?\d+))?\s*(?P<mark>[•◦]?)")
-#: What stands where a paper prints nothing.
+#: The placeholder for a missing figure.
 NOTHING: Final = "-"
 BETTER, WORSE = "•", "◦"
 
@@ -21,9 +21,9 @@ class Reported:
     Parameters
     ----------
     mean : as printed.
-    std : standard deviation over the paper's runs; None where it prints none.
+    std : standard deviation over the paper's runs; None if it prints none.
     mark : "•" where the paper's own method is significantly better than this, "◦" where it is significantly worse, ""
-        where the table says neither.
+        otherwise.
     """
 
     mean: float
@@ -32,7 +32,7 @@ class Reported:
 
     @property
     def limit(self) -> float:
-        """Mean and two deviations: an error above it is not what the paper saw."""
+        """Mean and two deviations: an error above it contradicts the paper."""
         return self.mean + 2.0 * (self.std or 0.0)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Printed:
     Parameters
     ----------
     source : paper and number of the table.
-    measure : "error", "macro_f1", "utilisation" or "map", as results call it.
+    measure : "error", "macro_f1", "utilisation" or "map", as in results.
     rows : figures by data set, and by metric within it; both by the paper's names.
     """
 
@@ -61,7 +61,7 @@ class Printed:
         return tuple(dict.fromkeys(metric for row in self.rows.values() for metric in row))
 
     def get(self, data: str, metric: str) -> Reported | None:
-        """The figure, or None where the paper has none."""
+        """The figure, or None if the paper has none."""
         return self.rows.get(data, {}).get(metric)
 
 
@@ -70,7 +70,7 @@ def table(source: str, measure: str, metrics: Sequence[str], text: str) -> Print
 
     Raises
     ------
-    ValueError : a line does not have a cell for each metric, or a cell is no figure.
+    ValueError : a line does not have a cell for each metric, or a cell is not a figure.
     """
     rows: dict[str, dict[str, Reported]] = {}
     for line in text.strip().splitlines():
@@ -86,7 +86,7 @@ def table(source: str, measure: str, metrics: Sequence[str], text: str) -> Print
 
 
 def turned(printed: Printed) -> Printed:
-    """The same table where its text has a line for each metric and a column for each data set."""
+    """The same table from a text with a line for each metric and a column for each data set."""
     columns: dict[str, dict[str, Reported]] = {}
     for metric, row in printed.rows.items():
         for data, figure in row.items():
@@ -97,6 +97,6 @@ def turned(printed: Printed) -> Printed:
 def _cell(source: str, text: str) -> Reported:
     found = _CELL.fullmatch(text)
     if found is None:
-        raise ValueError(f"{source}: {text!r} is no figure")
+        raise ValueError(f"{source}: {text!r} is not a figure")
     std = found["std"]
     return Reported(float(found["mean"]), None if std is None else float(std), found["mark"])

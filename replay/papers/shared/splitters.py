@@ -1,4 +1,4 @@
-"""How the papers' experiments cut rows, where it is not at random."""
+"""Non-random splits of the papers' experiments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ColdStart:
 
     def __call__(self, data: Rows, number: int) -> Split:
         if data.name not in self.blocks:
-            raise SettingsError(f"nothing says into how many blocks the classes of {data.name} are cut")
+            raise SettingsError(f"no number of blocks is given for the classes of {data.name}")
         draw = np.random.default_rng([self.seed, number, 4])
         classes = draw.permutation(np.unique(data.labels))
         parts = [

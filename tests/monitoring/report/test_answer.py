@@ -64,7 +64,7 @@ def test_what_the_correction_takes_away_is_said() -> None:
     }
     found = told(errors)
     assert found.title == "opml may be better than doing nothing, but the evidence is weak."
-    assert "that does not stand after the correction, so take it as a hint" in found.sentences[0]
+    assert "this does not hold after the correction, so take it as a hint" in found.sentences[0]
 
 
 def test_over_several_data_sets_wins_are_counted() -> None:
@@ -72,7 +72,7 @@ def test_over_several_data_sets_wins_are_counted() -> None:
     assert found.title == "Run opml: it is better than doing nothing on 1 of 2 data sets."
     assert found.sentences[0] == (
         "Judged by k-NN error (smaller is better), opml is significantly better than the best un-learned metric on "
-        "wine (1 of 2; after Holm's correction all of these); not told apart from it on iris; "
+        "wine (1 of 2; after Holm's correction all of these); not significantly different on iris; "
         "significantly worse on none."
     )
     assert [(one.data, one.run) for one in found.by_data] == [("wine", "opml"), ("iris", "cosine")]
@@ -97,12 +97,12 @@ def test_the_learner_with_the_better_balance_comes_first() -> None:
     errors = {data: metrics | {"copml": best[data]} for data, metrics in other.items()}
     found = told(errors)
     assert found.title == "Run copml: it is better than doing nothing on 2 of 3 data sets."
-    assert found.sentences[1] == "Next comes opml: better on 1, not told apart on 2, worse on 0."
+    assert found.sentences[1] == "Next comes opml: better on 1, not significantly different on 2, worse on 0."
 
 
 def test_one_split_answers_nothing() -> None:
     found = told({"wine": {name: values[:1] for name, values in WINE.items()}})
-    assert found.title == "One split is no evidence: whether learning helps here is not known."
+    assert found.title == "One split is not evidence: whether learning helps here is not known."
     assert (
         "the best learner, opml, has 0.100, and the best un-learned metric, euclidean, 0.200"
         in found.sentences[0]

@@ -60,7 +60,7 @@ def test_names_are_not_markup() -> None:
 
 
 def test_one_split_and_nothing() -> None:
-    assert "One split is no evidence" in printed({"wine": {"euclidean°": [0.2], "opml": [0.1]}})
+    assert "One split is not evidence" in printed({"wine": {"euclidean°": [0.2], "opml": [0.1]}})
     assert "Nothing was measured" in printed({})
     # A name that is wider than the terminal is folded, and all of it is there.
     text = printed({"wine": {"euclidean°": [0.2, 0.3], "o" * 70: [0.1, 0.2]}}, 60)

@@ -202,7 +202,7 @@ def test_an_error_names_the_metric_the_data_and_the_split(tmp_path: Path) -> Non
     ("make", "said"),
     [
         (lambda: plan(contenders=()), "nothing to evaluate"),
-        (lambda: plan(contenders=(*contenders(), contenders()[0])), "two metrics are called 'euclidean'"),
+        (lambda: plan(contenders=(*contenders(), contenders()[0])), "two metrics have the name 'euclidean'"),
         (lambda: plan(splits=0), "splits must be at least 1"),
         (
             lambda: plan(contenders=(Contender("a", "opml", ONE_PASS, {"gama": 1}),)),

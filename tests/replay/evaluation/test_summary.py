@@ -212,4 +212,8 @@ def test_measures_are_known_by_name() -> None:
         with pytest.raises(ValueError, match="is no measure"):
             measure(wrong)
     for name in names:
-        assert measure(name).better in ("smaller is better", "larger is better", "neither way is better")
+        assert measure(name).better in (
+            "smaller is better",
+            "larger is better",
+            "neither direction is better",
+        )

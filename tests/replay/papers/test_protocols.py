@@ -157,7 +157,7 @@ def test_what_cannot_be_run_is_said(folder: DataFolder, tmp_path: Path) -> None:
         protocol("opml-table-5")
     with pytest.raises(SettingsError, match="no data set nonsense here; it has iris, wine"):
         prepare(protocol("opml-table-2"), folder, only=("nonsense",))
-    with pytest.raises(SettingsError, match=r"none of the data sets is at hand\n.*mfeat.npz"):
+    with pytest.raises(SettingsError, match=r"none of the data sets is available\n.*mfeat.npz"):
         prepare(protocol("omdml-small"), DataFolder(tmp_path))
 
 

@@ -67,5 +67,5 @@ def test_a_line_without_a_cell_and_a_cell_without_a_figure_are_refused() -> None
     }
     with pytest.raises(ValueError, match="iris: 1 cells for 2 metrics"):
         table("x", "error", ("a", "b"), "iris | 0.1")
-    with pytest.raises(ValueError, match="'about 3' is no figure"):
+    with pytest.raises(ValueError, match="'about 3' is not a figure"):
         table("x", "error", ("a",), "iris | about 3")
