@@ -89,18 +89,18 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
 
 
 def _warm_up(kind: str) -> None:
-    """Compile what the kind needs; the one-pass rule needs nothing."""
+    """Compile the kernels of the kind; the one-pass rule has none."""
     if kind != "one-pass":
         from kinstream.processors.warm_up import warm_up
 
         warm_up((kind,))
 
 
-#: Loads into spaces that do not exist of which the last sequence is remembered.
+#: Number of loads into missing spaces whose last sequence is remembered.
 MAX_STRAYS: Final = 10_000
-#: Loads of a space of which the last sequence is remembered.
+#: Number of loads of a space whose last sequence is remembered.
 MAX_LOADS: Final = 10_000
-#: More text than this about the rows of a refusal, and it becomes several: it must fit a header.
+#: A refusal with more text than this about its rows is split, since it must fit a header.
 MAX_ROWS_TEXT: Final = 4_096
 
 BuilderFactory = Callable[[str, Declaration | None], Builder]
@@ -170,7 +170,7 @@ class BuilderMachine(Machine):
         self.counts["applied"] += 1
 
     def _count_once(self, name: str, load: LoadPosition | None) -> bool:
-        """Note the load's sequence; False if it was seen. Refusing a record uses its sequence up too."""
+        """Note the load's sequence; False if it was seen. A refused record uses up its sequence too."""
         if load is None:
             return True
         space = self.find(name)
@@ -179,7 +179,7 @@ class BuilderMachine(Machine):
         if load.sequence <= seen:
             return False
         if space is None:
-            # Bounded, because the names of spaces that do not exist are anybody's.
+            # Bounded, because any producer can name missing spaces.
             self._strays.pop(stray, None)
             self._strays[stray] = load.sequence
             if len(self._strays) > MAX_STRAYS:
@@ -232,7 +232,7 @@ class BuilderMachine(Machine):
 
     def _control(self, name: str, control: Control, offset: int) -> None:
         space = self.find(name)
-        # The offset; more only for a space whose partition changed with the number of partitions.
+        # The offset, or more for a space whose partition changed with the number of partitions.
         epoch = offset if space is None else max(offset, space.epoch + 1)
         match control.action:
             case Action.CREATE:
@@ -259,7 +259,7 @@ class BuilderMachine(Machine):
         if sum(1 for _ in self.names()) >= self._max_spaces:
             raise BadRecord(Reason.SPACE_LIMIT, f"this partition already holds {self._max_spaces} spaces")
 
-    # ---- what the builder follows -------------------------------------------------------------------------------
+    # ---- events for the builder ----------------------------------------------------------------------------------
 
     def _follow(self, name: str, record: Followed, origin: Origin) -> None:
         space = self.find(name)
@@ -269,7 +269,7 @@ class BuilderMachine(Machine):
         _check_declared(record, declaration)
         good, kept, broken = _finite(record, origin)
         if kept is not None:
-            # The rows are chosen already, and are numbered anew.
+            # The rows are already selected, and are numbered again.
             origin = replace(origin, rows=None, refused=())
         core = cast(Builder | None, None if space is None else space.core) or self._make(name, declaration)
         before = core.counts()
@@ -279,8 +279,8 @@ class BuilderMachine(Machine):
                 self.counts[FATE_PREFIX + fate] += number - before.get(fate, 0)
         opened = self.open(name)
         if fresh:
-            # Epochs are the offsets of control records. A space that came by itself has had none, and every
-            # builder and every generation must say the same of it.
+            # Epochs are the offsets of control records. A space created by its first event has had none, and all
+            # builders and generations must agree on its epoch.
             opened.begin(0, None)
         opened.core = core
         for constraints in made.blocks:
@@ -326,12 +326,12 @@ def _numbered(error: BadRecord, kept: list[int] | None) -> BadRecord:
 
 
 def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[int] | None, list[BadRecord]]:
-    """The rows that hold numbers and that a redrive asks for, their numbers in the record (None for all), and a
+    """The finite rows that a redrive selects, their numbers in the record (None for all), and a
     refusal of the others.
 
     Raises
     ------
-    BadRecord : there is no such row, or none that can be used.
+    BadRecord : there is no such row, or no usable one.
     """
     if not isinstance(record, SampleBlock | ItemBlock):
         count = _parts(record)
@@ -359,7 +359,7 @@ def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[int] | Non
 
 
 def _parts(record: Click | ClickBlock | Relation | RelationBlock) -> int:
-    """How many parts a record has that can be refused by themselves."""
+    """The number of parts of a record that can be refused separately."""
     match record:
         case Click():
             return len(record.items)
@@ -371,7 +371,7 @@ def _parts(record: Click | ClickBlock | Relation | RelationBlock) -> int:
 
 
 def _in_parts(error: BadRecord) -> Iterator[BadRecord]:
-    """A refusal, as several where the numbers of its rows would not fit into a header."""
+    """A refusal, split if the numbers of its rows would not fit into a header."""
     rows = error.rows
     if rows is None or len(rows_text(rows)) <= MAX_ROWS_TEXT:
         yield error

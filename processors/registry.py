@@ -1,4 +1,4 @@
-"""Builders by name, each imported only when it is asked for."""
+"""Builders by name, each imported only on use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 def names() -> tuple[str, ...]:
-    """Kinds that `create` knows, in alphabetical order."""
+    """Kinds that `create` accepts, in alphabetical order."""
     return tuple(sorted(_KINDS))
 
 
@@ -32,7 +32,7 @@ def create(kind: str, **settings: Any) -> Builder:
     Parameters
     ----------
     kind : one of `names()`.
-    settings : what its constructor takes; those left out keep their defaults.
+    settings : arguments of its constructor; missing ones keep their defaults.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def create(kind: str, **settings: Any) -> Builder:
 
 
 def settings_of(kind: str) -> tuple[str, ...]:
-    """Names of what the constructor of a kind takes."""
+    """Names of the constructor arguments of a kind."""
     return tuple(signature(_class(kind)).parameters)
 
 

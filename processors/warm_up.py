@@ -1,4 +1,4 @@
-"""Compile the kernels of the builders now, so that no event waits for them."""
+"""Compiles the kernels of the builders in advance, so that no event waits for them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def warm_up(kinds: tuple[str, ...] = COMPILED) -> None:
         np.full(len(places), -1, np.int32),
     )
     gone = ItemBlock("warm-up", (), (), _NOW, names[:1])
-    # Blocks so small that they have to be cut.
+    # Blocks so small that they must be cut.
     for bias in ("none", "thinning") if "clicks" in kinds else ():
         builder = Clicks(RULES, bias=bias, co_click_support=1, max_bytes=2_048)
         builder.process(items, Origin(0))

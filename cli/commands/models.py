@@ -71,7 +71,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     version = find(_models(settings, checkpoints), space, learner)
     fields = _fields(version)
     try:
-        fields["file"] = f"complete, {len(data_of(version, settings))} bytes"
+        fields["file"] = f"whole, {len(data_of(version, settings))} bytes"
     except CheckpointError as error:
         fields["file"] = str(error)
     if as_json:

@@ -1,4 +1,4 @@
 """The builder of click preferences: checked lists, filters, readings of clicks, co-clicks.
 
-It knows nothing of relations.
+It does not depend on relations.
 """

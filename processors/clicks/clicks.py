@@ -1,4 +1,4 @@
-"""Click preferences: result lists and what was clicked in them become triplets and pairs (spec 10.5)."""
+"""Click preferences: result lists and their clicks become triplets and pairs (spec 10.5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from kinstream.streams.records.values import Click, ClickBlock, ConstraintBlock,
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
 
 _DRAWN_AS: Final = "clicks/1"
-#: Before the names of what a state holds of the catalogue.
+#: Prefix of the catalogue's entries in a state.
 _CATALOGUE: Final = "catalogue."
 _DAY_MS: Final = 86_400_000
 
@@ -61,45 +61,45 @@ class _Found(NamedTuple):
 class Clicks:
     """Triplets (query, clicked, skipped) and co-clicked pairs, joined with the catalogue of the space.
 
-    The join is a function of the log: it takes the items as they stand at the list's place in it. A shown item that is
-    not in the catalogue is refused by its row (`unknown-item`); a redrive of the row makes the preferences that were
-    held back for it, and no other.
+    The join is a function of the log: it uses the items as of the list's place in the log. A shown item that is
+    not in the catalogue is refused with its row (`unknown-item`); a redrive of the row makes the preferences that were
+    held back for it, and no others.
 
-    A list is an event: what it gives shares a block where it fits, and is numbered as such. What a redrive brings of a
-    list of which some came before belongs to an event that has begun.
+    A list is an event: its constraints share a block if they fit, and are numbered as one event. If a redrive applies
+    part of a list and another part came before, its constraints belong to an event that has begun.
 
     Parameters
     ----------
-    rules : names in `RULES`. A preference that several rules state is made once, under the first of them.
+    rules : names in `RULES`. A preference that several rules state is emitted once, under the first of them.
 
         - "click-skip-above": a clicked item over each unclicked one above it.
         - "last-click-skip-above": the same of the item clicked last (in time) only.
         - "click-skip-previous": a clicked item over the one next above it, if that is unclicked.
-        - "click-no-click-next": a clicked item over the one next below it, if that is unclicked: the rule takes it as
-          looked at. No other rule says anything of items below the last click.
+            - "click-no-click-next": a clicked item over the one next below it, if that is unclicked: the rule assumes
+              that it was examined. No other rule uses items below the last click.
         - "click-earlier-click": a clicked item over those clicked before it.
         - "co-click": items clicked for the same query in one session are similar.
-    min_dwell_ms : a click that is known to be shorter is neither click nor skip; 0 takes all.
+    min_dwell_ms : a click known to be shorter is neither click nor skip; 0 uses all.
     vote_window_ms : one vote for each user (session, where no user is known; without both each list votes for itself)
         and preference in it, and one list of an id where the producer has no load, in whatever order they come. 0 turns
         both off.
     support : a preference is emitted from its support-th vote on.
-    co_click_support : a pair is emitted when it reaches so many votes.
-    support_window_ms : support that gets no vote for so long is forgotten.
+    co_click_support : a pair is emitted when it reaches this many votes.
+    support_window_ms : support without a vote for this time is dropped.
     max_per_session : preferences of one session; 0 is no limit.
     max_clicks_per_hour : a user with more is left out for that hour of event time and the next; 0 is no limit.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
     max_late_ms : a list further behind the newest one is left out. A week: long enough for logs that are loaded file
         by file, and for a source that was cut off over some days.
-    bias : what is done about users looking at the top first.
+    bias : the correction for users who examine the top first.
 
         - "none".
         - "weights": each preference weighs the inverse of the probability with which its clicked item is examined,
           rank^bias_exponent, at most max_weight, divided by the mean of all weights before it and its own. No learner
           of this version uses weights.
-        - "thinning": instead of weighing, clicks are kept with a probability in proportion to that weight, for
-          learners that use none.
+        - "thinning": instead of weights, clicks are kept with a probability in proportion to that weight, for
+          learners without weights.
         - "fair-pairs": only a clicked item over the unclicked one directly above it, in pairs of ranks (0, 1), (2, 3),
           ... or, with first_rank 1, (1, 2), (3, 4), ...: sound where the presentation swaps each of these pairs with
           probability 1/2.
@@ -117,8 +117,7 @@ class Clicks:
     -----
     `counts()` adds up: each arriving list, impression, click, preference and co-click has exactly one fate
     (`click_counts.FATES`).
-    What a redrive brings back arrives again. A filter stands before the join: no row of a list that it leaves out is
-    refused.
+    Redriven rows arrive again. Filters come before the join: no row of a list that they leave out is refused.
 
     References
     ----------
@@ -143,8 +142,8 @@ class Clicks:
     [0, 1, 2]
     """
 
-    #: Version 2 says which constraints come from one list, and counts votes once in their window in whatever order they
-    #: come. It draws as version 1 does.
+    #: Version 2 records which constraints come from one list, and counts votes once in their window in any order of
+    #: arrival. Its random draws are those of version 1.
     algorithm: ClassVar[str] = "clicks/2"
 
     def __init__(
@@ -308,7 +307,7 @@ class Clicks:
         return Made(self._pack(lists, found, partly(lists, arriving), time_ms), refused)
 
     def _check_queries(self, lists: Lists) -> None:
-        """Give lists whose query has a vector of another dimension their fault."""
+        """Set the fault of lists whose query vector has another dimension."""
         sizes = {t.name: t.vectors.shape[1] for t in lists.block.query_vectors}
         if sizes and self._catalogue.modalities and sizes != dict(self._catalogue.modalities):
             bad = (lists.block.query_row >= 0) & (lists.faults == Fault.NONE)
@@ -394,7 +393,7 @@ class Clicks:
         self._catalogue.restore_segments(load)
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
-        """Take the catalogue over from a builder of other settings; votes and filters begin anew."""
+        """Take the catalogue over from a builder of other settings; votes and filters start empty."""
         self._catalogue.restore(without_prefix(_CATALOGUE, state))
         self._catalogue.restore_segments(load)
 
@@ -413,7 +412,7 @@ def _rows(origin: Origin, shown: int) -> tuple[Flags, Flags]:
 
 
 def _anchors(lists: Lists, references: References, fate: NDArray[np.int8]) -> tuple[References, Flags]:
-    """Reference of each list's query, and whether it has one; taken lists with an unknown query get their fault."""
+    """Reference of each list's query, and whether it has one; accepted lists with an unknown query get their fault."""
     block = lists.block
     anchors = np.full(len(lists), -1, np.int64)
     item = block.query >= 0

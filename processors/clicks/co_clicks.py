@@ -17,9 +17,9 @@ from kinstream.processors.shared.base import State
 from kinstream.processors.shared.recent_keys import Memory
 
 RULE: Final = "co-click"
-#: A session remembers so many items that it clicked last for a query.
+#: Number of last clicked items for a query that a session remembers.
 REMEMBERED: Final = 8
-#: Keys of items take more room than times: so many fewer sessions are remembered than votes.
+#: Keys of items are larger than times: this factor fewer sessions are remembered than votes.
 _FEWER: Final = 8
 
 
@@ -31,8 +31,8 @@ class Pairs:
     ----------
     keys : (r, 2, 2) hashes of both items, the one clicked first in front.
     lists : (r,) int32 list whose click brought the pair.
-    repeated, below_support, known : how many pairs of clicks were no new vote, are not supported yet, or were
-        given before.
+    repeated, below_support, known : number of pairs of clicks that were not a new vote, that are not supported yet, and
+        that were emitted before.
     """
 
     keys: NDArray[np.uint64]
@@ -46,22 +46,22 @@ class Pairs:
 
 
 class CoClicks:
-    """Pairs of co-clicked items, each given once, when its `support`-th vote arrives.
+    """Pairs of co-clicked items, each emitted once, when its `support`-th vote arrives.
 
     A clicked item makes a pair with each item that its session clicked before for the same query, in this list or in
     an earlier one. A list without session or without query stands alone.
 
     Parameters
     ----------
-    support, support_window_ms : votes that a pair needs, over all queries; the count starts anew, and the pair may be
+    support, support_window_ms : votes that a pair needs, over all queries; the count restarts, and the pair may be
         given again, if there was no vote for a window.
-    vote_window_ms : a voter has one vote for a pair in it, 0: every co-click is a vote. A session that is silent for
-        so long (a day without a window) has forgotten its clicks.
+    vote_window_ms : a voter has one vote for a pair in it; 0: every co-click is a vote. A session that is silent for
+        this long (a day without a window) forgets its clicks.
     most : entries of each memory.
 
     Notes
     -----
-    `gone_ms` tells by a window how old is what no answer depends on (`Gate.gone_ms`).
+    `gone_ms` gives, by window, the time up to which entries no longer matter (`Gate.gone_ms`).
     """
 
     def __init__(self, support: int, support_window_ms: int, vote_window_ms: int, most: int) -> None:
@@ -81,11 +81,11 @@ class CoClicks:
         arriving: Flags,
         gone_ms: Callable[[int], int],
     ) -> Pairs:
-        """Take in the clicks of lists and return the pairs that are supported now.
+        """Add the clicks of lists and return the pairs that are now supported.
 
         Parameters
         ----------
-        use : (n,) lists to look into.
+        use : (n,) lists to use.
         usable : (m,) impressions whose items may take part.
         arriving : (m,) the others are context of a redrive, and make no pairs among themselves.
         """

@@ -1,4 +1,4 @@
-"""What became of every list, impression, click and preference: exactly one fate each, so that totals add up."""
+"""Counts of lists, impressions, clicks and preferences by fate: exactly one fate each, so that totals add up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.clicks.rules import Preferences, Reading
 from kinstream.streams.compute.compiled import compiled
 
-#: What is counted: each total, and the fates of which exactly one is that of each.
+#: Each total, and its fates, of which exactly one applies to each case.
 FATES: Final = {
     "lists": (
         "lists-refused",
@@ -59,7 +59,7 @@ NAMES: Final = tuple(name for total, fates in FATES.items() for name in (total, 
 
 
 class FateCounts:
-    """Numbers by name, of all in `FATES`."""
+    """Counts by name, for all in `FATES`."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(len(NAMES), np.int64)
@@ -83,7 +83,7 @@ class FateCounts:
         arriving: Flags,
         with_preferences: bool,
     ) -> None:
-        """Give what arrives its fate.
+        """Assign fates to arriving cases.
 
         Parameters
         ----------
@@ -114,12 +114,12 @@ class FateCounts:
         )
 
     def count_pairs(self, pairs: Pairs, emitted: int) -> None:
-        """The same for co-clicks, of which so many could be emitted."""
+        """The same for co-clicks, with the number that could be emitted."""
         found = (emitted, pairs.repeated, pairs.below_support, pairs.known, len(pairs) - emitted)
         self._counts[_PAIRS : _PAIRS + 1 + len(found)] += np.array([sum(found), *found], np.int64)
 
 
-# Where each total stands; its fates follow it.
+# The place of each total; its fates follow it.
 _LISTS: Final = NAMES.index("lists")
 _SHOWN: Final = NAMES.index("impressions")
 _CLICKS: Final = NAMES.index("clicks")
@@ -151,7 +151,7 @@ def _count(
     with_preferences: bool,
     counts: NDArray[np.int64],
 ) -> None:
-    """Add to the counts; cases stand in the order of `FATES`, and the first one that holds is the fate."""
+    """Add to the counts; cases are in the order of `FATES`, and the first one that holds is the fate."""
     states = np.zeros(len(fate), np.bool_)
     for p in range(len(stated)):
         states[of[stated[p]]] = True

@@ -1,4 +1,4 @@
-"""What is left out of a click log: lists that come again, bots, repeated votes, sessions that say too much."""
+"""Filters of a click log: repeated lists, bots, repeated votes, sessions with too many preferences."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from kinstream.processors.shared.watermark import Watermark
 #: Corrections of the position bias, in the order of their numbers.
 BIASES: Final = ("none", "weights", "thinning", "fair-pairs")
 
-#: What becomes of a list at the gate.
+#: Fates of a list at the gate.
 TAKEN: Final = kernels.LIST_TAKEN
 AGAIN: Final = kernels.LIST_AGAIN
 BOT: Final = kernels.LIST_BOT
 LATE: Final = 3
 BAD: Final = 4
-#: Of a redrive: none of its impressions is brought back.
+#: For a redrive: it applies none of the list's impressions.
 ABSENT: Final = 5
 
 
 class Gate:
-    """Which lists are let in, on event time.
+    """Decides by event time which lists are accepted.
 
     Parameters
     ----------
     watermark : of the space.
-    window_ms : a list that was seen less than this before or after is left out; 0 lets all in.
+    window_ms : a list that was seen less than this before or after is left out; 0 accepts all.
     max_clicks_per_hour : a voter with more clicks in an hour of event time is left out for that hour and the next;
-        0 lets all in. What was let in before the cap was reached stays.
+        0 accepts all. Lists accepted before the cap was reached stay.
     most : entries of each memory.
     """
 
@@ -51,11 +51,11 @@ class Gate:
         self._floor_ms = -1
 
     def admit(self, lists: Lists, keys: Keys, arriving: Flags | None, append_ms: int) -> NDArray[np.int8]:
-        """Let lists in, one after the other; those too far ahead of the log get their fault.
+        """Accept lists, one after the other; those too far ahead of the log get their fault.
 
         Parameters
         ----------
-        arriving : (m,) impressions that a redrive brings back. Such lists are neither late nor seen before, and
+        arriving : (m,) impressions that a redrive applies. Such lists are neither late nor seen before, and
             their clicks are not counted again.
 
         Returns
@@ -76,7 +76,7 @@ class Gate:
         if arriving is None:
             fate[asked[late]] = LATE
         candidates = fate == TAKEN
-        # Records of a load are counted once by their sequence; free lists are told apart by their ids.
+        # Records of a load are counted once by their sequence; lists without a load are identified by their ids.
         named = lists.block.load is None and self.window_ms > 0
         has_id = np.array([named and bool(name) for name in lists.block.list_ids], np.bool_)
         ids = list_keys(lists, keys) if named else np.zeros((count, 2), np.uint64)
@@ -103,7 +103,7 @@ class Gate:
         return fate
 
     def gone_ms(self, window_ms: int) -> int:
-        """What lies at this time or before changes no answer to the event admitted last, or to a later one."""
+        """Entries at this time or before do not affect the event accepted last, or later ones."""
         return self._floor_ms - self.watermark.max_late_ms - window_ms
 
     @property
@@ -125,14 +125,14 @@ class Gate:
 
 
 class Votes:
-    """Which preferences count, and with which weight.
+    """Decides which preferences count, and with which weight.
 
     Parameters
     ----------
     vote_window_ms : a voter has one vote for a query and a pair of items in it; 0: every click is a vote.
     max_per_session : preferences that one session may state; a session ends when it is silent for a vote window, or
         for a day without one. 0 is no limit.
-    support, support_window_ms : a preference is emitted from its support-th vote on; the count starts anew if there
+    support, support_window_ms : a preference is emitted from its support-th vote on; the count restarts if there
         was no vote for a window.
     bias : one of `BIASES`.
     exponent, max_weight : the result at rank r = 1, 2, ... is examined with a probability in proportion to
@@ -198,7 +198,7 @@ class Votes:
         mark : (m,) as in `click_rules.Reading`.
         presence : (m,) EMITTED for an item that can be used, else HELD_BACK or ITEM_GONE.
         draws : (m,) in [0, 1) where `wants_draws`; one for all preferences of a click.
-        gone_ms : how old is what no answer depends on, by window.
+        gone_ms : time up to which entries no longer matter, by window.
         """
         count = len(preferences)
         fate, weight = np.empty(count, np.int8), np.empty(count, np.float32)

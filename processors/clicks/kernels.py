@@ -1,7 +1,7 @@
-"""The loops that look into memories, list by list and preference by preference.
+"""The loops that use the memories, list by list and preference by preference.
 
-A loop sees what the ones before it in the same block have left there, so that a block of lists does what the lists
-would do one by one.
+A loop sees the effects of earlier lists of the same block, so a block of lists has the same effect as the lists one by
+one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def join(left: Hashes, right: Hashes) -> Hashes:
 
 @compiled
 def _entry(memory: Parts, a: np.uint64, b: np.uint64) -> int:
-    """Number of the entry of a key, or -1 - (the slot where it would stand)."""
+    """Number of the entry of a key, or -1 - (the slot where it would go)."""
     keys, _, _, _, slots, _ = memory
     mask = len(slots) - 1
     at = int(np.int64(a & np.uint64(mask)))
@@ -79,7 +79,7 @@ def _append(memory: Parts, slot: int, a: np.uint64, b: np.uint64) -> int:
 
 @compiled
 def _count(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int, more: int) -> int:
-    """Add to the count of a key; it starts anew if the key was not met for a window."""
+    """Add to the count of a key; it restarts if the key was not seen for a window."""
     _, times, counts, _, _, _ = memory
     entry = _entry(memory, a, b)
     if entry < 0:
@@ -105,10 +105,10 @@ def _near(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> 
 
 @compiled
 def _note(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> None:
-    """Note the key at a time that is near none at which it was noted.
+    """Note the key at a time that is not near any of its noted times.
 
-    Times of a key lie at least a window apart, so that each span of that length holds one at most, under a key of its
-    own: what comes out of order finds the times before and after it.
+    Times of a key are at least a window apart, so each span of that length holds at most one, under its own key. An
+    entry that comes out of order finds the times before and after it.
     """
     c, d = _joined(a, b, np.uint64(time // window), np.uint64(2))
     memory[1][_append(memory, _entry(memory, c, d), c, d)] = time
@@ -138,14 +138,14 @@ def admit(
     hours: Parts,
     fate: Fates,
 ) -> None:
-    """Say of the candidate lists whether they were there before, or are a bot's.
+    """Decide whether candidate lists were seen before, or come from a bot.
 
     Parameters
     ----------
     first_time : false in a redrive, which is not counted again.
-    list_keys, has_id : (n, 2), and (n,) which of them to look up.
-    clicks : (n,) how many.
-    window : in which a list that comes again is left out.
+    list_keys, has_id : (n, 2), and (n,) which of them to check.
+    clicks : (n,) number of clicks.
+    window : within which a repeated list is left out.
     max_clicks : in an hour; 0 for no limit.
     seen, hours : memories of lists, and of clicks by voter and hour.
     fate : (n,) filled for the candidates.
@@ -225,7 +225,7 @@ def judge(
     fate: Fates,
     weight: NDArray[np.float32],
 ) -> None:
-    """Say what becomes of each preference, in order.
+    """Decide the fate of each preference, in order.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def pair_up(
 
     Parameters
     ----------
-    use : (n,) lists to look into.
+    use : (n,) lists to use.
     mark : (m,) 2 for a clicked impression.
     usable : (m,) impressions that take part.
     scopes : (n, 2) keys of session and query; a list without one is its own.
@@ -338,11 +338,11 @@ def pair_up(
     clicked : memory of scopes, with the last items clicked in each.
     votes, supported : memories of (voter, pair), and of pairs.
     pairs, lists : filled: keys of both items (r, 2, 2), and the list that brought them.
-    tally : (4,) how many pairs met which fate; added to.
+    tally : (4,) numbers of pairs by fate; incremented.
 
     Returns
     -------
-    How many pairs were filled in.
+    The number of pairs filled in.
     """
     vote_window, support, support_window, session_window = limits[0], limits[1], limits[2], limits[3]
     width = clicked[3].shape[1]
@@ -364,7 +364,7 @@ def pair_up(
         for again in range(2):
             for place in range(starts[i], starts[i + 1]):
                 at = order[place]
-                # What came before a redrive stands in its list once more, as context.
+                # Impressions applied before a redrive are in its list again, as context.
                 if mark[at] != 2 or not usable[at] or arriving[at] != (again == 1):
                     continue
                 a, b = keys[item[at], 0], keys[item[at], 1]

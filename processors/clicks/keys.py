@@ -1,4 +1,4 @@
-"""Who saw a list, in which session, for what query: as 128-bit keys that memories can hold."""
+"""The user, session and query of a list, as 128-bit keys for memories."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kinstream.processors.clicks.kernels import join
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers
 from kinstream.processors.shared.id_table import Hashes, hashes
 
-#: Tell a user from a session of the same name, and a vector from an item.
+#: Prefixes that distinguish a user from a session of the same name, and a vector from an item.
 _SESSION: Final = np.uint64(0x5353_5353_5353_5353)
 _VECTOR: Final = np.uint64(0x5656_5656_5656_5656)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """Of n lists, each (n, 2) with (n,) flags of those that have it.
+    """Keys of n lists, each (n, 2) with (n,) flags of lists that have it.
 
     Parameters
     ----------
-    voters : the user; the session where no user is known.
+    voters : the user; the session if no user is known.
     sessions : of those that name one.
-    queries : the item's hash, or one of the query's own vector where no item is named.
+    queries : the item's hash, or one of the query's own vector if no item is named.
     scopes : session and query together.
     """
 
@@ -68,12 +68,12 @@ def keys_of(lists: Lists) -> Keys:
 
 
 def list_keys(lists: Lists, keys: Keys) -> Hashes:
-    """Keys of the lists themselves: their id, which need be unique for one voter and session only."""
+    """Keys of the lists themselves: their id, which only needs to be unique within one voter and session."""
     return join(join(hashes(lists.block.list_ids), keys.voters), keys.sessions)
 
 
 def _chosen(names: Hashes, numbers: Numbers, there: Flags) -> Hashes:
-    """The hashes of those that are there, and zeros."""
+    """The hashes of existing ones, and zeros."""
     chosen = np.zeros((len(numbers), 2), np.uint64)
     chosen[there] = names[numbers[there]]
     return chosen

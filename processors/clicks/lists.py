@@ -1,6 +1,6 @@
 """A click record or a block of them as one checked form in columns.
 
-Nothing is thrown here for a bad list: it gets a fault, so that the other lists of its block can be used.
+A bad list raises no error here: it gets a fault, so that the other lists of its block can be used.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ END_OF_TIME: Final = 2**53
 _MAX_POSITION: Final = 2**31 - 1
 #: Characters that the rows of one refusal may take as text, so that they fit a header.
 _ROWS_TEXT: Final = 3_500
-#: A detail names so many things, each in so many characters.
+#: Number of names in a detail, and characters of each.
 _NAMED: Final = 3
 _NAME_LENGTH: Final = 40
 
 
 class Fault(IntEnum):
-    """What is wrong with a list; 0 is nothing."""
+    """The fault of a list; 0 means none."""
 
     NONE = 0
     TOO_LONG = 1
@@ -48,7 +48,7 @@ class Fault(IntEnum):
     UNKNOWN_QUERY = 9
 
 
-#: Fault -> reason of the refusal, and what its detail says.
+#: Fault -> reason of the refusal, and the text of its detail.
 FAULTS: Final = {
     Fault.TOO_LONG: (Reason.TOO_LARGE, "more items in one list than max_list allows"),
     Fault.POSITION_TWICE: (Reason.BAD_SHAPE, "two items at one position"),
@@ -96,14 +96,14 @@ def read_lists(event: Click | ClickBlock, max_list: int) -> Lists:
 
     Raises
     ------
-    BadRecord : EMPTY or BAD_SHAPE, of an event that has no lists that could be told apart.
+    BadRecord : EMPTY or BAD_SHAPE, for an event without separable lists.
     """
     block, fault = (_owned(event), Fault.NONE) if isinstance(event, ClickBlock) else _one_list(event)
     count, shown = len(block.list_ids), len(block.item)
     if not count or not shown:
         raise BadRecord(Reason.EMPTY, "a click record without shown items")
     if len(block.starts) != count + 1 or len(block.position) != shown:
-        raise BadRecord(Reason.BAD_SHAPE, "the columns of a click block do not go together")
+        raise BadRecord(Reason.BAD_SHAPE, "the columns of a click block do not match")
     of, order = np.empty(shown, np.int32), np.empty(shown, np.int32)
     time_ms, faults = np.empty(count, np.int64), np.full(count, int(fault), np.int8)
     _inspect(
@@ -142,7 +142,7 @@ def _inspect(
     time_ms: Times,
     faults: NDArray[np.int8],
 ) -> None:
-    """Fill the last four arrays; a fault that stands there already stays."""
+    """Fill the last four arrays; an existing fault stays."""
     seen = np.full(names, -1, np.int32)
     for i in range(len(time_ms)):
         low, high = starts[i], starts[i + 1]
@@ -179,14 +179,14 @@ def _inspect(
 
 
 def partly(lists: Lists, arriving: Flags) -> Flags:
-    """(n,) lists of which a redrive brings some impressions and others came before."""
+    """(n,) lists of which a redrive applies some impressions and others came before."""
     found = np.zeros(len(lists), np.bool_)
     found[lists.of[~arriving]] = True
     return found
 
 
 def _owned(block: ClickBlock) -> ClickBlock:
-    """The block with columns of one kind: kernels are compiled anew for arrays that must not be written to."""
+    """The block with columns of one kind: kernels would be compiled again for read-only arrays."""
     return replace(
         block,
         starts=np.array(block.starts, np.int32),
@@ -200,7 +200,7 @@ def _owned(block: ClickBlock) -> ClickBlock:
 
 
 def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
-    """The record as a block of one list, and the fault that the block could not show."""
+    """The record as a block of one list, and the fault that the block cannot represent."""
     if not click.items:
         raise BadRecord(Reason.EMPTY, "a click record without shown items")
     if len(click.positions) != len(click.items):
@@ -254,7 +254,7 @@ def _bounded(value: int) -> int:
     return max(-2, min(value, END_OF_TIME))
 
 
-# ---- what is said of bad lists --------------------------------------------------------------------------------
+# ---- texts about bad lists -----------------------------------------------------------------------------------
 
 
 def refusals(lists: Lists, arriving: Flags) -> list[BadRecord]:

@@ -27,11 +27,11 @@ PREFERENCE_RULES: Final = (
     "click-no-click-next",
     "click-earlier-click",
 )
-#: What became of an impression in its list.
+#: Marks of an impression in its list.
 UNCLICKED: Final = 0
 SHORT: Final = 1
 CLICKED: Final = 2
-#: What became of a click.
+#: Fates of a click.
 USED: Final = 0
 REPEATED: Final = 1
 TOO_SHORT: Final = 2
@@ -64,8 +64,8 @@ class Preferences:
     Parameters
     ----------
     clicked, other : (p,) int32 impressions; the first is preferred.
-    rule : (p,) int8 place in the rules that were asked for: the first that says so.
-    beyond : how many more there were than a list may make.
+    rule : (p,) int8 place in the given rules: the first that states it.
+    beyond : number of preferences beyond the limit of a list.
     """
 
     clicked: Numbers
@@ -78,7 +78,7 @@ class Preferences:
 
 
 def read_clicks(lists: Lists, min_dwell_ms: int) -> Reading:
-    """Which impressions were clicked. A click that is known to be shorter than `min_dwell_ms` does not count."""
+    """Which impressions were clicked. A click known to be shorter than `min_dwell_ms` does not count."""
     block = lists.block
     shown, count = len(lists.of), len(lists)
     mark, first_ms = np.zeros(shown, np.int8), np.zeros(shown, np.int64)
@@ -143,13 +143,13 @@ def _read(
 def preferences(
     lists: Lists, reading: Reading, rules: Sequence[str], use: Flags, arriving: Flags, max_per_list: int
 ) -> Preferences:
-    """What the rules say of the lists in use.
+    """The preferences of the rules in the given lists.
 
     Parameters
     ----------
     rules : names of `PREFERENCE_RULES`, the first one first.
     use : (n,) lists to read.
-    arriving : (m,) only what touches one of these impressions is returned.
+    arriving : (m,) only preferences with one of these impressions are returned.
     max_per_list : of one list, whether or not they touch an arriving impression.
     """
     numbers = np.array([PREFERENCE_RULES.index(rule) for rule in rules], np.int8)
@@ -188,7 +188,7 @@ def _prefer(
     other: Numbers,
     rule: NDArray[np.int8],
 ) -> tuple[int, int]:
-    """Fill the last three arrays, if they have room; returns how many there are, and how many are beyond the limit."""
+    """Fill the last three arrays, if they have room; returns their number, and the number beyond the limit."""
     count, beyond = 0, 0
     for i in range(len(last)):
         if not use[i] or last[i] < 0 or not len(rules):

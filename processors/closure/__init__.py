@@ -1,3 +1,3 @@
-"""The builder of transitive closure: the graph with its compiled loops, seeds and where they come from, labels, and
-chains that explain. It may import the clicks, whose co-clicks it takes as relations.
+"""The builder of transitive closure: the graph with its compiled loops, seeds and their origins, labels, and chains
+that explain a relation. It may import the clicks, whose co-clicks it uses as relations.
 """

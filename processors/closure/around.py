@@ -1,6 +1,6 @@
-"""What lies next to two components, and its members by number.
+"""The neighbours of two components, and their members by number.
 
-The sums over the edges of components that have many are kept, block by block: a cache, of which nothing ever shows.
+The sums over the edges of large components are cached block by block; the cache never affects results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def members_of(g, c):  # type: ignore[no-untyped-def]
 
 @compiled
 def _hub(g, c):  # type: ignore[no-untyped-def]
-    """Where the sums of a component's blocks are kept; -1 where it has few edges."""
+    """The place of the sums of a component's blocks; -1 if it has few edges."""
     if g.components[c, DEGREE] < HUB:
         return -1
     g.numbers[ASKED] += 1
@@ -46,7 +46,7 @@ def _hub(g, c):  # type: ignore[no-untyped-def]
         g.numbers[HUBS] += 1
         g.hubs[found, 0] = -1
     if found < 0:
-        # The one that was not asked for the longest.
+        # The least recently used one.
         found = 0
         for hub in range(used):
             if g.hubs[hub, 1] < g.hubs[found, 1]:
@@ -95,7 +95,8 @@ def _running(g, c, shared):  # type: ignore[no-untyped-def]
 
 @compiled
 def _shared(g, p, q):  # type: ignore[no-untyped-def]
-    """Places in the edges of p of what is next to q, too, ascending; only the fewer edges of the two are read."""
+    """Places in the edges of p of components that are also next to q, ascending; only the fewer edges of the two are
+    read."""
     a, b = g.components[p, DEGREE], g.components[q, DEGREE]
     fewer, other = (p, q) if a <= b else (q, p)
     found = np.empty(min(a, b), np.int32)
@@ -112,7 +113,7 @@ def _shared(g, p, q):  # type: ignore[no-untyped-def]
 
 @compiled
 def surroundings(g, p, q):  # type: ignore[no-untyped-def]
-    """What lies next to two components."""
+    """The neighbours of two components."""
     p_shared = _shared(g, p, q)
     q_shared = np.empty(len(p_shared), np.int32)
     both = np.empty(len(p_shared), np.int32)
@@ -175,7 +176,7 @@ def edge_at(g, c, running, shared, inner, number):  # type: ignore[no-untyped-de
     Parameters
     ----------
     running, shared : of c in `Around`.
-    inner : whether ordered pairs of members are numbered, else members.
+    inner : whether ordered pairs of members are numbered instead of members.
     """
     block = _last_not_above(running, number)
     number -= running[block]
@@ -198,7 +199,7 @@ def edge_at(g, c, running, shared, inner, number):  # type: ignore[no-untyped-de
 
 @compiled
 def neighbour_member(g, p, q, around, number):  # type: ignore[no-untyped-def]
-    """A member of what lies around, by its number."""
+    """A member of the neighbours, by its number."""
     if number < around.ends[0]:
         c, place = edge_at(g, p, around.p_counts, around.p_shared, False, number)
         return member_at(g, c, place)

@@ -1,4 +1,4 @@
-"""The arrays of the closure's graph, of its votes and of what it puts out, and the names of their fields.
+"""The arrays of the closure's graph, of its votes and of its output, and the names of their fields.
 
 `kinstream.processors.closure.graph` owns them and lets them grow.
 """
@@ -21,15 +21,15 @@ class Graph(NamedTuple):
     parent : (n,) towards the root; -1 for an item without a component yet, -2 - c for the root of component c.
     proof, proof_seed : (n,) the neighbour towards the root of the proof tree, -1 at the root, and the number of the
         seed between the two.
-    gone : (n,) bool, items that were erased; they hold their component together and are no members of it.
+    gone : (n,) bool, erased items; they link their component but are not members of it.
     components : (c, 8) see `ROOT` and those after it.
     pool : regions of 2^k places: members of a component, or its edges (component, seed), two places each.
     free : (32,) the first free region of each size; each names the next.
     keys, where : a map from (component, other component) to the place of the other in the edges of the first.
     numbers : see `TOP` and those after it.
-    hubs : (h, 2) components of many edges whose sums are kept, -1 for none, and when each was asked for last.
+    hubs : (h, 2) components of many edges whose sums are kept, -1 for none, and the last use of each.
     hub_sums : (h, b, 2) of each block of a hub's edges: members of the other components, and ordered pairs of members.
-    hub_stale : (h, b) bool, blocks whose sums are to be made anew. All three are a cache: what they hold never shows.
+    hub_stale : (h, b) bool, blocks whose sums must be recomputed. All three are a cache and never affect results.
     """
 
     parent: Ints
@@ -48,12 +48,12 @@ class Graph(NamedTuple):
 
 
 class Votes(NamedTuple):
-    """Votes on pairs of items, in the order of their coming, and maps to their places.
+    """Votes on pairs of items, in order of arrival, and maps to their places.
 
     Parameters
     ----------
     pair, net, standing : (p,) the two items as one number, the sum of its votes, the sign for which it counts now.
-    vote, vote_pair, vote_sign : (v,) hash of pair and source, the pair, and what the source said last.
+    vote, vote_pair, vote_sign : (v,) hash of pair and source, the pair, and the source's last vote.
     """
 
     pair: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Outbox(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What lies next to two components: first what is next to p only, then to q only, then to both.
+    """The neighbours of two components: first those of p only, then of q only, then of both.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Around(NamedTuple):
     inner : (3,) the same of ordered pairs of members of one component.
     p_counts, q_counts : (b + 1,) members before each block of the edges of p and q, without those next to both.
     p_pairs, q_pairs : the same of ordered pairs of members.
-    p_shared, q_shared : places of what is next to both in the edges of each, ascending.
+    p_shared, q_shared : places of the neighbours of both in the edges of each, ascending.
     both, both_counts : components next to both in the order of p's edges, and the members before each.
     """
 
@@ -106,7 +106,7 @@ class Around(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What is made of a relation; 0 is no limit, a budget below 0 is none, and support 0 is no voting."""
+    """Settings of derivation; 0 means no limit, a budget below 0 no budget, and support 0 no voting."""
 
     pairs: bool
     triplets: bool
@@ -118,7 +118,7 @@ class Options(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Relations between items that are known: (n,) each; `row` and `part` key the draws, `source` is a hash."""
+    """Relations between known items: (n,) each; `row` and `part` key the draws, `source` is a hash."""
 
     left: Ints
     right: Ints
@@ -130,8 +130,8 @@ class Rows(NamedTuple):
 
 #: Fields of a component. `MEMBERS` and `EDGES` are places in the pool, -1 for none.
 ROOT, LIVE, TOTAL, MEMBERS, MEMBERS_SIZE, EDGES, EDGES_SIZE, DEGREE = range(8)
-#: Fields of `Graph.numbers`. `ROOM` is what `take` would need where it stopped; `HUBS` is how many places for hubs have
-#: been used, `ASKED` the number of times that a hub was asked for, `READ` that of edges that were read for it all.
+#: Fields of `Graph.numbers`. `ROOM` is the room that `take` needed when it stopped; `HUBS` is the number of used places
+#: for hubs, `ASKED` the number of uses of hubs, `READ` the number of edges read in all.
 (
     TOP,
     COMPONENTS,
@@ -153,14 +153,14 @@ ROOT, LIVE, TOTAL, MEMBERS, MEMBERS_SIZE, EDGES, EDGES_SIZE, DEGREE = range(8)
 ) = range(17)
 #: Fields of `Votes.counts`.
 PAIRS_VOTED, VOTES = range(2)
-#: What came of a row.
+#: Results of a row.
 NOTHING, ACCEPTED, KNOWN, CONTRADICTION, VOTED, SUPPORTED = range(6)
 #: Why `take` stopped.
 DONE, NO_POOL, NO_KEYS, NO_COMPONENTS, NO_PAIRS, NO_TRIPLETS, WITHDRAW, NO_HUBS = range(8)
 #: Rules, as numbers.
 SEED, SIMILAR, DISSIMILAR = range(3)
 
-#: Edges of a block, as a power of two, and from how many edges on the sums of blocks are kept.
+#: Edges of a block, as a power of two, and the number of edges from which sums of blocks are kept.
 BLOCK_BITS: Final = 6
 HUB: Final = 512
 

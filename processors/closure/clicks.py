@@ -30,7 +30,7 @@ from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock
 
-#: What is counted of click records. A list has one of the fates behind `lists`.
+#: Counts of click records. A list has one of the fates after `lists`.
 COUNTED: Final = (
     "lists",
     "lists-refused",
@@ -63,14 +63,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """What an event brings.
+    """The content of an event.
 
     Parameters
     ----------
-    lists : as they were read.
+    lists : the lists as read.
     clicked : (c,) places in `lists.block.ids` of items of the catalogue that were clicked.
-    pairs : that are supported now.
-    partly : (n,) lists of which some came before.
+    pairs : pairs that are now supported.
+    partly : (n,) lists of which a part came before.
     refused : lists with a fault, and clicked items that are not in the catalogue.
     """
 
@@ -98,15 +98,15 @@ class CoClickedItems:
         return self._gate.evicted + self._core.evicted
 
     def take(self, event: Click | ClickBlock, origin: Origin, find: Callable[[Hashes], Reference]) -> Found:
-        """Take in lists.
+        """Add lists.
 
         Parameters
         ----------
-        find : where each item is in the catalogue, -1 for one that is not there.
+        find : the place of each item in the catalogue, -1 for a missing one.
 
         Raises
         ------
-        BadRecord : the event has no lists that could be told apart, or a redrive names rows that it has not.
+        BadRecord : the event has no separable lists, or a redrive names missing rows.
         """
         lists = read_lists(event, self.limits.max_list)
         arriving = _arriving(origin, len(lists.of))
@@ -142,7 +142,7 @@ class CoClickedItems:
 
 
 def _arriving(origin: Origin, shown: int) -> Flags:
-    """Impressions that the event brings, (m,)."""
+    """Impressions of the event that arrive, (m,)."""
     if origin.rows is None:
         return np.ones(shown, np.bool_)
     if not origin.rows or min(origin.rows) < 0 or max(origin.rows) >= shown:

@@ -37,14 +37,14 @@ from kinstream.streams.records.values import (
     Table,
 )
 
-#: In the order of their numbers in `kinstream.processors.closure.arrays`.
+#: Rules in the order of their numbers in `kinstream.processors.closure.arrays`.
 PAIR_RULES: Final = ("closure-seed", "closure-similar", "closure-dissimilar")
 TRIPLET_RULE: Final = "closure-triplet"
 EMITTED: Final = ("pairs", "triplets", "both")
 POLICIES: Final = ("reject", "support")
 
 _DAY_MS: Final = 86_400_000
-#: What `counts` says, by the place in `Graph.numbers`.
+#: The entries of `counts`, by their place in `Graph.numbers`.
 _NUMBERS: Final = {
     "derived": arrays.DERIVED,
     "seed-withheld": arrays.SEEDS_WITHHELD,
@@ -55,11 +55,11 @@ _NUMBERS: Final = {
 
 
 class Closure:
-    """What follows from relations: similar to the similar, dissimilar from what a similar one is dissimilar from.
+    """Constraints derived from relations: similarity is transitive, and similar items share their dissimilar items.
 
-    Relations join items to components and make components dissimilar. Each accepted relation, a seed, gives itself and
-    what newly follows: similar pairs and dissimilar pairs, and triplets (anchor, positive, negative) of two items of
-    one component and one of a component that is dissimilar from it.
+    Similar relations join items into components, and dissimilar ones separate components. Each accepted relation, a
+    seed, gives itself and its new consequences: similar pairs and dissimilar pairs, and triplets (anchor, positive,
+    negative) of two items of one component and one item of a component that is dissimilar from it.
 
     Seeds come from relations, from labelled samples (a sample with an id is an item as well, similar to the first
     item of its class; classes are dissimilar) and from items that are clicked together.
@@ -68,24 +68,24 @@ class Closure:
     ----------
     emit : "pairs", "triplets" or "both". A seed itself is a pair; every triplet is derived.
     max_new_pairs, max_new_triplets : derived from one seed at most, drawn uniformly without replacement; 0 or None
-        is no limit: then each derived pair and triplet is given exactly once, else at most once.
-    max_component : members of a component; a union beyond it is accepted and gives nothing but the seed, and the
-        component has no part in what is derived from then on. 0 or None is no limit.
-    budget : derived constraints for each seed, on average over all seeds so far; None is no limit.
-    contradictions : what is done about relations of which some say the contrary of others.
+        means no limit: then each derived pair and triplet is given exactly once, otherwise at most once.
+    max_component : members of a component; a union beyond it is accepted and gives only the seed, and the component
+        takes no part in later derivation. 0 or None means no limit.
+    budget : derived constraints for each seed, on average over all seeds so far; None means no limit.
+    contradictions : the treatment of relations that contradict each other.
 
-        - "reject": what came first holds; a relation that contradicts it is refused.
+        - "reject": the first relation holds; a relation that contradicts it is refused.
         - "support": a relation counts once its votes, those for less those against, reach `support`.
     support : votes that a relation needs under "support". Each source has one vote on a pair of items, its last;
-        relations without a source have one together. Labels and co-clicks need no votes.
-    max_votes : votes that are remembered; above it the oldest are forgotten.
+        relations without a source share one. Labels and co-clicks need no votes.
+    max_votes : votes that are remembered; beyond it the oldest are dropped.
     from_labels : whether labelled samples make seeds.
-    max_classes : so many classes are made dissimilar from each other; later ones are only similar in themselves.
+    max_classes : number of classes that are made dissimilar from each other; later classes only give similar pairs.
     from_co_clicks : whether co-clicked items make seeds.
     co_click_support : votes that a co-clicked pair needs.
     min_dwell_ms, vote_window_ms, support_window_ms, max_clicks_per_hour, max_list, max_ahead_ms, max_late_ms,
     max_remembered : of click records, as in `kinstream.processors.clicks.clicks.Clicks`.
-    seed : of the draws, which depend on nothing but the seed, the identity of the event and the row.
+    seed : of the draws, which depend only on the seed, the identity of the event and the row.
     max_bytes : no encoded block is larger.
 
     Raises
@@ -95,22 +95,21 @@ class Closure:
 
     Notes
     -----
-    The graph holds exactly the fixpoint of the four rules of spec 10.2 over its seeds. A relation that is known
-    already, by itself or because it follows, is counted and gives nothing.
+    The graph holds exactly the fixpoint of the four rules of spec 10.2 over its seeds. A relation that is already
+    known, as a seed or as a consequence, is counted and gives nothing.
 
-    Nothing that was given is ever taken back. Under "support" a relation whose net vote falls below `support` counts
-    no more: the graph is made anew of the seeds that still count, in their order, at a cost of all seeds; what is
-    given later follows the new graph, and what follows again may be given again. Votes for a relation that the graph
-    contradicts are kept, and it is tried again with each further vote. The votes of a relation that was known when
-    its votes sufficed count like a seed: it holds when what it followed from falls.
+    Constraints are never withdrawn. Under "support" a relation whose net vote falls below `support` no longer counts:
+    the graph is rebuilt from the seeds that still count, in their order, at the cost of all seeds. Later constraints
+    follow the new graph, and a consequence that holds again may be given again. Votes for a relation that contradicts
+    the graph are kept, and the relation is tried again with each further vote. A relation that was already known when
+    its votes sufficed counts like a seed: it still holds when the relations that it followed from fall.
 
-    A tombstone erases an item: its name, its vectors and the hash by which it was known. What is left is a number,
-    which holds its component together and never appears in a constraint. An item of the same name that comes later
-    is another one.
+    A tombstone erases an item: its name, its vectors and its hash. Only a number remains, which links its component and
+    never appears in a constraint. A later item of the same name is another item.
 
-    Constraints of a record: pairs in the order of their seeds, each seed before what follows from it; then triplets
-    in the same order. Vectors are those of the catalogue after the record. What follows from one relation, one sample
-    or one list is an event, and is numbered as such.
+    Constraints of a record: pairs in the order of their seeds, each seed before its consequences; then triplets in the
+    same order. Vectors are those of the catalogue after the record. The consequences of one relation, one sample or one
+    list are one event, and are numbered as such.
 
     References
     ----------
@@ -134,8 +133,8 @@ class Closure:
     [1, 2]
     """
 
-    #: Version 2 says which constraints come from one relation, sample or list, and counts co-clicks once in their
-    #: window in whatever order they come. It draws as version 1 does.
+    #: Version 2 records which constraints come from one relation, sample or list, and counts co-clicks once in their
+    #: window in any order of arrival. Its random draws are those of version 1.
     algorithm: ClassVar[str] = "closure/2"
 
     def __init__(
@@ -212,7 +211,7 @@ class Closure:
             )
         )
 
-    # ---- what a builder offers ----------------------------------------------------------------------------------
+    # ---- the builder interface ---------------------------------------------------------------------------------
 
     @property
     def follows(self) -> tuple[type, ...]:
@@ -254,18 +253,16 @@ class Closure:
         raise TypeError(f"closure does not follow {type(event).__name__}")
 
     def explain(self, left: str, right: str) -> Explanation | None:
-        """Why two items are held similar or dissimilar: the shortest chain of seeds; None where they are neither.
+        """Why two items are similar or dissimilar: the shortest chain of seeds; None if they are neither.
 
         Raises
         ------
-        SettingsError : an item that no relation has named, or that was erased.
+        SettingsError : an item is in no relation, or was erased.
         """
         numbers = self._items.table.find(hashes([left, right])).tolist()
         for name, number in zip((left, right), numbers, strict=True):
             if number < 0:
-                raise SettingsError(
-                    f"item {name!r} stands in no relation of this space (or it was erased, with its name)"
-                )
+                raise SettingsError(f"item {name!r} is in no relation of this space, or was erased")
         return explain(self._seeds, self._items, self._graph.relation(*numbers), *numbers)
 
     # ---- items --------------------------------------------------------------------------------------------------
@@ -362,10 +359,11 @@ class Closure:
     # ---- co-clicks --------------------------------------------------------------------------------------------------
 
     def _co_clicked(self, event: Click | ClickBlock, origin: Origin) -> Made:
-        """Pairs with enough votes as similar ones. One that contradicts is counted: no record is to blame for it."""
+        """Pairs with enough votes as similar ones. A contradicting one is only counted, since it belongs to no single
+        record."""
         found = self._clicks.take(event, origin, self._catalogue.find)
         lists, pairs = found.lists, found.pairs
-        # A later list can make a pair with what is clicked here, and brings no name for it.
+        # A later list can form a pair with items clicked here, without their names.
         self._seeding.number(lists.keys, lists.block.ids, found.clicked)
         keys = pairs.keys.reshape(-1, 2)
         items = np.where(self._catalogue.find(keys) >= 0, self._items.table.find(keys), -1).reshape(-1, 2)
@@ -452,7 +450,7 @@ class Closure:
         self._graph.replay(*self._seeds.standing())
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
-        """Take over items, classes and seeds from a builder of other settings; votes and filters begin anew."""
+        """Take over items, classes and seeds from a builder of other settings; votes and filters start empty."""
         self._labels.restore(state)
         kept: dict[str, Any] = {"catalogue": self._catalogue, "items": self._items, "seeds": self._seeds}
         for name, part in kept.items():

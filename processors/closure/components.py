@@ -1,12 +1,12 @@
-"""Components of similar items and the dissimilar edges between them: union-find over arrays that do not grow here.
+"""Components of similar items and the dissimilar edges between them: union-find over arrays that other code grows.
 
-The four rules of transitive closure, run to a fixpoint, hold exactly these facts: two items of one component are
-similar, and items of two components with an edge between them are dissimilar. So the facts are never stored; a
-component has a list of members and a list of the components that it is dissimilar from, and what is new with a
-relation are products of such lists, which are numbered and drawn from by number.
+The four rules of transitive closure, run to a fixpoint, give exactly these facts: two items of one component are
+similar, and items of two components with an edge between them are dissimilar. So the facts are not stored. A component
+has a list of members and a list of the components that it is dissimilar from. The new facts of a relation are products
+of such lists, which are numbered and drawn by number.
 
-Two trees lie over the items. `parent` is the union-find of components. `proof` is a forest of the similar relations
-themselves, turned around where two trees meet, so that the way between two items is the chain of relations that
+There are two forests over the items. `parent` is the union-find of components. `proof` is a forest of the similar
+relations themselves, re-rooted where two trees join, so that the path between two items is the chain of relations that
 makes them similar.
 
 References
@@ -63,7 +63,7 @@ def _release(g, at, size):  # type: ignore[no-untyped-def]
 
 @compiled
 def _resized(g, at, size, used, wanted):  # type: ignore[no-untyped-def]
-    """A region of the wanted size with the first `used` places of another, which is given back."""
+    """A region of the wanted size with the first `used` places of another, which is freed."""
     new = _region(g, wanted)
     if at >= 0:
         for place in range(used):
@@ -74,7 +74,7 @@ def _resized(g, at, size, used, wanted):  # type: ignore[no-untyped-def]
 
 @compiled
 def component_of(g, item):  # type: ignore[no-untyped-def]
-    """The number of an item's component; -1 where it has none. Halves the way to the root."""
+    """The number of an item's component; -1 if it has none. Applies path halving."""
     parent = g.parent
     while parent[item] >= 0:
         above = parent[item]
@@ -88,7 +88,7 @@ def component_of(g, item):  # type: ignore[no-untyped-def]
 
 @compiled
 def component_for(g, item):  # type: ignore[no-untyped-def]
-    """The number of an item's component, which is made if there is none."""
+    """The number of an item's component, which is created if there is none."""
     c = component_of(g, item)
     if c >= 0:
         return c
@@ -119,14 +119,14 @@ def pair_key(a, b):  # type: ignore[no-untyped-def]
 
 @compiled
 def edge_seed(g, a, b):  # type: ignore[no-untyped-def]
-    """The seed that makes two components dissimilar; -1 where none does."""
+    """The seed that makes two components dissimilar; -1 if none does."""
     place = g.where[place_of(g.keys, g.where, pair_key(a, b))]
     return -1 if place < 0 else g.pool[g.components[a, EDGES] + 2 * place + 1]
 
 
 @compiled
 def _edge_changed(g, c, place):  # type: ignore[no-untyped-def]
-    """Another component, or none, stands at a place of the edges of c."""
+    """Update c for another component, or none, at a place of its edges."""
     for hub in range(g.numbers[HUBS]):
         if g.hubs[hub, 0] == c:
             block = place >> BLOCK_BITS
@@ -138,7 +138,7 @@ def _edge_changed(g, c, place):  # type: ignore[no-untyped-def]
 
 @compiled
 def _members_changed(g, c):  # type: ignore[no-untyped-def]
-    """A component has another number of members."""
+    """Update the sums for another number of members of a component."""
     for hub in range(g.numbers[HUBS]):
         if g.hubs[hub, 0] >= 0:
             place = g.where[place_of(g.keys, g.where, pair_key(g.hubs[hub, 0], c))]
@@ -172,11 +172,11 @@ def make_dissimilar(g, a, b, seed):  # type: ignore[no-untyped-def]
 
 @compiled
 def _repoint(g, c, old, new):  # type: ignore[no-untyped-def]
-    """In the edges of c, put `new` in the place of `old`, or take `old` out where `new` is there already.
+    """In the edges of c, replace `old` by `new`, or remove `old` if `new` is already there.
 
     Returns
     -------
-    bool : whether it was there.
+    bool : whether `new` was there.
     """
     edges = g.components[c, EDGES]
     place = g.where[place_of(g.keys, g.where, pair_key(c, old))]
@@ -202,7 +202,7 @@ def _repoint(g, c, old, new):  # type: ignore[no-untyped-def]
 
 @compiled
 def _join_members(g, a, b, limit):  # type: ignore[no-untyped-def]
-    """Append the members of b to those of a. Beyond the limit there is no list of members any more."""
+    """Append the members of b to those of a. Beyond the limit the list of members is dropped."""
     p, q = g.components[a, LIVE], g.components[b, LIVE]
     at, size = g.components[a, MEMBERS], g.components[a, MEMBERS_SIZE]
     other, other_size = g.components[b, MEMBERS], g.components[b, MEMBERS_SIZE]
@@ -272,7 +272,7 @@ def unite(g, p, q, i, j, seed, limit):  # type: ignore[no-untyped-def]
 
 @compiled
 def room_for(g, i, j):  # type: ignore[no-untyped-def]
-    """DONE where a relation of i and j finds room whatever it is, else what must grow; sets `ROOM`."""
+    """DONE if any relation of i and j has room, otherwise what must grow; sets `ROOM`."""
     p, q = component_of(g, i), component_of(g, j)
     members = 2
     a = b = 0
@@ -300,7 +300,7 @@ def room_for(g, i, j):  # type: ignore[no-untyped-def]
 
 @compiled
 def erase(g, items):  # type: ignore[no-untyped-def]
-    """Items stay in their components and are no members any more."""
+    """Items stay in their components but are no longer members."""
     for n in range(len(items)):
         item = items[n]
         if g.gone[item]:
@@ -351,7 +351,7 @@ def chains(g, left, right, most):  # type: ignore[no-untyped-def]
 
     Returns
     -------
-    (n, most) the first seeds of each chain, -1 behind its end, and (n,) how many there are.
+    (n, most) the first seeds of each chain, -1 after its end, and (n,) their numbers.
     """
     seeds = np.full((len(left), most), -1, np.int32)
     lengths = np.zeros(len(left), np.int64)
@@ -390,7 +390,7 @@ def chains(g, left, right, most):  # type: ignore[no-untyped-def]
 
 @compiled
 def first_with(g, item, others):  # type: ignore[no-untyped-def]
-    """The first of `others` that is similar to an item, or is it; -1 where none is."""
+    """The first of `others` that is similar to an item, or is the item; -1 if none is."""
     c = component_of(g, item)
     for n in range(len(others)):
         if others[n] == item or (c >= 0 and component_of(g, others[n]) == c):

@@ -1,4 +1,4 @@
-"""What a relation adds: the pairs and triplets that newly follow, numbered, and drawn by number."""
+"""The new pairs and triplets of a relation, numbered, and drawn by number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST: Final = 2**62
 
 @compiled
 def _share(pairs, triplets, left, key0, key1, row, part):  # type: ignore[no-untyped-def]
-    """How many of `left` drawn from the pairs and triplets together are pairs."""
+    """The number of pairs among `left` draws from the pairs and triplets together."""
     found = 0
     for n in range(left):
         word = philox(key0, key1, n, 2, part, row)[0]
@@ -55,7 +55,7 @@ def _share(pairs, triplets, left, key0, key1, row, part):  # type: ignore[no-unt
 
 @compiled
 def _pair(g, p, q, similar, around, number):  # type: ignore[no-untyped-def]
-    """A pair by its number: q with what is next to p only, p with what is next to q only, then p with q."""
+    """A pair by its number: q with the neighbours of p only, p with the neighbours of q only, then p with q."""
     m, n = members_of(g, p), members_of(g, q)
     ends = around.ends
     if number < n * ends[0]:
@@ -128,7 +128,7 @@ def _triplet(g, p, q, similar, around, ends, number):  # type: ignore[no-untyped
 
 @compiled
 def derive(g, out, options, key0, key1, row, part, i, j, similar, p, q):  # type: ignore[no-untyped-def]
-    """Put out the seed and what it adds, before the graph is changed. DONE, or what there is no room for."""
+    """Emit the seed and its consequences, before the graph is changed. Returns DONE, or what has no room."""
     seed_live = not g.gone[i] and not g.gone[j]
     numbers = g.numbers
     m, n = members_of(g, p), members_of(g, q)

@@ -14,13 +14,13 @@ from kinstream.processors.closure.arrays import Graph, Options, Outbox, Rows, Vo
 from kinstream.processors.shared.base import State
 from kinstream.streams.compute.whole_number_map import fill_map, number_map
 
-#: Constraints for which there is room at first; an outbox that grew beyond the second is given back.
+#: Initial room for constraints; an outbox that grew beyond the second number is freed.
 _OUTBOX: Final = 1024
 _LARGE_OUTBOX: Final = 2**20
 _LEAST: Final = 64
-#: Hubs whose sums are kept.
+#: Number of hubs whose sums are kept.
 _HUBS: Final = 8
-#: What of `Graph.numbers` is no function of the seeds.
+#: Entries of `Graph.numbers` that are not a function of the seeds.
 _COUNTED: Final = (
     arrays.SEEDS,
     arrays.DERIVED,
@@ -51,7 +51,7 @@ def empty_graph() -> Graph:
 
 
 class ClosureGraph:
-    """A graph that takes relations between numbered items, and what each of them adds."""
+    """A graph that takes relations between numbered items, and gives the consequences of each."""
 
     def __init__(self, options: Options, max_votes: int) -> None:
         self.options = options
@@ -82,7 +82,7 @@ class ClosureGraph:
     def take(
         self, rows: Rows, key: tuple[int, int], start: int, fates: Array, contrary: Array, *, vote: bool
     ) -> tuple[int, bool]:
-        """Take in relations from row `start` on; see `kinstream.processors.closure.taking.take`.
+        """Add relations from row `start` on; see `kinstream.processors.closure.taking.take`.
 
         Returns
         -------
@@ -101,7 +101,7 @@ class ClosureGraph:
             self._grow(status)
 
     def replay(self, left: Array, right: Array, sign: Array, seed: Array) -> None:
-        """Apply accepted relations and erasures again; nothing is put out."""
+        """Apply accepted relations and erasures again; nothing is emitted."""
         start = 0
         while start < len(left):
             start, status = components.replay(
@@ -111,7 +111,7 @@ class ClosureGraph:
                 self._grow(status)
 
     def rebuild(self, left: Array, right: Array, sign: Array, seed: Array) -> None:
-        """Make the graph anew of these relations and erasures; what was counted stays."""
+        """Rebuild the graph from these relations and erasures; counts stay."""
         numbers = self.parts.numbers
         items = len(self.parts.parent)
         self.parts = empty_graph()
@@ -121,20 +121,20 @@ class ClosureGraph:
             self.parts.numbers[place] = numbers[place]
 
     def erase(self, items: Array) -> None:
-        """Items are links from now on, and nothing else."""
+        """Turn items into links only."""
         components.erase(self.parts, items.astype(np.int32))
 
     def made(self) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """What was put out since the outbox was emptied, in the order of `Outbox`: of m pairs, and of t triplets."""
+        """The constraints since the outbox was emptied, in the order of `Outbox`: of m pairs, and of t triplets."""
         m, t = int(self.parts.numbers[arrays.PAIRS]), int(self.parts.numbers[arrays.TRIPLETS])
         out = self.out
         pairs = out.pairs[:m], out.signs[:m], out.rules[:m], out.pair_rows[:m]
         return *pairs, out.triplets[:t], out.triplet_rows[:t]
 
-    # ---- questions ----------------------------------------------------------------------------------------------
+    # ---- queries ------------------------------------------------------------------------------------------------
 
     def relation(self, left: int, right: int) -> int:
-        """1 for similar items, -1 for dissimilar ones, 0 where nothing is known."""
+        """1 for similar items, -1 for dissimilar ones, 0 if nothing is known."""
         p, q = (components.component_of(self.parts, item) for item in (left, right))
         if p < 0 or q < 0:
             return 1 if left == right else 0
@@ -148,7 +148,7 @@ class ClosureGraph:
         return seeds, lengths
 
     def first_similar(self, item: int, others: Array) -> int:
-        """The place of the first of the others that an item is similar to; -1 where there is none."""
+        """The place of the first of the others that an item is similar to; -1 if there is none."""
         return int(components.first_with(self.parts, np.int32(item), others.astype(np.int32)))
 
     def number(self, field: int) -> int:
@@ -195,12 +195,12 @@ class ClosureGraph:
     # ---- votes --------------------------------------------------------------------------------------------------
 
     def turned(self, left: int, right: int) -> None:
-        """The votes of a pair count no more."""
+        """Stop counting the votes of a pair."""
         pair = (min(left, right) << 32) | max(left, right)
         self.votes.standing[int(np.flatnonzero(self._voted().pair == pair)[0])] = 0
 
     def _voted(self) -> Votes:
-        """The votes without the room behind them."""
+        """The votes without unused room."""
         p, v = self.votes.counts.tolist()
         names = ("pair", "net", "standing")
         others = ("vote", "vote_pair", "vote_sign")
@@ -210,7 +210,7 @@ class ClosureGraph:
         )
 
     def forget_votes(self) -> int:
-        """Where there are more votes than may be, forget the oldest, so that three quarters of what may be stay.
+        """If there are more votes than allowed, drop the oldest, so that three quarters of the limit stay.
 
         The net vote of a pair stays as long as it counts or has votes.
         """
@@ -252,7 +252,7 @@ class ClosureGraph:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """What is no function of the accepted relations."""
+        """The state that is not a function of the accepted relations."""
         held = self._voted()
         state: State = {"numbers": self.parts.numbers[list(_COUNTED)]}
         state |= {f"votes.{name}": getattr(held, name).copy() for name in Votes._fields[:6]}
@@ -276,7 +276,7 @@ def _map(places: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 
 def _hubs(blocks: int) -> dict[str, Array]:
-    """An empty cache of sums of hubs with so many blocks of edges."""
+    """An empty cache of sums of hubs with this many blocks of edges."""
     return {
         "hubs": np.full((_HUBS, 2), -1, np.int64),
         "hub_sums": np.zeros((_HUBS, blocks, 2), np.int64),

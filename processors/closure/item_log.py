@@ -1,4 +1,4 @@
-"""The items of a closure by number: 128-bit hashes to find them by, and their names for people who ask why."""
+"""The items of a closure by number: 128-bit hashes for lookup, and their names for explanations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from kinstream.processors.shared.base import State
 from kinstream.processors.shared.id_table import Hashes, IdTable, Numbers
 
-#: A segment holds so many items.
+#: Items per segment.
 SEGMENT: Final = 8192
 _PREFIX: Final = "items-"
 
 
 class ItemLog:
-    """Items by first appearance. Names lie as UTF-8 one after the other; an erased item has neither name nor hash."""
+    """Items by first appearance. Names are stored as consecutive UTF-8; an erased item has neither name nor hash."""
 
     def __init__(self) -> None:
         self.table = IdTable()
@@ -33,7 +33,7 @@ class ItemLog:
         return self.table.nbytes + sum(len(text) + ends.nbytes for text, ends in self._sealed)
 
     def __len__(self) -> int:
-        """How many numbers were given."""
+        """The number of assigned numbers."""
         return self.table.numbered
 
     def add(self, keys: Hashes, names: Sequence[str], order: Numbers) -> Numbers:
@@ -70,7 +70,7 @@ class ItemLog:
         return _name(*self._sealed[segment], row)
 
     def remove(self, keys: Hashes) -> Numbers:
-        """Erase items. Returns the numbers of those that were there."""
+        """Erase items. Returns the numbers of the known ones."""
         found = self.table.remove(keys)
         found = found[found >= 0]
         for segment in np.unique(found // SEGMENT).tolist():
@@ -87,7 +87,7 @@ class ItemLog:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """The open tail, and which segments there are."""
+        """The open tail, and the names of the segments."""
         keys, gone = self._rows(len(self._sealed))
         return {
             "keys": keys,
@@ -97,7 +97,7 @@ class ItemLog:
         }
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; `restore_segments` brings the rest."""
+        """The inverse of `state`; `restore_segments` restores the rest."""
         self._tail = json.loads(str(state["names"]))
         self._versions = json.loads(str(state["segments"]))
         self._sealed = [(b"", np.empty(0, np.uint32))] * len(self._versions)

@@ -22,13 +22,13 @@ class Labels:
 
     Parameters
     ----------
-    max_classes : so many are made dissimilar from each other; later ones are only similar in themselves.
+    max_classes : number of classes made dissimilar from each other; later classes only give similar pairs.
     """
 
     def __init__(self, seeding: Seeding, max_classes: int) -> None:
         self._seeding = seeding
         self._max_classes = max_classes
-        # Classes by first appearance, and the item that stands for each.
+        # Classes by first appearance, and the first item of each.
         self._classes: dict[int | str, int] = {}
         self._kind: type[int | str] | None = None
 
@@ -55,7 +55,8 @@ class Labels:
     def take(
         self, block: SampleBlock, offset: int, rows: list[int], labels: list[Any], items: list[int]
     ) -> list[BadRecord]:
-        """Relations of labelled items: to the first item of the class, and of that one to those of other classes."""
+        """Relations of labelled items: to the first item of the class, and from that one to the first items of other
+        classes."""
         self._kind = int if isinstance(block.labels, np.ndarray) else str
         refused: list[BadRecord] = []
         waiting: list[tuple[int, int, int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Chains of relations that say why two items are held similar or dissimilar."""
+"""Chains of relations that explain why two items are similar or dissimilar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_LENGTH: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A seed of a chain, turned so that it leads on. An item that was erased has no name."""
+    """A seed of a chain, in the direction of the chain. An erased item has no name."""
 
     left: str | None
     right: str | None
@@ -72,7 +72,7 @@ def _shortest(
     """Places of the seeds between two items, breadth first. An item is met on either side of a dissimilar seed."""
     ends = np.concatenate([one, other])
     order = np.argsort(ends, kind="stable")
-    # Both lists begin where the item's edges begin.
+    # Both lists begin at the item's edges.
     items = int(ends.max(initial=-1)) + 1
     starts = np.searchsorted(ends[order], np.arange(items + 1))
     opposite = np.concatenate([other, one])[order]
@@ -116,7 +116,7 @@ def _link(seed: Seed, items: ItemLog, left: int, right: int) -> Link:
 
 
 def chain_text(seeds: SeedLog, items: ItemLog, numbers: Sequence[int], total: int) -> str:
-    """Some seeds of a chain in words, for a dead letter."""
+    """Some seeds of a chain as text, for a dead letter."""
     parts = []
     for number in numbers:
         seed = seeds.seed(number)
@@ -129,7 +129,7 @@ def chain_text(seeds: SeedLog, items: ItemLog, numbers: Sequence[int], total: in
 
 
 def seed_text(via: str, offset: int, row: int, time_ms: int, source: str | None) -> str:
-    """Where a relation comes from."""
+    """The origin of a relation, as text."""
     said = "" if source is None else f", source {_name(source)}"
     return f"{via}, offset {offset} row {row}{said}, {_moment(time_ms)}"
 

@@ -1,4 +1,4 @@
-"""The relations that a closure accepted, in order, with where each came from: what its graph is made of again."""
+"""The relations that a closure accepted, in order, with their origins; the graph is rebuilt from them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from kinstream.processors.shared.base import State
 
-#: A segment holds so many entries.
+#: Entries per segment.
 SEGMENT: Final = 8192
-#: What an entry does. A `SUPPORTED` relation counts by its votes and said nothing new when it began to.
+#: What an entry does. A `SUPPORTED` relation counts by its votes and was already known when it began to count.
 SIMILAR, DISSIMILAR, SUPPORTED_SIMILAR, SUPPORTED_DISSIMILAR, ERASED, WITHDRAWN = range(6)
-#: What an entry comes from.
+#: Origins of an entry.
 VIA: Final = ("relation", "label", "co-click")
 RELATION, LABEL, CO_CLICK = range(3)
 
@@ -30,7 +30,7 @@ _DTYPES: Final = {
     "time": np.int64,
     "source": np.int32,
 }
-#: Columns that a segment stores less their minimum, in as few bytes as hold the rest.
+#: Columns that a segment stores minus their minimum, in the fewest bytes.
 _NARROWED: Final = ("offset", "row", "time", "source")
 _PREFIX: Final = "seeds-"
 
@@ -39,7 +39,7 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """An entry: items by number, and where it came from."""
+    """An entry: items by number, and its origin."""
 
     left: int
     right: int
@@ -62,7 +62,7 @@ class SeedLog:
         self._sealed: list[tuple[Columns, list[str]]] = []
         self._tail: Columns = {name: np.zeros(SEGMENT, dtype) for name, dtype in _DTYPES.items()}
         self._used = 0
-        # Of the tail: the place of each source, and the source at each place.
+        # For the tail: the place of each source, and the source at each place.
         self._sources: dict[str, int] = {}
         self._source_names: list[str] = []
 
@@ -121,7 +121,7 @@ class SeedLog:
         )
 
     def standing(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """The entries that hold: left, right, sign (0 for an erasure of left) and number; without the withdrawn."""
+        """The valid entries: left, right, sign (0 for an erasure of left) and number; without the withdrawn."""
         parts = [
             *(columns for columns, _ in self._sealed),
             {n: c[: self._used] for n, c in self._tail.items()},
@@ -134,7 +134,7 @@ class SeedLog:
         if len(gone):
             low, high = np.minimum(left, right).astype(np.int64), np.maximum(left, right)
             pair = (low << 32) | high
-            # The last time that each pair was withdrawn: whatever its votes made before is over.
+            # The last time that each pair was withdrawn: its earlier entries by votes are void.
             pairs, last = np.unique(pair[gone][::-1], return_index=True)
             at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
             until = np.where(pairs[at] == pair, gone[::-1][last][at], -1)
@@ -146,7 +146,7 @@ class SeedLog:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """The open tail, and how many segments there are."""
+        """The open tail, and the number of segments."""
         state: State = {name: column[: self._used].copy() for name, column in self._tail.items()}
         return state | {"sources": json.dumps(self._source_names), "segments": len(self._sealed)}
 

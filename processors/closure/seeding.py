@@ -1,4 +1,4 @@
-"""Relations between numbered items become seeds of the graph, whatever they come from: logged, counted or refused."""
+"""Turns relations between numbered items, of any origin, into seeds of the graph: logged, counted or refused."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, RelationBlock, SampleBlock
 
 _DRAWN_AS: Final = "closure/1"
-#: So many contradictions of an event are refused each by itself; the others together.
+#: Number of contradictions of an event that are refused separately; the others are refused together.
 _REFUSED_APART: Final = 16
-#: A refusal names so many of the relations that say the contrary.
+#: Number of contradicting relations that a refusal names.
 _NAMED_SEEDS: Final = 8
 _FATES: Final = {
     arrays.ACCEPTED: "accepted",
@@ -34,7 +34,7 @@ _FATES: Final = {
     arrays.CONTRADICTION: "contradiction",
     arrays.VOTED: "voted",
 }
-#: What is counted besides the numbers of the graph.
+#: Counters besides the numbers of the graph.
 COUNTED: Final = (
     "accepted",
     "known",
@@ -52,12 +52,12 @@ COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Relations of one event between numbered items, and where they come from.
+    """Relations of one event between numbered items, and their origins.
 
     Parameters
     ----------
     left, right, sign : (n,) each.
-    row, part : (n,) the part of the event, and the number of the relation among those that this part brings.
+    row, part : (n,) the part of the event, and the number of the relation within this part.
     time_ms, source : (n,) as in `RelationBlock`.
     """
 
@@ -92,7 +92,7 @@ class Seeding:
         self._seed = seed
 
     def erase(self, ids: Sequence[str], offset: int, time_ms: int) -> None:
-        """Items of tombstones are links from now on, without a name."""
+        """Turn items of tombstones into links without a name."""
         if not ids:
             return
         gone = self.items.remove(hashes(ids)).astype(np.int32)
@@ -108,7 +108,7 @@ class Seeding:
         self.counts["erased"] += len(gone)
 
     def number(self, keys: Hashes, names: Sequence[str], order: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Numbers of items, by the hashes of their names; an item that is new gets the next one."""
+        """Numbers of items, by the hashes of their names; a new item gets the next one."""
         found = self.items.add(keys, names, order)
         self.graph.room_for(len(self.items))
         return found.astype(np.int32)
@@ -168,7 +168,7 @@ class Seeding:
         )
 
     def _withdraw(self, batch: Batch, row: int, offset: int) -> None:
-        """The votes on a pair suffice no more: make the graph anew without what they made."""
+        """The votes on a pair no longer suffice: rebuild the graph without their seed."""
         self._log(batch, slice(row, row + 1), np.array([seed_log.WITHDRAWN], np.int8), offset)
         self.graph.turned(int(batch.left[row]), int(batch.right[row]))
         self.graph.rebuild(*self.seeds.standing())
@@ -199,7 +199,7 @@ class Seeding:
                 int(batch.time_ms[at]),
                 batch.sources[batch.source[at]] if batch.source[at] >= 0 else None,
             )
-            detail = f"items {names[0]} and {names[1]} are said to be {said} ({where}), against {chain}"
+            detail = f"items {names[0]} and {names[1]} are stated to be {said} ({where}), against {chain}"
             refused.append(BadRecord(Reason.CONTRADICTION, detail, (int(batch.row[at]),)))
         for place in places[len(named) :].tolist():
             row = int(batch.row[part.start + place])
@@ -221,7 +221,7 @@ class Seeding:
         found = [number for chain in chains.tolist() for number in chain if number >= 0]
         total = int(lengths.sum())
         if contrary >= 0:
-            # The dissimilar one first: it is never among those that are left out.
+            # The dissimilar one first: it is never left out.
             found, total = [contrary, *found], total + 1
         return chain_text(self.seeds, self.items, found[:_NAMED_SEEDS], total)
 
@@ -240,7 +240,7 @@ def _source_hash(source: str | None) -> int:
 
 
 def grouped(refused: list[BadRecord]) -> list[BadRecord]:
-    """Refusals with a detail as they are, the others as one."""
+    """Refusals with a detail unchanged, the others as one."""
     named = [error for error in refused if error.detail]
     rest = tuple(row for error in refused if not error.detail for row in error.rows or ())
     if rest:

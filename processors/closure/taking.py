@@ -1,6 +1,6 @@
-"""Relations are taken in: voted on, compared with what is known, and put into the graph with what they add.
+"""Adds relations: counts votes, compares with known facts, and updates the graph with their consequences.
 
-`take` stops before a row for which there is no room, with nothing of that row done, and is called again from there.
+`take` stops before a row without room, with nothing of that row done, and is called again from there.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ def _vote(votes, i, j, sign, source, support):  # type: ignore[no-untyped-def]
 
 @compiled
 def take(g, out, votes, options, rows, key0, key1, start, fates, contrary):  # type: ignore[no-untyped-def]
-    """Take in relations from row `start` on.
+    """Add relations from row `start` on.
 
     Parameters
     ----------
-    fates : (n,) int8, what came of each row.
+    fates : (n,) int8, result of each row.
     contrary : (n,) int32, the seed that makes the two dissimilar, for a similar relation that contradicts it.
 
     Returns
     -------
     The row before which it stopped, and why. With WITHDRAW the votes of that row are counted, and its pair counts
-    no more: take its seed back and go on with the same row.
+    no longer: remove its seed and continue with the same row.
     """
     for r in range(start, len(rows.left)):
         i, j, sign = rows.left[r], rows.right[r], rows.sign[r]

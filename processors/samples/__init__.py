@@ -1,1 +1,1 @@
-"""Builders of labelled samples, a file for each, and what only they share: reservoirs, target distances, counters."""
+"""Builders of labelled samples, a file for each, and shared parts: reservoirs, target distances, counters."""

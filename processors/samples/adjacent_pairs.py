@@ -1,4 +1,4 @@
-"""Pairs of samples that stand next to each other in the stream (spec 10.3)."""
+"""Pairs of samples that are adjacent in the stream (spec 10.3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kinstream.streams.records.values import (
 )
 
 RULE: Final = "adjacent-pair"
-#: What becomes of a sample.
+#: Fates of a sample.
 FATES: Final = ("pairs-emitted", "first-sample", "opens-pair", "previous-erased", "targets-unknown")
 _EMITTED, _FIRST, _OPENS, _ERASED, _UNKNOWN = range(len(FATES))
 
@@ -43,7 +43,7 @@ class AdjacentPairs:
 
         - "none": no targets.
         - "frozen", "reservoir": those of `Targets`: percentiles of the distances between random earlier samples.
-          Until they are known no pair is given, because a block has targets for all rows or for none.
+          Until they are known no pair is emitted, because a block has targets for all rows or for none.
     target_percentiles, target_sample : percentiles that become y_S and y_D, and of how many distances.
     seed : of the sample of distances; the pairs are not drawn.
     max_bytes : no encoded block is larger.
@@ -55,7 +55,7 @@ class AdjacentPairs:
 
     Notes
     -----
-    The stream has to be shuffled: of one that is sorted by class almost all pairs are similar.
+    The stream has to be shuffled: in a stream sorted by class almost all pairs are similar.
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
     O(d) a sample, and O(d) memory beside that of the targets. A tombstone of the newest sample erases it: the
     next one gives no pair. `counts()` gives each sample one fate.

@@ -1,4 +1,4 @@
-"""How often what became of what a builder wanted to build."""
+"""Counts of a builder's intended constraints by fate."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Fates:
 
     Parameters
     ----------
-    total : what is counted, such as "pairs".
-    fates : of which exactly one is that of each; they add up to the total.
-    others : what is counted besides.
+    total : name of the total, such as "pairs".
+    fates : each case has exactly one; they add up to the total.
+    others : further counters.
     """
 
     def __init__(self, total: str, fates: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
@@ -27,11 +27,11 @@ class Fates:
         self._numbers[0] += met.size
 
     def set(self, name: str, number: int) -> None:
-        """Give something that is counted besides its number."""
+        """Set a further counter."""
         self._numbers[self._names.index(name)] = number
 
     def add(self, name: str, number: int) -> None:
-        """Count something that is counted besides."""
+        """Increment a further counter."""
         self._numbers[self._names.index(name)] += number
 
     def as_dict(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a space of labelled samples holds, and the refusal of blocks that do not fit it."""
+"""The layout of a space of labelled samples, and the refusal of blocks that do not fit it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinstream.processors.shared.packing import Packing
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import Kind, SampleBlock, Table
 
-#: The label type of a space as people and states say it.
+#: The label type of a space in messages and states.
 _WORDS: Final[dict[type[int | str] | None, str]] = {int: "integer", str: "string", None: ""}
 _VECTORS: Final = {Kind.PAIR: "two", Kind.TRIPLET: "three"}
 
@@ -61,7 +61,7 @@ class SampleSpace:
             raise BadRecord(Reason.EMPTY, "a sample block without rows")
         if any(len(t.vectors) != rows for t in block.tables) or len(block.labels) != rows:
             raise BadRecord(
-                Reason.BAD_SHAPE, f"{len(block.labels)} labels and tables of {rows} rows do not go together"
+                Reason.BAD_SHAPE, f"{len(block.labels)} labels and tables of {rows} rows do not match"
             )
         labels, label_type = _labels(block)
         if self.labels not in (None, label_type):
@@ -82,11 +82,11 @@ class SampleSpace:
         return labels, label_type, tables
 
     def state(self) -> State:
-        """What the first block has fixed."""
+        """The layout fixed by the first block."""
         return {"labels": _WORDS[self.labels], "modalities": json.dumps(self.modalities)}
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; other entries are passed over."""
+        """The inverse of `state`; other entries are ignored."""
         self.labels = {word: label_type for label_type, word in _WORDS.items()}[str(state["labels"])]
         self.modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
 

@@ -30,7 +30,7 @@ NEGATIVES: Final = ("random", "official")
 
 
 class OnePass:
-    """One triplet for each sample whose class is known, at O(d) a sample.
+    """One triplet for each sample of a known class, in O(d) per sample.
 
     H holds the latest sample of each class. A sample x of a known class k gives the triplet (x, H[k], negative) once
     two classes are known, and then takes its place in H. While exactly one class is known, it gives the pair (previous
@@ -41,10 +41,10 @@ class OnePass:
     negatives : how the negative is chosen.
 
         - "random" is the paper's: H[k'] for k' uniform over the known classes other than k.
-        - "official" is the released code's: the previous sample where it is of another class, else the latest sample
+        - "official" is the released code's: the previous sample if it is of another class, otherwise the latest sample
           of the class that appeared last (or of the one before it, if that is k).
     prefix_pairs : whether to give pairs while one class is known.
-    seed : of the random choice, which depends on nothing but the seed and the identity of the sample.
+    seed : of the random choice, which depends only on the seed and the identity of the sample.
     max_bytes : no encoded block is larger.
 
     Raises
@@ -93,7 +93,7 @@ class OnePass:
         self.prefix_pairs = prefix_pairs
         self.seed = whole("seed", seed, 0, 2**63 - 1)
         self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
-        # A class is known by its number, the place of its first appearance; row k of H is its latest sample. The
+        # A class is identified by its number, the place of its first appearance; row k of H is its latest sample. The
         # store grows by doubling.
         self._classes: dict[int | str, int] = {}
         self._latest: dict[str, Vectors] = {}
@@ -175,7 +175,7 @@ class OnePass:
             elif known == 1:
                 pairs.append((latest.get(0, ~0), row))
             elif empty:
-                # Erased samples are passed over, as if their classes were unknown.
+                # Erased samples are skipped, as if their classes were unknown.
                 others = [k for k in range(known) if k != own and k not in empty]
                 if official:
                     others = [previous] if previous in others else others[-1:]
@@ -204,7 +204,7 @@ class OnePass:
     def _remember(
         self, latest: dict[int, int], tables: tuple[Table, ...], ids: tuple[str, ...] | None
     ) -> None:
-        """H[k] <- the last row of class k, and its name where it has one."""
+        """H[k] <- the last row of class k, and its name if it has one."""
         if ids is not None:
             self._ids.update({owner: ids[row] for owner, row in latest.items()})
         elif self._ids:

@@ -20,11 +20,11 @@ from kinstream.processors.shared.validation import number, one_of, whole
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
-#: Version 2 says which pairs come from one sample, where there may be several. It draws as version 1 does.
+#: Version 2 records which pairs come from one sample, if there can be several. Its draws are those of version 1.
 _DRAWN_AS: Final = "random-pairs/1"
 RULE: Final = "random-pair"
 DRAWS: Final = ("uniform", "balanced")
-#: What becomes of a pair, in the order of the numbers in `reservoir_kernels`; the last one is of pairs alone.
+#: Fates of a pair, in the order of the numbers in `reservoir_kernels`; the last one is of pairs alone.
 FATES: Final = (
     "pairs-emitted",
     "first-of-class",
@@ -39,7 +39,7 @@ _TARGETS_UNKNOWN: Final = FATES.index("targets-unknown")
 class RandomPairs:
     """`per_sample` pairs (earlier sample, x) for each sample x, similar where the classes are the same.
 
-    Earlier samples come from a `Reservoir` of each class, whose docstring states the law of the picks in full. x enters
+    Earlier samples come from a `Reservoir` of each class, whose docstring gives the full law of the picks. x enters
     after its pairs are drawn, so it is never its own partner. The pairs of one sample are drawn independently of each
     other, and may be the same pair twice; they are one event.
 
@@ -50,20 +50,20 @@ class RandomPairs:
         - "uniform": each earlier sample with the same probability. Of c classes of the same size, one pair in c is
           similar.
         - "balanced": first the sign, similar with probability `similar`; then each earlier sample of the class of x,
-          or each one of other classes, with the same probability. Where there is none, no pair is given, so among
-          those that are given the share of similar ones is `similar` but for the first samples of classes.
+                or each one of other classes, with the same probability. If there is none, no pair is emitted, so
+                except for the first samples of classes the share of similar pairs is `similar`.
     similar : probability in [0, 1]; of "balanced" alone.
     per_sample : pairs for each sample, 1 to 100.
     reservoir : samples held of each class, 1 to 10000. More of them repeat partners less.
-    max_classes : classes that are remembered, 1 to 100000; beyond it the one that was silent the longest is forgotten.
+    max_classes : classes that are remembered, 1 to 100000; beyond it the one without samples for the longest time is
+        dropped.
     targets : target squared distances of the blocks.
 
         - "none": no targets.
         - "frozen", "reservoir": those of `Targets`: percentiles of the distances between random earlier samples.
           Until they are known no pair is given, because a block has targets for all rows or for none.
     target_percentiles, target_sample : percentiles that become y_S and y_D, and of how many distances.
-    seed : of the random choices, which depend on nothing but the seed, the space, and how many of its samples came
-        before.
+    seed : of the random choices, which depend only on the seed, the space, and the number of its earlier samples.
     max_bytes : no encoded block is larger.
 
     Raises
@@ -75,7 +75,7 @@ class RandomPairs:
     -----
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
     O(d + log max_classes) a pair. Memory is at most max_classes * reservoir vectors, and grows to it with the samples.
-    It does not matter in which blocks the samples come: the same pairs are given, with the same targets.
+    The pairs and targets do not depend on how samples are cut into blocks.
     A tombstone of an item erases the samples of that name. `counts()` gives each pair that was wanted one fate.
 
     References

@@ -18,35 +18,35 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, Kind, SampleBlock
 
-#: Version 2 says which triplets come from one sample, where there may be several. It draws as version 1 does.
+#: Version 2 records which triplets come from one sample, if there can be several. Its draws are those of version 1.
 _DRAWN_AS: Final = "random-triplets/1"
 RULE: Final = "random-triplet"
 ANCHOR_CHOICES: Final = ("item", "class")
-#: What becomes of a triplet, in the order of the numbers in `reservoir_kernels`.
+#: Fates of a triplet, in the order of the numbers in `reservoir_kernels`.
 FATES: Final = ("triplets-emitted", "first-of-class", "class-erased", "one-class", "no-anchor")
 
 
 class RandomTriplets:
     """`per_sample` triplets (anchor, positive, negative) for each sample x that arrives.
 
-    Earlier samples come from a `Reservoir` of each class, whose docstring states the law of the picks in full; x enters
+    Earlier samples come from a `Reservoir` of each class, whose docstring gives the full law of the picks; x enters
     it after its triplets are drawn. The triplets of one sample are drawn independently of each
     other; they are one event.
 
     Parameters
     ----------
-    anchors : what the anchor is.
+    anchors : the choice of the anchor.
 
         - "item": x itself. The positive is uniform over the earlier samples of its class, the negative over those
           of all other classes.
-        - "class": x only says that it is time. The anchor's class is uniform over the classes that hold two samples
+        - "class": x only triggers the triplet. The anchor's class is uniform over the classes that hold two samples
           at least, however rare they are; anchor and positive are two different samples, uniform over the earlier ones
           of that class; the negative is uniform over those of all other classes. Needs a reservoir of two.
     per_sample : triplets for each sample, 1 to 100.
     reservoir : samples held of each class, 1 to 10000. More of them repeat partners less.
-    max_classes : classes that are remembered, 1 to 100000; beyond it the one that was silent the longest is forgotten.
-    seed : of the random choices, which depend on nothing but the seed, the space, and how many of its samples came
-        before.
+    max_classes : classes that are remembered, 1 to 100000; beyond it the one without samples for the longest time is
+        dropped.
+    seed : of the random choices, which depend only on the seed, the space, and the number of its earlier samples.
     max_bytes : no encoded block is larger.
 
     Raises
@@ -95,7 +95,7 @@ class RandomTriplets:
         )
         if anchors == "class" and reservoir < 2:
             raise SettingsError(
-                'reservoir must be at least 2 with anchors = "class", which takes two of one class'
+                'reservoir must be at least 2 with anchors = "class", which needs two of one class'
             )
         self._wants = np.array([ANCHOR, MATE, OTHERS] if anchors == "class" else [OWN, OTHERS], np.int8)
         self._space = SampleSpace()
@@ -135,7 +135,7 @@ class RandomTriplets:
             _DRAWN_AS, self.seed, block.space, self._reservoir.samples, n, 1 + 2 * wants.shape[1]
         )
         picks = self._reservoir.walk(labels, draws, wants)
-        # The first pick that found nothing is the reason.
+        # The first pick without a result gives the reason.
         each = picks.fates.reshape(n, self.per_sample, width)
         fates = np.take_along_axis(each, (each != FOUND).argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
         self._fates.meet(fates)

@@ -31,7 +31,7 @@ _LEAST_ROWS: Final = 16
 
 
 class Picks(NamedTuple):
-    """What the samples of a block picked.
+    """The picks of the samples of a block.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Picks(NamedTuple):
 
 
 class Reservoir:
-    """Up to `rows` samples of each of up to `max_classes` classes, of any number that came.
+    """Up to `rows` samples of each of up to `max_classes` classes, from any number of samples.
 
     **Law.** Sample number t of its class (1, 2, ...) enters while t <= rows, and with probability rows / t after that,
     in the place of a row drawn uniformly (algorithm R). So the rows that a class holds are a uniform sample, without

@@ -1,4 +1,4 @@
-"""The walk over a block's samples: what each one draws from the reservoirs, and where it then goes itself.
+"""The walk over a block's samples: its picks from the reservoirs, and its own place in them.
 
 A place is (class slot) * rows + (row in the reservoir); rows 0 .. held - 1 of a reservoir hold a sample. A reference is
 the row of a sample in the block, or ~place for what a place held before the block.
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from kinstream.streams.compute.compiled import compiled
 
-#: What a pick asks for: an earlier sample of any class, of the sample's own, of any other one; or the anchor of a
+#: Kinds of picks: an earlier sample of any class, of the sample's own, of any other one; or the anchor of a
 #: triplet from a class drawn uniformly, and another sample of that class. After an anchor, the others are those of
 #: other classes than the anchor's.
 ANY, OWN, OTHERS, ANCHOR, MATE = range(5)
-#: What became of a pick, and why there is none: of its class none came yet, or none is left; no other class holds a
+#: Results of a pick, and reasons for none: of its class none came yet, or none is left; no other class holds a
 #: sample; no class holds one (an anchor: two).
 FOUND, FIRST_OF_CLASS, CLASS_ERASED, ONE_CLASS, NO_CLASS = range(5)
-#: What `Classes.sums` holds.
+#: Entries of `Classes.sums`.
 USED, TOTAL, ANCHORS, OLDEST, NEWEST = range(5)
 
 _HALF: Final = np.uint64(32)
@@ -37,7 +37,7 @@ class Classes(NamedTuple):
     ----------
     seen : samples since the class was last remembered anew, erased ones included.
     held : rows of its reservoir that hold a sample.
-    weight : how many of those seen are not erased: exact while all are held, estimated from the share of held rows
+    weight : number of seen samples that are not erased: exact while all are held, estimated from the share of held rows
         after that.
     last : number of its newest sample.
     older, newer : neighbours in the order of `last`; -1 at the ends.
@@ -178,14 +178,13 @@ def walk(
     first : number of the first sample.
     owner : (C,) scratch of -1.
     fresh : (C * rows,) scratch of -1; afterwards the row of the block that a place was last given.
-    references, same, fates : (n, p) results: what was picked, whether it is of the sample's class, or why there is
-        nothing.
+    references, same, fates : (n, p) results: the pick, whether it is of the sample's class, or why there is none.
     touched : (n,) places that were given a row of the block.
     forgotten : (n,) slots whose class was forgotten.
 
     Returns
     -------
-    How many places were touched, and how many classes forgotten.
+    The number of touched places, and of forgotten classes.
     """
     seen, held, weight, sums = classes.seen, classes.held, classes.weight, classes.sums
     for number in range(len(slots)):
@@ -262,7 +261,7 @@ def walk(
         classes.last[own] = first + row
         seen[own] += 1
         filled = held[own]
-        # Algorithm R. A place that an erasure left free is taken by whoever is drawn for it.
+        # Algorithm R. A place that an erasure left free goes to the sample that is drawn for it.
         at = filled if seen[own] <= rows else _below(draws[row, 0], seen[own])
         if at < rows:
             at = min(at, filled)

@@ -40,16 +40,16 @@ class Targets:
 
     Parameters
     ----------
-    mode : where targets come from.
+    mode : the source of targets.
 
-        - "none": nowhere.
+        - "none": no targets.
         - "frozen": the percentiles of the first `sample` distances (or a few more: those of a sample are taken
           together), from then on the same.
         - "reservoir": the percentiles of a uniform sample of all distances so far (algorithm R), from the first
-          `FIRST` distances on (or `sample`, if that is less) and anew after every `EVERY` more.
+          `FIRST` distances on (or `sample`, if that is less) and again after every `EVERY` more.
     percentiles : those that become y_S and y_D, from 0 to 100.
     sample : distances, 2 to `MAX_SAMPLE`.
-    algorithm, seed : of the draws, which depend on nothing else but the space and a sample's number in it.
+    algorithm, seed : of the draws, which otherwise depend only on the space and a sample's number in it.
 
     Raises
     ------
@@ -58,8 +58,8 @@ class Targets:
 
     Notes
     -----
-    When targets change is a matter of how many samples came, so neither blocks nor clocks have a say in it. Distances
-    are computed for those only that enter the sample. O(sample + ITEMS d) memory, of which "frozen" keeps none once
+    Targets change by the number of samples only, independent of blocks and clocks. Only distances that enter the
+    sample are computed. O(sample + ITEMS d) memory, of which "frozen" keeps none once
     the targets are known. An erased sample is no longer compared with; the distances it gave, which are numbers
     without name, stay.
     """
@@ -75,7 +75,7 @@ class Targets:
             raise SettingsError(f"target_percentiles must rise, unlike {percentiles!r}")
         self.percentiles = low, high
         self.sample = whole("target_sample", sample, 2, MAX_SAMPLE)
-        #: y_S and y_D, NaN while they are not known; and how often y_S was made y_D / 2.
+        #: y_S and y_D, NaN while they are not known; and how often y_S was set to y_D / 2.
         self.similar, self.dissimilar = np.nan, np.nan
         self.halved = 0
         self._name, self._seed = f"{algorithm}/targets", seed
@@ -93,7 +93,7 @@ class Targets:
     def of(
         self, space: str, tables: tuple[Table, ...], ids: Sequence[str] | None
     ) -> NDArray[np.float32] | None:
-        """Take in a block of n samples.
+        """Add a block of n samples.
 
         Returns
         -------
@@ -108,7 +108,7 @@ class Targets:
             return known
         draws = sample_draws(self._name, self._seed, space, self._items.samples, n, 1 + 3 * PER_SAMPLE)
         picks = self._items.walk([0] * n, draws, np.full((n, PER_SAMPLE), ANY, np.int8))
-        # A sample finds all of its partners, or there is none to be found.
+        # A sample has all of its partners, or there are none.
         drawn = self._drawn + PER_SAMPLE * np.cumsum(picks.fates[:, 0] == FOUND)
         order = drawn[:, None] - np.arange(PER_SAMPLE)[::-1]
         slots = below_each(draws[:, 1 + 2 * PER_SAMPLE : 1 + 3 * PER_SAMPLE], order)

@@ -1,3 +1,3 @@
-"""What builders of more than one kind stand on: the base, the catalogue, packing into blocks, draws, tables of ids,
-remembered keys, checks of settings. No builder is here.
+"""Shared parts of the builders: the base, the catalogue, packing into blocks, draws, tables of ids, remembered keys,
+checks of settings. It contains no builder.
 """

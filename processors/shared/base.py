@@ -1,4 +1,4 @@
-"""What every constraint builder offers."""
+"""The interface of every constraint builder."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.state import State as State
 from kinstream.streams.records.values import ConstraintBlock, Event, Kind
 
-#: No constraint block is larger when it is encoded.
+#: Largest size of an encoded constraint block.
 MAX_BLOCK_BYTES: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an event stands in its log.
+    """The place of an event in its log.
 
     Parameters
     ----------
-    offset : of the event; the identity of one that stands in no load.
-    append_ms : when the log took it, milliseconds since the epoch.
-    rows : the parts that a redrive brings back, or None for an event that is seen for the first time.
-    refused : the parts of the same event that stay refused while those are brought back.
+    offset : of the event; the identity of an event without a load.
+    append_ms : append time of the log, milliseconds since the epoch.
+    rows : the parts that a redrive applies, or None for an event's first arrival.
+    refused : the parts of the same event that stay refused meanwhile.
     """
 
     offset: int
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of an event: constraint blocks, in order, and the parts that could not be used."""
+    """The result of an event: constraint blocks, in order, and the parts that could not be used."""
 
     blocks: list[ConstraintBlock] = field(default_factory=list)
     refused: list[BadRecord] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Made:
 
 @runtime_checkable
 class Builder(Protocol):
-    """A deterministic state machine that serves one space.
+    """A deterministic state machine for one space.
 
     Same constructor arguments and same events give bit-identical state and the same blocks.
     """
@@ -60,7 +60,7 @@ class Builder(Protocol):
         """The kinds of constraints that `process` makes."""
 
     def process(self, event: Event, origin: Origin) -> Made:
-        """Take in the rows of an event in order and return the constraints that they make, in order.
+        """Apply the rows of an event in order and return their constraints, in order.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Builder(Protocol):
 
         Returns
         -------
-        No block, or as many as it takes to keep each small; their epoch is left to the caller. Refusals name rows
+        Any number of blocks, each below the size limit; the caller sets their epoch. Refusals name rows
         of the event.
 
         Raises
@@ -78,7 +78,7 @@ class Builder(Protocol):
         """
 
     def counts(self) -> dict[str, int]:
-        """How often what happened in this space so far: what was filtered, by reason. Grows, never shrinks."""
+        """Counters of this space so far, such as filtered cases by reason. They never decrease."""
 
     def state(self) -> State:
         """A copy of everything that later results depend on."""
@@ -89,7 +89,7 @@ class Builder(Protocol):
 
 @runtime_checkable
 class Heir(Protocol):
-    """A builder that takes over what an older generation was told: its catalogue."""
+    """A builder that takes over declared data of an older generation: its catalogue."""
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
         """Take over from the state of a builder that may have had other settings; `load` reads its segments."""
@@ -97,7 +97,7 @@ class Heir(Protocol):
 
 @runtime_checkable
 class Segmented(Protocol):
-    """A builder whose state is too large to write whole: parts of it lie in segments that never change.
+    """A builder whose state is too large to write whole: parts of it are in segments that never change.
 
     `state` leaves the segments out and `restore` is followed by `restore_segments`.
     """
@@ -109,4 +109,4 @@ class Segmented(Protocol):
         """The content of a segment."""
 
     def restore_segments(self, load: Callable[[str], State]) -> None:
-        """Take in the segments that the restored state needs."""
+        """Load the segments that the restored state needs."""

@@ -24,14 +24,15 @@ from kinstream.processors.shared.id_table import Hashes, HashIndex, hashes
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import ItemBlock, Table, Vectors
 
-#: Where an item's vectors lie now: segment number * 2^32 + row. Holds until the next `put` or `remove`.
+#: The current place of an item's vectors: segment number * 2^32 + row. Holds until the next `put` or `remove`.
 Reference = NDArray[np.int64]
 
-#: A tail is sealed at so many entries, or at so many bytes of vectors.
+#: Number of entries, and size of vectors in bytes, at which a tail is sealed.
 _TAIL_ENTRIES: Final = 4096
 _TAIL_BYTES: Final = 2**20
 _LEAST_ENTRIES: Final = 64
-#: So many segments of a level become one of the next; those of the top level are merged only once they are half dead.
+#: Number of segments of a level that are merged into one of the next; those of the top level are merged only once they
+#: are half dead.
 _FAN_OUT: Final = 4
 _TOP_LEVEL: Final = 2
 
@@ -39,7 +40,7 @@ _ROW: Final = 2**32
 
 
 class _Segment:
-    """Entries in the order of their coming. Only `live` ever changes, unless an entry is erased."""
+    """Entries in order of arrival. Only `live` ever changes, unless an entry is erased."""
 
     def __init__(
         self, number: int, level: int, keys: Hashes, tables: tuple[Table, ...], live: NDArray[np.bool_]
@@ -70,7 +71,7 @@ class _Segment:
 class Catalogue:
     """Vectors of the items of one space.
 
-    The first block of items says which modalities there are and their dimensions.
+    The first block of items determines the modalities and their dimensions.
 
     Examples
     --------
@@ -97,7 +98,7 @@ class Catalogue:
         self._tail_used = 0
 
     def __len__(self) -> int:
-        """Items that are there."""
+        """The number of items."""
         return len(self._index)
 
     @property
@@ -108,7 +109,7 @@ class Catalogue:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def find(self, keys: Hashes) -> Reference:
-        """Where each item is, (n,) int64; -1 for an item that is not there."""
+        """The place of each item, (n,) int64; -1 for a missing item."""
         return self._index.find(keys)
 
     def vectors(self, references: Reference) -> tuple[Table, ...]:
@@ -127,7 +128,7 @@ class Catalogue:
     # ---- changing -----------------------------------------------------------------------------------------------
 
     def check(self, block: ItemBlock) -> None:
-        """Refuse a block whose vectors have not the dimensions of the catalogue.
+        """Refuse a block whose vectors differ in dimension from the catalogue.
 
         Raises
         ------
@@ -176,7 +177,7 @@ class Catalogue:
                 self._seal()
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Erase items: no vector that they ever had is left here. Unknown ones are passed over."""
+        """Erase items: all their vectors, including old ones, are overwritten. Unknown items are ignored."""
         if not ids:
             return
         keys = hashes(ids)
@@ -206,7 +207,7 @@ class Catalogue:
         return _Segment(self._next, 0, np.zeros((entries, 2), np.uint64), tables, np.zeros(entries, np.bool_))
 
     def _seal(self) -> None:
-        """The tail becomes a segment, and segments are merged where that is due."""
+        """The tail becomes a segment, and segments are merged if due."""
         # Erasures of a tail were never written apart from it.
         self._tail.version = 0
         self._segments[self._next] = self._tail
@@ -243,7 +244,7 @@ class Catalogue:
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """All but the segments."""
+        """The state without the segments."""
         used = self._tail_used
         listed = [[s.number, s.level, len(s), s.version] for s in self._segments.values()]
         state: State = {
@@ -258,7 +259,7 @@ class Catalogue:
         return state
 
     def restore(self, state: State) -> None:
-        """Continue from a state; `restore_segments` brings the rest."""
+        """Continue from a state; `restore_segments` restores the rest."""
         self.modalities = tuple((name, size) for name, size in json.loads(str(state["modalities"])))
         self._index = HashIndex()
         self._next = int(state["next"])
@@ -291,7 +292,7 @@ class Catalogue:
         return state
 
     def restore_segments(self, load: Callable[[str], State]) -> None:
-        """Take in the segments of the restored state."""
+        """Load the segments of the restored state."""
         for segment in self._segments.values():
             content = load(segment.name)
             segment.keys = np.array(content["keys"], np.uint64)

@@ -1,10 +1,10 @@
-"""Random choices that depend on what is chosen for and on nothing else.
+"""Random choices that depend only on the identity of what they are for.
 
-A running generator would make them depend on what came before, so that a restart or a replay from the middle had to
-know its past. Here the seed and the identity of an event are the key of a counter-based generator (Philox), and the
-draw of a row is the number at its place in the stream of that key. A builder that has to know its past anyway takes the
-seed as the key and the number of a sample in its space as the place, so that it does not matter in which blocks the
-samples come.
+A sequential generator would make them depend on earlier choices, so a restart or a replay from the middle would need
+the past. Here the seed and the identity of an event are the key of a counter-based generator (Philox), and the draw of
+a row is the number at its place in the stream of that key. A builder that needs its past in any case uses the seed as
+the key and the number of a sample in its space as the place, so that draws do not depend on how samples are cut into
+blocks.
 
 References
 ----------
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, SampleBlock
 
-#: Of the numbers below 2^64 to fractions of 53 bits.
+#: Factor from numbers below 2^64 to fractions of 53 bits.
 _FRACTION_SHIFT = np.uint64(11)
-#: To multiply 64 by 64 bits in halves.
+#: Mask for multiplying 64 by 64 bits in halves.
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 
@@ -54,7 +54,7 @@ def block_draws(algorithm: str, seed: int, block: SampleBlock, offset: int, coun
 def sample_draws(
     algorithm: str, seed: int, space: str, first: int, count: int, each: int
 ) -> NDArray[np.uint64]:
-    """Draws of samples by their number in the space, whatever blocks they come in.
+    """Draws of samples by their number in the space, independent of blocks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Items by the 128-bit hash of their name: a table of numbers in place of a table of strings.
+"""Items by the 128-bit hash of their name: a table of numbers instead of a table of strings.
 
 Two names of a million share a hash with a probability below 10^-26. A Python dict of the same would take some 200
 bytes an item; an index takes 24 bytes for each place and a table 4, and a third to two thirds of the places are used.
@@ -33,7 +33,7 @@ def hashes(ids: Sequence[str]) -> Hashes:
 
 
 class HashIndex:
-    """A map from 128-bit hashes to whole numbers of at least 0; what it answers never depends on its layout."""
+    """A map from 128-bit hashes to whole numbers of at least 0; its answers never depend on its layout."""
 
     def __init__(self) -> None:
         self._clear(_LEAST_PLACES)
@@ -62,13 +62,13 @@ class HashIndex:
         self._used += used
 
     def remove(self, keys: Hashes) -> Numbers:
-        """Forget keys; returns what each was, -1 where it was unknown."""
+        """Forget keys; returns the value of each, -1 if it was unknown."""
         found: Numbers = _remove(self._keys, self._values, _plain(keys))
         self._live -= int(np.count_nonzero(found >= 0))
         return found
 
     def _make_room(self, more: int) -> None:
-        """Keep a third of the places free; places of removed keys are won back when the table is made anew."""
+        """Keep a third of the places free; places of removed keys are reclaimed when the table is rebuilt."""
         if 3 * (self._used + more) <= 2 * len(self._values):
             return
         keys, values = self._keys[self._values >= 0], self._values[self._values >= 0]
@@ -170,7 +170,7 @@ def _plain(keys: Hashes) -> Hashes:
 
 @compiled
 def _place(keys, values, high, low):  # type: ignore[no-untyped-def]
-    """Where a key is, or the place where it would go, as (place, found)."""
+    """The place of a key, or the place where it would go, as (place, found)."""
     mask = np.int64(len(values) - 1)
     at = np.int64(high & np.uint64(mask))
     free = np.int64(-1)
@@ -222,7 +222,7 @@ def _remove(keys, values, wanted):  # type: ignore[no-untyped-def]
 
 @compiled
 def _place_of(held, places, high, low):  # type: ignore[no-untyped-def]
-    """Where the number of a key is, or the place where it would go, as (place, found)."""
+    """The place of a key's number, or the place where it would go, as (place, found)."""
     mask = np.int64(len(places) - 1)
     at = np.int64(high & np.uint64(mask))
     free = np.int64(-1)

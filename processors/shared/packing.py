@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
-#: References to sample vectors, whatever the builder means by them.
+#: References to sample vectors, with a meaning of the builder's own.
 References = NDArray[np.int64]
 
-#: Upper bounds of what a block takes beside vectors and rows: fixed fields, and the fields of one table.
+#: Upper bounds of a block's size without vectors and rows: fixed fields, and the fields of one table.
 _FIXED_BYTES: Final = 128
 _TABLE_BYTES: Final = 32
 #: Longest UTF-8 form of a character.
 _CHARACTER_BYTES: Final = 4
-#: Of the name of a rule beyond the first, besides its characters.
+#: Bytes of the name of a rule beyond the first, besides its characters.
 _NAME_BYTES: Final = 8
 
 
-#: Stands for constraints of which each is an event of its own.
+#: Means that each constraint is its own event.
 _APART: Final = np.empty(0, np.int64)
 
 
@@ -37,7 +37,7 @@ def row_bytes(kind: Kind, weighted: bool = False, targeted: bool = False, groupe
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What the blocks of a builder have in common.
+    """Properties common to the blocks of a builder.
 
     Parameters
     ----------
@@ -94,11 +94,11 @@ class Packing:
     ) -> list[ConstraintBlock]:
         """The constraints as blocks, in order, each with a table of the distinct vectors that it needs.
 
-        The constraints of an event share a block wherever they fit into one.
+        The constraints of an event share a block if they fit into one.
 
         Parameters
         ----------
-        rules : names; a block holds those that it has a row of.
+        rules : names; a block holds those that its rows use.
         references : (m, 2) or (m, 3).
         vectors : the tables that hold the given distinct references, in that order.
         rule_of : (m,) places in `rules`; the first if left out.
@@ -155,7 +155,7 @@ class Packing:
 
 
 def _numbered(events: NDArray[np.int64], part: slice, begun: bool) -> NDArray[np.int32] | None:
-    """`ConstraintBlock.events` of some of the rows."""
+    """`ConstraintBlock.events` for some of the rows."""
     own = events[part]
     if begun:
         return np.zeros(len(own), np.int32)

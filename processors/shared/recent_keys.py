@@ -1,4 +1,4 @@
-"""What is remembered of keys for a while: when a key was met last, and how often."""
+"""A bounded memory of keys: the last time and the count of each key."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from kinstream.streams.compute.compiled import compiled
 
 Times = NDArray[np.int64]
 Counts = NDArray[np.int32]
-#: keys (c, 2), times (c,), counts (c,), extra (c, w, 2), slots (power of two,), used (1,): what kernels take.
+#: keys (c, 2), times (c,), counts (c,), extra (c, w, 2), slots (power of two,), used (1,): the arguments of kernels.
 Parts = tuple[Hashes, Times, Counts, NDArray[np.uint64], Counts, Times]
 
 _LEAST: Final = 64
-#: Of the entries that a full memory may hold, so many quarters stay when the oldest are dropped.
+#: Quarters of a full memory that stay when the oldest entries are dropped.
 _QUARTERS_KEPT: Final = 3
 
 
 class Memory:
-    """Entries by 128-bit key, in the order of their coming, and a hash table of their numbers.
+    """Entries by 128-bit key, in order of arrival, and a hash table of their numbers.
 
-    Kernels look entries up and append them; between events the memory makes room. What is dropped is first what
-    is so old that no answer depends on it, and above `most` entries the oldest by time, then by coming.
+    Kernels look entries up and append them; between events the memory makes room. It first drops entries so old that no
+    answer depends on them, and above `most` entries the oldest by time, then by arrival.
 
     Parameters
     ----------
     most : entries that are kept between events.
-    width : keys of other things that an entry holds.
+    width : number of other keys that an entry holds.
     """
 
     def __init__(self, most: int, width: int = 0) -> None:
@@ -67,7 +67,7 @@ class Memory:
         return self._keys, self._times, self._counts, self._extra, self._slots, self._used
 
     def settle(self, gone_ms: int) -> None:
-        """Drop what is too much."""
+        """Drop surplus entries."""
         if len(self) <= self.most:
             return
         kept = self._times[: len(self)] > gone_ms

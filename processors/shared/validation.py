@@ -1,4 +1,4 @@
-"""Checks of the settings of builders. Every refusal names the setting, what it was and what it may be."""
+"""Checks of the settings of builders. Every error names the setting, its value and the allowed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the events of a space have come, told by the events themselves."""
+"""The progress of a space's events, measured by their own times."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Times = NDArray[np.int64]
 
 
 class Watermark:
-    """The largest time of any event that was accepted.
+    """The largest time of any accepted event.
 
     Parameters
     ----------
-    max_ahead_ms : an event whose time is further ahead of its log's is refused, and moves nothing.
+    max_ahead_ms : an event whose time is further ahead of its log's is refused, and does not move the watermark.
     max_late_ms : an event that is further behind the watermark is late.
 
     Examples
@@ -33,12 +33,12 @@ class Watermark:
         self.time_ms = -1
 
     def judge(self, times: Times, append_ms: int) -> tuple[Flags, Flags]:
-        """Take in events in order; returns which are ahead of the log, and which are late.
+        """Apply events in order; returns which are ahead of the log, and which are late.
 
         Parameters
         ----------
         times : (n,) of the events.
-        append_ms : of the record in its log. 0 for a log that does not tell: then nothing is ahead of it.
+        append_ms : of the record in its log. 0 for a log without append times: then no event is ahead of it.
         """
         ahead = times > append_ms + self.max_ahead_ms if append_ms > 0 else np.zeros(len(times), np.bool_)
         reached = np.maximum.accumulate(np.concatenate([[self.time_ms], np.where(ahead, -1, times)]))

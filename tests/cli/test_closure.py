@@ -115,7 +115,7 @@ def test_items_without_a_relation_end_with_status_one(shop: Shop) -> None:
             ("nowhere", "item 0", "item 1"),
             "no checkpoint of relations holds a space 'nowhere'; there are toys",
         ),
-        ((SPACE, "item 0", "item 99"), "item 'item 99' stands in no relation of this space"),
+        ((SPACE, "item 0", "item 99"), "item 'item 99' is in no relation of this space"),
         ((SPACE, "item 0", "item 1", "--builder", "other"), "no closure is called 'other'"),
     ],
 )

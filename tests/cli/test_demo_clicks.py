@@ -109,7 +109,7 @@ def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path) -> None:
     [
         (["demo", "flowers"], "'flowers' is not one of 'digits', 'clicks'"),
         (["demo", "clicks", "--rate", "10"], "--rate: only for the demonstration digits"),
-        (["--set", "worker.http_port=1", "demo"], "cannot take --set"),
+        (["--set", "worker.http_port=1", "demo"], "does not accept --set"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str], told: str) -> None:

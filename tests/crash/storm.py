@@ -235,4 +235,4 @@ class Storm:
 def _owns(process: Process) -> bool:
     """Whether the newest worker in a log has taken over a partition."""
     newest = process.log().rpartition(" serves http://")[2]
-    return process.child() is not None and "reading on at" in newest
+    return process.child() is not None and "continuing at" in newest

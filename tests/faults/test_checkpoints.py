@@ -92,7 +92,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_for_the_one_before_and_the_l
             damage(*newest_files(system, agent))
         workers = start(system)
         for worker, offset, (_, said) in zip(workers, before, damages, strict=True):
-            worker.expect(rf"partition 0: reading on at {offset}\b")
+            worker.expect(rf"partition 0: continuing at {offset}\b")
             assert worker.said(said), said
         covered(system, workers)
     system.send(blocks("a", 6, start=18))
@@ -115,7 +115,7 @@ def test_without_any_checkpoint_a_partition_is_read_again_from_its_birth_and_con
         shutil.rmtree(system.folder_of(agent, 0))
     workers = start(system)
     for worker in workers:
-        worker.expect("partition 0: reading on at 0")
+        worker.expect("partition 0: continuing at 0")
     system.send(blocks("a", 10, start=10))
     system.settle()
     # What was there before the loss came again with the same identities.

@@ -47,7 +47,7 @@ def test_partitions_that_wait_for_others_to_be_taken_over_do_not_stall(
     for space in ("a", "d"):
         system.send(blocks(space, 10))
     builder = system.worker("builder-one-pass", "--create", environment=slow(tmp_path / "patch"))
-    builder.expect(r"partition 1: reading on at")
+    builder.expect(r"partition 1: continuing at")
     system.settle(upto="builder-one-pass")
     system.check_exact(upto="builder-one-pass")
     assert builder.stop() == 0
@@ -81,7 +81,7 @@ def test_a_stop_in_the_middle_of_a_take_over_leaves_an_ended_generation(
     system.settle(upto="builder-one-pass")
     assert first.stop() == 0
     second = system.worker("builder-one-pass", environment=slow(tmp_path / "patch"), tag="-slow")
-    second.expect(r"partition 0: reading on at")
+    second.expect(r"partition 0: continuing at")
     assert second.stop() == 0
     assert not second.said(r"partition 1 begins")
     system.begin_generation("builder-one-pass")

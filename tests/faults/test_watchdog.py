@@ -78,7 +78,7 @@ def test_a_worker_that_is_cut_off_while_another_takes_its_place_changes_nothing(
     system.send(blocks("a", 10, start=10))
     # The other takes the partitions over while the first believes that it still owns them.
     other = system.worker("builder-one-pass", tag="-other")
-    other.expect(r"partition 0: reading on at \d+")
+    other.expect(r"partition 0: continuing at \d+")
     system.send(blocks("a", 10, start=20))
     system.settle(upto="builder-one-pass")
     proxy.thaw()

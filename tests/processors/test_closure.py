@@ -315,7 +315,7 @@ def test_a_contradiction_names_both_provenances() -> None:
     (error,) = tell(builder, (2, 0, True, "cem"), offset=9).refused
     assert error.reason is Reason.CONTRADICTION
     assert error.detail == (
-        "items 'item 2' and 'item 0' are said to be similar (relation, offset 9 row 0, source 'cem', "
+        "items 'item 2' and 'item 0' are stated to be similar (relation, offset 9 row 0, source 'cem', "
         "1970-01-01T00:00:00Z), against 'item 1' and 'item 2' dissimilar (relation, offset 8 row 0, source 'bob', "
         "1970-01-01T00:00:00Z); 'item 0' and 'item 1' similar (relation, offset 7 row 0, source 'ann', "
         "1970-01-01T00:00:00Z)"

@@ -215,9 +215,9 @@ def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
     [
         (
             "item,clicked,time,session,rank\na,0,1,s,0\nb,0,1,s,0\n",
-            r"row 2, column 'rank': position 0 stands twice",
+            r"row 2, column 'rank': position 0 appears twice",
         ),
-        ("item,clicked,time,session\na,0,1,s\na,0,1,s\n", r"row 2, column 'item': item 'a' stands twice"),
+        ("item,clicked,time,session\na,0,1,s\na,0,1,s\n", r"row 2, column 'item': item 'a' appears twice"),
         (
             "item,clicked,time,rank\na,0,1,0\nb,0,1,-1\n",
             r"row 2, column 'rank': a position counts from the top",
@@ -233,13 +233,16 @@ def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
         ),
         ("items,clicks,time\na|b,c,1\n", r"row 1, column 'clicks': a click on 'c', which is not shown"),
         ("items,clicks,time\na|b,a,1\n,,1\n", r"row 2, column 'items': the list is empty"),
-        ("items,clicks,time\na|b|a,a,1\n", r"row 1, column 'items': item 'a' stands twice"),
-        ("items,clicks,time,positions\na|b,a,1,3|3\n", r"row 1, column 'positions': position 3 stands twice"),
+        ("items,clicks,time\na|b|a,a,1\n", r"row 1, column 'items': item 'a' appears twice"),
+        (
+            "items,clicks,time,positions\na|b,a,1,3|3\n",
+            r"row 1, column 'positions': position 3 appears twice",
+        ),
         ("items,clicks,time,positions\na|b,a,1,3\n", r"row 1, column 'positions': 1 positions for 2 items"),
         ("items,clicks,time,clicked_at\na|b,a|b,1,3\n", r"row 1, column 'clicked_at': 1 values for 2 clicks"),
         ("items,clicks,time\na,[a,1\n", r"row 1, column 'clicks': not a JSON list"),
         ('items,clicks,time\na,"[{""id"": 1}]",1\n', r"row 1, column 'clicks': a click is an item, or"),
-        ("item,time\na,1\n", r"which column is clicked\? Say --column clicked=COLUMN"),
+        ("item,time\na,1\n", r"which column is clicked\? Use --column clicked=COLUMN"),
         ("item,clicked,time\n", r"there are no rows"),
     ],
 )
@@ -255,12 +258,12 @@ GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": 1}
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"positions": [1, 1]}, r"row 2, column 'positions': position 1 stands twice"),
+        ({"positions": [1, 1]}, r"row 2, column 'positions': position 1 appears twice"),
         ({"positions": [1, -1]}, r"row 2: positions must be one non-negative rank"),
         ({"clicks": [{"item": "c"}]}, r"row 2, column 'clicks': a click on 'c', which is not shown"),
         ({"clicks": [{"item": "a", "time_ms": -2}]}, r"row 2, column 'clicks': the time -2 is negative"),
         ({"clicks": [{"item": "a", "time_ms": -1}]}, r"row 2: a time is negative"),
-        ({"clicks": [{"item": "a", "dwell_ms": -1}]}, r"row 2, column 'dwell_ms': a stay of -1 ms"),
+        ({"clicks": [{"item": "a", "dwell_ms": -1}]}, r"row 2, column 'dwell_ms': a dwell time of -1 ms"),
         ({"clicks": "a"}, r"row 2: clicks must be a list"),
         ({"shown_at_ms": -1}, r"row 2: a time is negative"),
         ({"shown_at_ms": None}, r"row 2: shown_at_ms must be a whole number"),

@@ -98,7 +98,7 @@ def test_a_name_may_stand_in_several_columns(tmp_path: Path) -> None:
         ("left,right,similar\n", r"there are no rows"),
         (
             "left,right\na,b\n",
-            r"which column is similar\? Say --column similar=COLUMN; there are: left, right",
+            r"which column is similar\? Use --column similar=COLUMN; there are: left, right",
         ),
         ("left,right,similar,sign\na,b,1,1\n", r"similar, sign could all be similar"),
         (f"left,right,similar\n{'x' * 5000},b,1\n", r"row 1, column 'left': the name is longer than 4096"),

@@ -260,7 +260,7 @@ def test_the_identity_is_that_of_the_rows_and_their_reading(tmp_path: Path) -> N
     ("text", "selection", "told"),
     [
         ("a,label\n1,x\n2,y,9\n", Selection(), r"rows\.csv: row 2: 3 columns, but others have 2"),
-        ("a,b,label\n1,2,x\n3\n", Selection(), r"row 2: 1 columns where others have 3"),
+        ("a,b,label\n1,2,x\n3\n", Selection(), r"row 2: 1 columns, but others have 3"),
         ("a,label\n1,x\nhello,y\n", Selection(), r"row 2, column 'a': 'hello' is not a number"),
         ("a,label\n1,x\n,y\n", Selection(), r"row 2, column 'a': the value is missing"),
         ("a,label\n1,x\n  ,y\n", Selection(), r"row 2, column 'a': the value is missing"),

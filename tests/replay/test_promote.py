@@ -787,7 +787,7 @@ def test_a_promoted_generation_without_its_checkpoints_is_never_begun_afresh(
 def test_folders_that_are_not_free_are_refused(ended: System, folder: Path) -> None:
     with pytest.raises(SettingsError, match="agents have their checkpoints there"):
         saved(ended, ended.root)
-    with pytest.raises(SettingsError, match="leave --space out"):
+    with pytest.raises(SettingsError, match="leave out --space"):
         saved(ended, folder, space="a")
     saved(ended, folder)
     before = files(folder)

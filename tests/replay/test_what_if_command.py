@@ -203,7 +203,7 @@ def test_what_is_counted_twice_or_never_is_a_warning(commands: Commands, tmp_pat
         (("--learner", "opml", "--section", "weak"), r"no \[learners.weak\]"),
         (("--learner", "opml", "--set", "gamma=1", "--against", "lego"), r"no \[learners.lego\]"),
         (("--learner", "opml", "--settings", "nowhere.toml"), "nowhere.toml"),
-        (("--learner", "opml", "--save", "x", "--space", "a"), "leave --space out"),
+        (("--learner", "opml", "--save", "x", "--space", "a"), "leave out --space"),
         (("--learner", "opml", "--save", "nostore://x"), "nostore"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_store_that_goes_away_leaves_what_serves_and_is_tried_again_until_it_i
             name_of(newest),
             attempt,
         )
-        assert told.trouble is not None and "not there" in told.trouble
+        assert told.trouble is not None and "does not exist" in told.trouble
         pauses.append(one.retry_at - clock.now)
         feed.step()
         assert one.failures[Failure.MISSING] == attempt, "tried before its pause was over"

@@ -198,7 +198,7 @@ def test_what_is_refused() -> None:
         ({"metric": "other"}, "a cell of other on wine"),
         ({"data": "other"}, "a cell of opml on other"),
         ({}, "two cells of opml on wine, split 0"),
-        ({"split": 1, "measures": {"speed": 1.0}}, "'speed' is no measure"),
+        ({"split": 1, "measures": {"speed": 1.0}}, "'speed' is not a measure"),
     ):
         with pytest.raises(ValueError, match=text):
             summarise(given | {"cells": [*given["cells"], given["cells"][0] | change]})
@@ -209,7 +209,7 @@ def test_measures_are_known_by_name() -> None:
     assert sorted(names, key=order) == names[::-1]
     assert measure("recall_at_10").title == "Recall@10"
     for wrong in ("recall_at_0", "recall_at_", "recall_at_1x", "Error"):
-        with pytest.raises(ValueError, match="is no measure"):
+        with pytest.raises(ValueError, match="is not a measure"):
             measure(wrong)
     for name in names:
         assert measure(name).better in (

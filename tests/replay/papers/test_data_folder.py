@@ -77,7 +77,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "pima.npz", features=np.zeros((1, 4)), y=np.zeros(1))
     with pytest.raises(SourceError, match=r"pima\.npz: expected y, and X"):
         DataFolder(tmp_path).load("pima")
-    with pytest.raises(SettingsError, match="no such folder"):
+    with pytest.raises(SettingsError, match="does not exist"):
         DataFolder(tmp_path / "nowhere")
 
 
