@@ -57,8 +57,8 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     _check_kinds(settings, name, learner)
     if section.publish_updates and as_stepped(learner) is None:
         raise SettingsError(
-            f"[learners.{name}] publish_updates: the changes of {section.kind} are no sums of a few directions; it can "
-            f"be set for {', '.join(KINDS)}. Readers of {section.kind} follow its announced models"
+            f"[learners.{name}] publish_updates: the changes of {section.kind} have no form with few directions; it "
+            f"can be set for {', '.join(KINDS)}. Readers of {section.kind} follow its announced models"
         )
     updates = settings.topic("updates") if section.publish_updates else None
 
@@ -93,7 +93,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
 
 
 def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
-    """Refuse a learner that follows a builder which emits nothing that it can use (spec 1.2)."""
+    """Refuse a learner that follows a builder without any constraints that it can use (spec 1.2)."""
     section = settings.learners[name]
     usable = frozenset({learner.form, Kind.TRIPLET})
     for followed in section.follows:
@@ -110,7 +110,7 @@ def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
 
 
 class ModelAnnouncer:
-    """Publishes where the newest model of each space lies, after the manifest that names it."""
+    """Publishes the location of the newest model of each space, after the manifest that names it."""
 
     def __init__(self, store: CheckpointStore, learner: str, algorithm: str, topic: str) -> None:
         self._store = store
@@ -204,7 +204,7 @@ class LearnerMachine(Machine):
         epoch = identity.position.epoch
         if record.epoch != epoch:
             raise BadRecord(
-                Reason.BAD_IDENTITY, f"the headers say epoch {epoch} and the record {record.epoch}"
+                Reason.BAD_IDENTITY, f"the headers have epoch {epoch} and the record has {record.epoch}"
             )
         if isinstance(record, Control):
             self._control(name, record, epoch)
@@ -251,11 +251,11 @@ class LearnerMachine(Machine):
         try:
             return self._make(declaration)
         except SettingsError as error:
-            # The settings were checked at the start: what does not fit is what the space's declaration says.
-            raise BadRecord(Reason.BAD_SHAPE, f"the space is declared otherwise: {error}") from error
+            # The settings were checked at the start: only the space's declaration can be wrong.
+            raise BadRecord(Reason.BAD_SHAPE, f"the space's declaration does not fit: {error}") from error
 
     def _publish(self, values: Iterable[bytes], name: str) -> None:
-        # Whoever reads them looks at nothing but the space, so the key decides the partition, as it does for models.
+        # Readers use only the space, so the key decides the partition, as it does for models.
         if self._updates is not None:
             self._outputs += [Output(self._updates, name.encode(), value, ()) for value in values]
 
@@ -270,7 +270,7 @@ class LearnerMachine(Machine):
 
 
 def count(block: ConstraintBlock, outcomes: Outcomes | None) -> tuple[Counts, dict[str, Counts]]:
-    """Sum the outcomes of a block, whole and by rule (spec 1.3). None: the learner does not take that kind."""
+    """Sum the outcomes of a block, in total and by rule (spec 1.3). None if the learner does not accept that kind."""
     if outcomes is None:
         outcomes = Outcomes.blank(len(block), ignored=True)
     total = outcomes.counts()

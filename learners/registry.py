@@ -1,4 +1,4 @@
-"""Learners by name, each imported only when it is asked for.
+"""Learners by name, each imported only on use.
 
 Other distributions add learners by entry points of the group `kinstream.learners`: the name is the kind, the value
 "package.module:Class".
@@ -49,7 +49,7 @@ _KINDS: Final = {
     "sors": "kinstream.learners.one_modality.sors:SORS",
 }
 
-#: What a learner has; see `kinstream.learners.base.Learner`.
+#: Members of a learner; see `kinstream.learners.base.Learner`.
 _OFFERS: Final = ("accepts", "algorithm", "distance", "form", "learn", "restore", "state", "transform")
 
 #: Entry points of this group are learners of other distributions.
@@ -57,7 +57,7 @@ GROUP: Final = "kinstream.learners"
 
 
 def names() -> tuple[str, ...]:
-    """Kinds that `create` knows, in alphabetical order: Kinstream's own, and those of other distributions."""
+    """Kinds that `create` accepts, in alphabetical order: Kinstream's own, and those of other distributions."""
     return tuple(sorted({*_KINDS, *_offered()}))
 
 
@@ -67,7 +67,7 @@ def own_names() -> tuple[str, ...]:
 
 
 def distribution_of(kind: str) -> str | None:
-    """The distribution that a kind comes from, "name version"; None for a kind of Kinstream or an unknown one."""
+    """The distribution of a kind, "name version"; None for a kind of Kinstream or an unknown one."""
     offers = _offered().get(kind)
     return ", ".join(_name_of(offer) for offer in offers) if offers else None
 
@@ -78,13 +78,13 @@ def create(kind: str, **settings: Any) -> Learner:
     Parameters
     ----------
     kind : one of `names()`.
-    settings : its hyper-parameters; those left out keep their defaults.
+    settings : its hyper-parameters; missing ones keep their defaults.
 
     Raises
     ------
     SettingsError
-        Unknown kind, unknown setting, or a value out of range. A learner of another distribution cannot be imported or
-        made, or is no learner; the error names the distribution.
+            Unknown kind, unknown setting, or a value out of range. A learner of another distribution cannot be
+            imported or created, or is not a learner; the error names the distribution.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def _offered() -> dict[str, tuple[EntryPoint, ...]]:
     for kind in sorted(found.keys() & _KINDS.keys()):
         for offer in found.pop(kind).values():
             _LOG.warning(
-                "%s offers a learner %r (%s): ignored, because Kinstream has one of that name",
+                "%s offers a learner %r (%s): ignored, because Kinstream has a learner of that name",
                 _name_of(offer),
                 kind,
                 offer.value,

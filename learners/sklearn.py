@@ -24,19 +24,19 @@ with importing("MetricLearner"):
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import check_is_fitted, validate_data
 
-#: Name of the space, which the draws of a builder depend on.
+#: Name of the space, on which a builder's random choices depend.
 SPACE: Final = "estimator"
-#: Kinds of numpy's types whose labels are words.
+#: Kinds of numpy's types whose labels are text.
 _WORDS: Final = "OUS"
-#: Builders that make constraints of labelled rows alone.
+#: Builders that make constraints from labelled rows alone.
 CONSTRAINTS: Final = ("adjacent-pairs", "one-pass", "random-pairs", "random-triplets")
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A learned metric as a transformer, and as a classifier by a vote of the nearest rows.
 
-    The rows are streamed in the order in which they stand: a builder makes constraints of them, block by block, and the
-    learner learns from those. The same rows in an empty topic end in the same bits.
+    The rows are streamed in their order: a builder makes constraints from them, block by block, and the learner learns
+    from those. The same rows in an empty topic give the same bits.
 
     Parameters
     ----------
@@ -44,29 +44,29 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         features as its only one.
     constraints : kind of the builder, of `CONSTRAINTS`. All learners learn from triplets, not all from pairs.
     seed : of all random choices, the builder's and the learner's.
-    n_neighbors : rows that vote in `predict`; all rows where there are fewer.
+    n_neighbors : rows that vote in `predict`; all rows if there are fewer.
     passes : how often `fit` streams the rows; `partial_fit` does it once.
-    learner_settings, builder_settings : hyper-parameters by name; those left out keep their defaults.
-    block_rows : rows of a block. With `constraints="one-pass"` the choice of negatives depends on it.
-    gallery : how many of the latest rows are kept to vote; None for all.
+    learner_settings, builder_settings : hyper-parameters by name; missing ones keep their defaults.
+    block_rows : rows per block. With `constraints="one-pass"` the choice of negatives depends on it.
+    gallery : number of the latest rows that are kept to vote; None for all.
 
     Attributes
     ----------
-    learner_, builder_ : what `learners` and `processors` know them as, with the model and all state.
+    learner_, builder_ : the objects of `learners` and `processors`, with the model and all state.
     classes_ : (c,) labels, ascending.
-    n_features_in_, feature_names_in_ : of the rows; the names only where the first ones had some.
+    n_features_in_, feature_names_in_ : of the rows; the names only if the first rows had some.
     n_constraints_ : constraints that the learner has seen; without the rejected and the ignored.
-    utilisation_ : share of them that changed the model; NaN of none.
-    mistake_rate_ : share of the scored ones that the model of that moment ranked wrong; NaN of none.
+    utilisation_ : share of them that changed the model; NaN without any.
+    mistake_rate_ : share of the scored ones that the model ranked wrong at that time; NaN without any.
     counts_ : all counts of the constraints, a `kinstream.streams.records.values.Counts`.
 
     Notes
     -----
-    Vectors are float32, as in records; features that need more digits should be scaled before. What `transform`
-    returns has the `dtype` of the learner. A learner with a vote of its own, as OAHU has, is asked in place of the
-    nearest rows.
+    Vectors are float32, as in records; features that need more digits should be scaled before. The result of
+    `transform` has the `dtype` of the learner. A learner with a vote of its own, such as OAHU, predicts with it
+    instead of with the nearest rows.
 
-    Rows that are sorted by class make few triplets, and poor ones: shuffle them.
+    Rows that are sorted by class give few and poor triplets: shuffle them.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         self.gallery = gallery
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Begin anew and learn from the rows (n, d) and their labels (n,), `passes` times in the given order.
+        """Reset and learn from the rows (n, d) and their labels (n,), `passes` times in the given order.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         Warns
         -----
         UserWarning
-            No constraint came of the rows, such as of one row of each class: the model is as it began.
+            The rows gave no constraint, for example with one row per class: the model has learned nothing.
         """
         rows, labels = self._checked(X, y, begin=True)
         known = unique_labels(labels)
@@ -128,23 +128,23 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         self._begin()
         self._learn(rows, labels, known, _positive("passes", self.passes))
         if self.n_constraints_ == 0:
-            warn(f"no constraint came of {len(rows)} rows: nothing was learned", UserWarning, stacklevel=2)
+            warn(f"{len(rows)} rows gave no constraint: nothing was learned", UserWarning, stacklevel=2)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on with further rows where the last call, of this method or of `fit`, ended.
+        """Continue with further rows after the last call of this method or of `fit`.
 
-        Calls with multiples of `block_rows` rows end in the same bits as one `fit` with `passes=1` of all of them.
-        Another learner, builder, or setting of theirs, given since the first call, waits for the next `fit`.
+        Calls with multiples of `block_rows` rows give the same bits as one `fit` with `passes=1` of all of them.
+        A learner, builder or setting that was changed since the first call takes effect at the next `fit`.
 
         Parameters
         ----------
-        classes : all labels that will ever come, in the first call. Without it `classes_` are those that have come.
+        classes : all labels that will occur, in the first call. Without it `classes_` has the labels so far.
 
         Raises
         ------
         ValueError
-            As `fit`, but rows of one class are welcome; or a label or `classes` that do not fit the first call's.
+            As `fit`, but rows of one class are allowed; or a label or `classes` that do not fit the first call's.
         """
         begin = not hasattr(self, "n_constraints_")
         rows, labels = self._checked(X, y, begin=begin)
@@ -173,7 +173,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         return self._mapped(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label (n,) that the nearest rows of those learned from give each row, or the learner's own vote."""
+        """The label (n,) of each row by the vote of the nearest training rows, or by the learner's own vote."""
         check_is_fitted(self, "n_constraints_")
         rows = self._rows(X)
         near, labels = self._voters()
@@ -186,7 +186,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # What comes out has the type of the learner.
+        # The result has the type of the learner.
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -206,14 +206,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         return np.asarray(self.learner_.transform(rows))
 
     def _begin(self) -> None:
-        """A fresh builder and learner, and nothing learned or kept."""
+        """Set a new builder and learner, with nothing learned or kept."""
         if hasattr(self, "n_constraints_"):
             del self.n_constraints_
         self.learner_, self.builder_ = self._made()
         self.counts_ = Counts()
         self._blocks = 0
         self._fixed = False
-        #: Labels to their number by first appearance, which is what the builder knows them as.
+        #: Labels to their number by first appearance, which the builder uses.
         self._numbers: dict[Any, int] = {}
         self._kept: list[tuple[Vectors, NDArray[np.int64]]] = []
 
@@ -246,17 +246,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
             for start in range(0, len(rows), size):
                 part = slice(start, start + size)
                 self.counts_ += self._block(rows[part], numbers[part])
-        # The latest rows, to vote: pieces of which the oldest goes when the others suffice.
+        # The latest rows, for votes, in pieces; the oldest is dropped when the others suffice.
         self._kept.append((rows.copy(), numbers))
         while most is not None and sum(len(piece) for piece, _ in self._kept[1:]) >= most:
             del self._kept[0]
         self.utilisation_ = _share(self.counts_.utilised, self.counts_.seen)
         self.mistake_rate_ = _share(self.counts_.mistakes, self.counts_.scored)
-        # Last: it says that the model is fitted.
+        # Set last: it marks the model as fitted.
         self.n_constraints_ = self.counts_.seen
 
     def _block(self, rows: Vectors, numbers: NDArray[np.int64]) -> Counts:
-        """One block of samples, as the two agents would take it."""
+        """One block of samples, as the two agents would apply it."""
         samples = SampleBlock(SPACE, (Table(DEFAULT_MODALITY, rows),), numbers, time_ms=0)
         counts = Counts()
         try:
@@ -280,7 +280,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         return np.array([self._numbers[name] for name in names], np.int64)[place]
 
     def _voters(self) -> tuple[Vectors, NDArray[np.int64]]:
-        """The kept rows, and for each the place of its label in `classes_`."""
+        """The kept rows, and the place of each label in `classes_`."""
         latest = slice(None if self.gallery is None else -_positive("gallery", self.gallery), None)
         places = np.searchsorted(self.classes_, np.array(list(self._numbers), self.classes_.dtype))
         rows = np.concatenate([piece for piece, _ in self._kept])[latest]

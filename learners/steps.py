@@ -1,4 +1,4 @@
-"""What one block of constraints did to a square linear map: a change of few directions, as two thin factors.
+"""The change of a square linear map by one block of constraints: a few directions, as two thin factors.
 
 A step along a difference z changes LEGO's map G by a multiple of G z (A z)', with A = G'G; over a block the rows of the
 change lie in the span of A_0 z of all its differences z, A_0 the metric before it. So with an orthonormal basis Q of
@@ -19,7 +19,8 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 #: Kinds of learners whose changes have this form.
 KINDS: Final = ("copml", "itml-online", "lego", "opml")
 
-#: What the factors may leave out of a change, as a share of the map: this many roundings, and one for each step.
+#: The part of a change that the factors may leave out, as a share of the map: this many roundings, and one for each
+#: step.
 _ROUNDINGS: Final = 8
 
 
@@ -28,7 +29,7 @@ class Stepped(Learner, Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether dimension and scaler are what they will always be."""
+        """Whether dimension and scaler are final."""
 
     @property
     def map(self) -> Rows:
@@ -66,7 +67,7 @@ def as_stepped(learner: Any) -> Stepped | None:
 
 
 def step_of(learner: Stepped, before: Rows, block: ConstraintBlock, outcomes: Outcomes) -> Step:
-    """What a block has changed.
+    """The change by a block.
 
     Parameters
     ----------
@@ -77,8 +78,8 @@ def step_of(learner: Stepped, before: Rows, block: ConstraintBlock, outcomes: Ou
     Returns
     -------
     Step
-        With r at most d, and 0 where nothing has changed. Without the directions that are none but rounding, it is
-        still the change to rounding; where it would not be, as when a guard has scaled the whole map, r is d.
+            With r at most d, and 0 if nothing has changed. Directions within rounding are left out if the result is
+            still the change to rounding; otherwise, as when a guard has scaled the whole map, r is d.
     """
     after = learner.map
     d = len(after)

@@ -1,4 +1,4 @@
-"""What a learner publishes of each block for those who keep something made of its map: update records, in parts."""
+"""Update records of a learner for each block, in parts, for readers that keep data derived from its map."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kinstream.processors.shared.base import MAX_BLOCK_BYTES
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ModelUpdate
 
-#: Of a record, for all but its factors: names are at most 200 and 249 characters long.
+#: Bytes of a record without its factors: names are at most 200 and 249 characters long.
 _NAMES_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which block of which model an update is of; the fields of that name of `ModelUpdate`."""
+    """The block and model of an update; the fields of the same names in `ModelUpdate`."""
 
     space: str
     learner: str
@@ -36,11 +36,11 @@ class Origin:
 
 
 class Before:
-    """A learner as it is before a block.
+    """The state of a learner before a block.
 
     Raises
     ------
-    SettingsError : it is of a kind whose changes have no such form.
+    SettingsError : the changes of its kind have no such form.
     """
 
     def __init__(self, learner: object) -> None:
@@ -52,16 +52,16 @@ class Before:
         self._map: Rows | None = stepped.map if stepped.settled else None
 
     def updates(self, origin: Origin, block: ConstraintBlock, outcomes: Outcomes | None) -> list[ModelUpdate]:
-        """The records of what the block has changed, once it is learned.
+        """The records of the block's change, after it is learned.
 
         Parameters
         ----------
-        outcomes : of the block; None where the learner does not take its kind.
+        outcomes : of the block; None if the learner does not accept its kind.
 
         Returns
         -------
         list
-            Empty where the model has not moved, not even its count of constraints.
+            Empty if neither the model nor its count of constraints has changed.
         """
         if origin.step == origin.base_step or outcomes is None:
             return []
@@ -88,7 +88,7 @@ def _parts(origin: Origin, step: Step, most: int) -> Iterator[ModelUpdate]:
 
 
 def _broken(origin: Origin, learner: Stepped) -> ModelUpdate:
-    """Says that whoever adds updates up has to wait for an announced model."""
+    """The record for readers of updates that they have to wait for an announced model."""
     G = learner.map
     d = len(G)
     none = np.empty((d, 0), G.dtype)

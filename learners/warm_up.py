@@ -1,4 +1,4 @@
-"""Compile the kernels of learners now, so that no record waits for it."""
+"""Compiles the kernels of learners in advance, so that no record waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.streams.records.values import Kind
 
 _D = 4
 _NEVER = 10**9
-#: Constraints behind the warm-up of scalers and targets: enough for a blocked step.
+#: Constraints after the warm-up of scalers and targets: enough for a blocked step.
 _ROWS = 64
 
 
@@ -27,7 +27,7 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
     compile_events()
     settings = _own_targets(dict(arguments or {}))
     if has(kind, "refit_every"):
-        settings["refit_every"] = _NEVER  # a fit of a batch learner is no kernel, and takes seconds
+        settings["refit_every"] = _NEVER  # a fit of a batch learner is not a kernel, and takes seconds
     learner = create(kind, **settings)
     base = getattr(learner, "base", None)
     if base is not None:
@@ -45,11 +45,11 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
 
 
 def parts(kind: str, arguments: dict[str, Any] | None = None) -> list[tuple[str, str | None]]:
-    """The learners that a learner is made of, each with its number type; one of no others is its own part.
+    """The parts of a learner, each with its number type; a learner without parts is its own part.
 
     Parameters
     ----------
-    kind, arguments : as `warm_up` takes them; a number type is left out where the kind has none.
+    kind, arguments : as `warm_up` takes them; the number type is left out if the kind has none.
     """
     settings = dict(arguments or {})
     if not has(kind, "dtype"):
@@ -83,12 +83,12 @@ def _run(kind: str, arguments: dict[str, Any]) -> None:
     m = 4 * learner.warm_up + _ROWS
     x, y, z = draw.normal(size=(3, m, _D)).astype(np.float32)
     signs = np.where(np.arange(m) % 2, 1, -1).astype(np.int8)
-    # What cannot be used makes blocks of another layout: the vectors of one constraint are equal, one is no number.
+    # Unusable constraints give blocks of another layout: one with equal vectors, one with NaN.
     x[-1] = y[-1] = z[-1]
     x[-2] = np.nan
     if Kind.PAIR in learner.accepts:
         learner.learn_pairs(x, y, signs)
     if Kind.TRIPLET in learner.accepts:
         learner.learn_triplets(x, y, z)
-    # What an outcome says of a learner of several.
+    # The weights in an outcome of a learner of several modalities.
     _ = getattr(learner, "weights", None)

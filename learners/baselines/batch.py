@@ -22,7 +22,7 @@ __all__ = ["fit_itml", "fit_itml_of_pairs", "fit_lmnn", "fit_mahalanobis", "fit_
 
 #: Mean squared distance to target neighbours, in margins, from which LMNN's descent starts.
 START: Final = 4.0
-#: Most pairs that `fit_itml` draws when it is not told how many.
+#: Largest number of pairs that `fit_itml` draws by default.
 MOST_PAIRS: Final = 2_000
 
 Features = NDArray[np.float64]

@@ -33,7 +33,7 @@ class LMNN(Refitted):
     n_neighbors : target neighbours of a vector.
     mu : weight of impostors against target neighbours, in (0, 1).
     max_iter : steps of a fit, at most. Every fit starts from the Euclidean metric. After it, the margin is 1.
-    buffer : constraints that a fit looks back on. There is no fit while there are fewer than two classes.
+    buffer : constraints that a fit uses. There is no fit while there are fewer than two classes.
     refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 
     Raises

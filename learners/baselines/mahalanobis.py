@@ -21,7 +21,7 @@ class Mahalanobis(Refitted):
 
     Parameters
     ----------
-    buffer : constraints that a fit looks back on; they should name several times as many distinct vectors as there
+    buffer : constraints that a fit uses; they should name several times as many distinct vectors as there
         are features. There is no fit before they name more than d.
     refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full. Which
         constraint is utilised: see `kinstream.learners.baselines.refitted.Refitted`.

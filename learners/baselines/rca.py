@@ -23,7 +23,7 @@ class RCA(Refitted):
 
     Parameters
     ----------
-    buffer : constraints that a fit looks back on. There is no fit while the vectors in chunklets outnumber the
+    buffer : constraints that a fit uses. There is no fit while the vectors in chunklets outnumber the
         chunklets by less than d, for C then lacks rank.
     refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 

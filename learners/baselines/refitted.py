@@ -40,7 +40,7 @@ class Refitted(Euclidean):
 
     Parameters
     ----------
-    buffer : constraints that a fit looks back on, at most.
+    buffer : largest number of constraints that a fit uses.
     refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full.
     y_similar, y_dissimilar, dtype, scaler, warm_up : as for `kinstream.learners.baselines.euclidean.Euclidean`.
 

@@ -1,7 +1,7 @@
 """Equal vectors of a triplet, which must have equal images to the last bit.
 
 A matrix product may sum a row in another order at another place: how many rows are left over for the last tile decides,
-and the BLAS. Rounding would then tell equal vectors apart, and a rule that divides by their distance would learn it.
+and the BLAS. Rounding would then separate equal vectors, and a rule that divides by their distance would learn it.
 """
 
 from __future__ import annotations

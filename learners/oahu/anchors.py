@@ -22,7 +22,7 @@ _CHUNK: Final = 256
 
 
 class Lift:
-    """A constant c behind every vector, so that a network that only sees directions can tell lengths apart.
+    """A constant c behind every vector, so that a network that only sees directions can distinguish lengths.
 
     c^2 is `kappa` times the mean squared length of the vectors so far, up to the first 512.
 

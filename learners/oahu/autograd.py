@@ -46,7 +46,7 @@ def require(device: str) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run the body with torch on one thread of the processor, and nobody else's body meanwhile."""
+    """Run the body with torch on one thread of the processor, and no other body meanwhile."""
     import torch
 
     with _threads:

@@ -104,7 +104,7 @@ class KernelLEGO(TargetLearner):
 
     Examples
     --------
-    Two rings around each other, which no linear map tells apart.
+    Two rings around each other, which no linear map separates.
 
     >>> import numpy as np
     >>> from kinstream import KernelLEGO

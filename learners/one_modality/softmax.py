@@ -35,7 +35,7 @@ Model = NDArray[np.floating[Any]]
 class Softmax(SingleModal):
     r"""A low-rank map by the softmax of distances to remembered vectors, in one pass.
 
-    Of a triplet (x, x+, x-), x is a row, x+ tells the group that it belongs to, and x- is one more vector of another
+    Of a triplet (x, x+, x-), x is a row, x+ gives the group that it belongs to, and x- is one more vector of another
     group. Let h_j be the vectors in memory but x itself, T those of its group, and
 
         q_j = exp(-|W (x - h_j)|^2) / sum_i exp(-|W (x - h_i)|^2),    l = -log sum_{j in T} q_j,

@@ -58,7 +58,7 @@ class SOMLTG(Diagonal):
 
     Examples
     --------
-    The first of 50 features tells two classes apart.
+    The first of 50 features separates two classes.
 
     >>> import numpy as np
     >>> from kinstream import SOMLTG

@@ -132,7 +132,7 @@ class SORS(Bilinear):
     def _model(self) -> State:
         state: State = {"W": self._W.copy(), "steps": self._steps, "rows": self._rows.copy()}
         if self._mixed.any():
-            # Older entries play no part; what is stored must not tell how long ago they did.
+            # Older entries are not used; the stored state must not depend on how long ago they were.
             state["since"] = np.where(self._since > self._rows[:, None], self._since, 0).astype(np.int32)
         return state
 

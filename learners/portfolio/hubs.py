@@ -1,4 +1,4 @@
-"""Which metrics have the better neighbours, as far as vectors without labels tell: those with fewer hubs."""
+"""Which metrics have the better neighbours, judged by vectors without labels: those with fewer hubs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NEIGHBOURS: Final = 10
 STRENGTH: Final = 3.0
 #: Squared distances that differ by less than this share of their mean are equal.
 SAME: Final = 1e-6
-#: Vectors that are looked at, once there are so many.
+#: Number of vectors that are examined.
 SAMPLED: Final = 384
-#: Scored constraints before the first look at what learners have made of them; the next is at twice as many.
+#: Scored constraints before the first check of the learners; the next check is at twice as many.
 FIRST: Final = 32
 
 
@@ -76,7 +76,8 @@ class Hubs:
     def count(
         self, X: Rows, index: NDArray[Any], scored: NDArray[np.bool_], members: Sequence[Member | None]
     ) -> None:
-        """Constraints that members have learned from, no more than `until` told or their event has; look if one is due.
+        """Constraints that members have learned from, up to the end given by `until` or by their event; check hubs if
+        due.
 
         Parameters
         ----------
@@ -111,7 +112,7 @@ class Hubs:
 
     def _look(self, sample: Rows, members: Sequence[Member | None]) -> None:
         different = np.unique(sample, axis=0)
-        # What is looked at decides what is learned: no sum of it may depend on the number of threads.
+        # The check affects what is learned, so no sum may depend on the number of threads.
         with np.errstate(all="ignore"), one_blas_thread():
             self.prior = prior([_skewness(member, different) for member in members])
 
@@ -137,7 +138,7 @@ def skewness(rows: Rows) -> float | None:
 
     Where few vectors are neighbours of most others, which is worse the more their lengths differ, votes of neighbours
     are poor (Radovanović, Nanopoulos, Ivanović: Hubs in space. Journal of Machine Learning Research 11, 2010, Eq. 1).
-    None where there are too few rows to tell, all are equally often, or some are no numbers.
+    None if there are too few rows, all are equally frequent, or some are not finite.
     """
     n = len(rows)
     if n < NEIGHBOURS + 2 or not np.isfinite(rows).all():

@@ -41,9 +41,9 @@ class Portfolio(SingleModal):
     learners where the same vectors come again and again (`kinstream.learners.portfolio.views`); over the un-learned
     ones u_i ~ exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by
     ratios of mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384
-    vectors is a neighbour of the others, looked at whenever twice as many constraints have come
+    vectors is a neighbour of the others, checked whenever twice as many constraints have come
     (`kinstream.learners.portfolio.hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
-    much, has poor neighbours, which mistakes on random triplets do not tell.
+    much, has poor neighbours, which mistakes on random triplets do not show.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
     z / |z|, which ranks as cosine does.
@@ -103,7 +103,7 @@ class Portfolio(SingleModal):
     T constraints, for a T that is known. The vote here is deterministic and guided by margins, and has a window and a
     floor; docs/portfolio.md says what it does, and why these are the defaults.
 
-    The floor is there because mistakes on triplets do not tell which metric has the best neighbours: a learner that
+    The floor is there because mistakes on triplets do not show which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
     So learners have to be the more ahead for their weight, the more often a vector has come on average, from
     `repeats` times on.
@@ -377,7 +377,7 @@ class Portfolio(SingleModal):
     def _learn_on(
         self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes
     ) -> None:
-        """Learn from the constraints of a block from `start` on, in as many parts as looks at hubs need.
+        """Learn from the constraints of a block from `start` on, in as many parts as checks of hubs need.
 
         No part ends within an event: what comes behind the look would be judged after what comes before it.
         """

@@ -54,7 +54,7 @@ def settings_of(members: Members | None) -> Settings:
     Raises
     ------
     SettingsError
-        It is no table of tables, or names nobody, or a name that cannot be one.
+        It is not a table of tables, names no member, or has an invalid name.
     """
     if members is None:
         return {name: dict(own) for name, own in USUAL.items()}

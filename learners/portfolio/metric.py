@@ -56,9 +56,9 @@ def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix
     """The metric of some members by their weights.
 
     A member's squared distances are divided by s_i, their standard deviation from one vector of the sample (n, d) to
-    the others, so that weights mean the same for all: what orders neighbours is how distances differ. One that tells
-    nothing in the sample apart, or that maps it to what are no numbers, is left out; where that leaves nobody the
-    metric is Euclidean distance.
+    the others, so that weights mean the same for all: the order of neighbours depends on how distances differ. A member
+    that separates nothing in the sample, or that maps it to values that are not finite, is left out; if none remains,
+    the metric is Euclidean distance.
     """
     stacks: dict[str, list[Matrix]] = {}
     others: list[tuple[Member, float]] = []

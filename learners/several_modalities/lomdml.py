@@ -81,7 +81,7 @@ class LOMDML(MultiModal):
 
     Examples
     --------
-    Two modalities, of which the second tells nothing of the class.
+    Two modalities, of which the second is independent of the class.
 
     >>> import numpy as np
     >>> from kinstream import LOMDML

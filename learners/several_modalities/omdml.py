@@ -70,7 +70,7 @@ class OMDML(MultiModal):
 
     Examples
     --------
-    Two modalities, of which the second tells nothing of the class.
+    Two modalities, of which the second is independent of the class.
 
     >>> import numpy as np
     >>> from kinstream import OMDML

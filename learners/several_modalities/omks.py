@@ -84,7 +84,7 @@ class OMKS(MultiModal):
 
     Examples
     --------
-    Two rings around each other, which no linear map tells apart.
+    Two rings around each other, which no linear map separates.
 
     >>> import numpy as np
     >>> from kinstream import OMKS

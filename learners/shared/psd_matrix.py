@@ -21,7 +21,7 @@ Spectrum = tuple[NDArray[np.float64], NDArray[np.float64]]
 class PsdMatrix(PairLearner):
     """A model that is a symmetric positive semi-definite matrix A (d, d), with squared distance z'Az.
 
-    The map is made from the eigenvectors of A when somebody asks for it, in O(d^3), and kept until A changes: a
+    The map is made from the eigenvectors of A on use, in O(d^3), and kept until A changes: a
     subclass calls `_touched` whenever it may have.
 
     Parameters

@@ -247,7 +247,7 @@ def _check_log(begun: Generation, cluster: Cluster, manifests: Mapping[int, Mani
         if start > manifest.offset:
             raise GenerationMismatch(
                 f"{where}: the state needs offset {manifest.offset}, and the log now starts at {start}: "
-                f"{start - manifest.offset} records that it has not learned from are gone. Replay again"
+                f"{start - manifest.offset} records are gone, and it has not learned from them. Replay again"
             )
         if end < manifest.offset:
             raise GenerationMismatch(

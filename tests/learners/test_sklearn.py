@@ -307,7 +307,7 @@ def test_classes_may_come_later_unless_they_were_named(data: Data) -> None:
 
 
 def test_rows_of_which_no_constraint_comes_are_told() -> None:
-    with pytest.warns(UserWarning, match="no constraint came of 2 rows"):
+    with pytest.warns(UserWarning, match="2 rows gave no constraint"):
         made = MetricLearner("oahu").fit(np.eye(2), [0, 1])
     assert made.counts_ == Counts() and np.isnan(made.utilisation_)
     assert made.predict(np.eye(2)).tolist() == [0, 0]

@@ -271,7 +271,7 @@ GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": 1}
         ({"itmes": []}, r"row 2: click: unknown field 'itmes'"),
         ({"space": "other"}, r"row 2: space 'other', and the load is for 'shop'"),
         ({"kind": "relation"}, r"row 2: .*"),
-        ({"load": {"load_id": "x", "sequence": 0}}, r"row 2: a load position"),
+        ({"load": {"load_id": "x", "sequence": 0}}, r"row 2: has a load position"),
         ({"query_vector": [float("nan"), 1]}, r"row 2: query_vector must be finite"),
         ({"query_vector": [1]}, r"row 2: a query vector of {'x': 1} numbers, but others have {'x': 2}"),
     ],

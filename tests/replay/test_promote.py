@@ -505,7 +505,7 @@ def test_a_save_that_was_killed_is_no_state_and_its_remains_are_not_built_upon(
 ) -> None:
     with failpoints.installed("checkpoint.after-manifest=raise@2"), pytest.raises(RuntimeError):
         saved(ended, folder)
-    with pytest.raises(CheckpointError, match=r"what-if\.json: not there"):
+    with pytest.raises(CheckpointError, match=r"what-if\.json: does not exist"):
         planned_with_new_settings(ended, folder)
     with pytest.raises(SettingsError, match="remains of an interrupted replay"):
         saved(ended, folder)

@@ -56,7 +56,7 @@ def direction(X: Matrix, rows: Matrix, v: Matrix, work: NDArray[np.float64]) -> 
     for j in range(len(v)):
         v[j] = y[j] - z[j]
     xx, yy, vv = total(x, x, work), total(y, y, work), total(v, v, work)
-    # |z| <= |y| + |v|, so that z has to be looked at only where v is next to nothing.
+    # |z| <= |y| + |v|, so that z has to be checked only if v is almost zero.
     if vv > 4.0 * NO_DIFFERENCE * (yy + vv) and vv > TINY and xx > TINY:
         return xx, vv, False
     none = max(NO_DIFFERENCE * max(yy, total(z, z, work)), TINY)

@@ -42,7 +42,7 @@ LEAST: Final = 16.0
 FOUND: Final = 256.0
 #: Lanczos vectors side by side in one block of columns: inner products with them are sums of rows.
 WIDE: Final = 32
-#: Lanczos steps before the first look at the pair; later ones follow at a share of the steps made.
+#: Lanczos steps before the first check of the pair; later checks follow at a share of the steps made.
 FIRST: Final = 4
 SHARE: Final = 8
 _TRIES: Final = 60

@@ -1,7 +1,7 @@
 """What the kernels share that keep a symmetric positive semi-definite matrix A.
 
 A stays symmetric to the bit: every change adds products of two entries of one vector, and the same numbers are added
-on both sides of the diagonal. So no row has to be told from a column, and nothing has to be symmetrised.
+on both sides of the diagonal. So rows and columns need not be distinguished, and nothing has to be symmetrised.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def add(A: Matrix, c: float, z: Matrix, limit: float, w: Matrix) -> tuple[bool, 
     Parameters
     ----------
     c : may be negative, if A stays positive semi-definite; then its largest entries are on the diagonal before and
-        after, and only those have to be looked at.
+        after, and only those have to be checked.
     limit : entries below it, in magnitude, are safe.
     w : (d,) work space.
 

@@ -129,7 +129,7 @@ def root(pole: Vector, weight: Vector, k: int, j: int, rho: float) -> tuple[int,
 def _deflate(
     values: Vector, w: Vector, use: Index, n: int, sigma: float, eps: float, space: Space
 ) -> tuple[int, int]:
-    """Put `use` into ascending order of sign(sigma) values, and tell what remains; see `solve`."""
+    """Put `use` into ascending order of sign(sigma) values, and return what remains; see `solve`."""
     _, _, _, rows, ones, others, pole, weight, _, cosine, sine, _ = space
     sign, rho = (1.0 if sigma > 0.0 else -1.0), abs(sigma)
     for i in range(1, n):
@@ -177,7 +177,7 @@ def solve(
     Parameters
     ----------
     values, w : (d,) finite. `values` become the new eigenvalues; w is lost.
-    use : (d,) the first n tell which entries take part; the others are left as if their w were zero.
+    use : (d,) the first n name the entries that take part; the others are unchanged, as if their w were zero.
     sigma : not zero.
     eps : what counts as a rounding.
     space : from `work`.

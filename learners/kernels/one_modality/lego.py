@@ -180,7 +180,7 @@ def _commit(T: Matrix, c: Matrix, w: Matrix, bound: float, limit: float) -> tupl
     """Apply the update unless an entry would leave the finite numbers.
 
     `bound` is at least the largest absolute entry that T can have afterwards. Only when it is near the type's limit
-    is the candidate really made and looked at.
+    is the candidate computed and checked.
 
     Returns
     -------

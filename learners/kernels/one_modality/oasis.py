@@ -87,7 +87,7 @@ def _meet(W: Matrix, x: Matrix, v: Matrix, columns: NDArray[np.int64], tau: floa
 
 @compiled
 def _changes(W: Matrix, x: Matrix, v: Matrix, tau: float) -> bool:
-    """Whether the step is more than rounding in any entry; most steps show it in the first that is looked at."""
+    """Whether the step is more than rounding in any entry; most steps show it in the first checked entry."""
     i, j = 0, 0
     for k in range(len(x)):
         if abs(x[k]) > abs(x[i]):

@@ -78,7 +78,7 @@ def _commit(
     """Apply the update unless an entry would leave the finite numbers.
 
     `bound` is at least the largest absolute entry that T can have afterwards. Only when it is near the
-    type's limit, or above the ceiling, is the candidate really made and looked at.
+    type's limit, or above the ceiling, is the candidate computed and checked.
 
     Returns
     -------

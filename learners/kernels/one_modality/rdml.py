@@ -1,7 +1,7 @@
 """The compiled loops of RDML: with the projection, and with a step that stops at the border of the cone.
 
 The border of A - c z z' is at c = 1 / (z'A+ z), A+ the pseudo-inverse, if z lies in the range of A, and at 0 if it
-does not. Conjugate gradients on A v = z tell both. Most similar pairs meet an A that is singular and lie outside. So
+does not. Conjugate gradients on A v = z detect both. Most similar pairs meet an A that is singular and lie outside. So
 the last null vector that was met is kept: what is far from orthogonal to it lies outside, and d operations show it.
 """
 
@@ -168,7 +168,7 @@ def _keep(null: Matrix, v: Matrix) -> None:
 
 @compiled
 def border(A: Matrix, z: Matrix, v: Matrix, r: Matrix, p: Matrix, w: Matrix) -> float:
-    """z'A+ z by conjugate gradients; OUTSIDE where z is not in the range, UNKNOWN where 2 d of them do not tell.
+    """z'A+ z by conjugate gradients; OUTSIDE where z is not in the range, UNKNOWN if 2 d of them do not decide.
 
     Parameters
     ----------
