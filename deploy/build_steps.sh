@@ -1,6 +1,6 @@
 #!/bin/sh
-# The steps of deploy/Containerfile, which runs this file and no others: Kinstream, its packages and its compiled kernels into one
-# folder that is never written again.
+# The steps of deploy/Containerfile, which runs only this file: it puts Kinstream, its packages and its compiled kernels into
+# one folder that is never written again.
 #
 #     deploy/build_steps.sh SOURCE PREFIX
 #
@@ -9,7 +9,7 @@
 #   PACKAGES         more packages, such as that of an object store: s3fs, gcsfs, adlfs
 #   CONSTRAINTS      a file with versions for pip: deploy/constraints.txt, where you keep the requirements.txt of an earlier image
 #   TORCH_INDEX_URL  where torch comes from: the CPU index that PyTorch's install page names. Empty: no torch
-#   CPU              what kernels are compiled for, a CPU name of LLVM (generic)
+#   CPU              target CPU of the kernels, a CPU name of LLVM (generic)
 #   KERNELS          kinds of learners and builders to compile; empty: all
 set -eu
 source=$(realpath "$1")
@@ -21,7 +21,7 @@ python=$venv/bin/python
 step() { echo "== $*" >&2; }
 
 pip_install() {
-    # Compiled below, when the files have the times that they keep.
+    # Compiled below, after the files have their final times.
     "$python" -m pip install --quiet --disable-pip-version-check --no-compile ${CONSTRAINTS:+--constraint "$source/$CONSTRAINTS"} "$@"
 }
 
@@ -43,7 +43,7 @@ pip_install "$source[${EXTRAS-worker,learn,files,baselines,search}]" ${PACKAGES:
 "$python" -m pip uninstall --quiet --yes --disable-pip-version-check pip
 
 step "bytecode"
-# The kernels' cache notes when a source was changed, to fractions of a second, and the layers of an image keep whole ones.
+# The kernels' cache stores modification times with fractions of a second; the layers of an image keep whole seconds.
 "$python" - "$venv" "${SOURCE_DATE_EPOCH:-946684800}" <<'END'
 import os, pathlib, sys
 for path in pathlib.Path(sys.argv[1], "lib").rglob("*.py"):
@@ -52,7 +52,7 @@ END
 "$python" -m compileall -q -j 0 "$venv/lib" || true  # some packages carry files for another Python
 
 step "kernels"
-# numba finds kernels by the CPU that they are for. Without a name and a set of features of their own they would be for this one.
+# numba finds kernels by their target CPU. Without an explicit name and feature set, the target would be this machine's CPU.
 printf 'export NUMBA_CPU_NAME=%s NUMBA_CPU_FEATURES=\n' "${CPU:-generic}" > "$prefix/cpu.sh"
 mkdir -p "$prefix/bin" "$prefix/kernels"
 install -m 755 "$source/deploy/entrypoint.sh" "$prefix/bin/kinstream"

@@ -3,8 +3,8 @@
 set -eu
 prefix=$(dirname "$(dirname "$(readlink -f "$0")")")
 . "$prefix/cpu.sh"
-# numba passes over a cache in which it cannot write. So it gets a folder of links to the one of the image, which stays as it is:
-# a kernel that is not there is compiled and kept for as long as the container lives.
+# numba ignores a cache in which it cannot write. So it gets a folder of links to the cache of the image, which stays unchanged:
+# a missing kernel is compiled and kept for the life of the container.
 export NUMBA_CACHE_DIR="${TMPDIR:-/tmp}/kinstream-kernels"
 if [ ! -d "$NUMBA_CACHE_DIR" ]; then
     made=$(mktemp -d "$NUMBA_CACHE_DIR.XXXXXX")

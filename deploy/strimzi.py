@@ -1,4 +1,4 @@
-"""Writes what the chart knows of topics and rights: `python -m deploy.strimzi`; with `--check` says if that is current.
+"""Writes the chart's topics and rights: `python -m deploy.strimzi`; with `--check` it reports if they are current.
 
 The chart's Strimzi resources are these files with the release's own prefix, agents and replication put in.
 """
@@ -15,10 +15,10 @@ from kinstream.streams.kafka.acls import ROLES, as_json
 from kinstream.streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"
-#: What the chart puts the prefix of the topics and the name of an agent in for.
+#: Placeholders for the prefix of the topics and for the name of an agent.
 PREFIX: Final = "{prefix}"
 AGENT: Final = "{agent}"
-#: And what it puts the start of the names of groups in for, which the prefix decides.
+#: Placeholder for the start of the names of groups, which depends on the prefix.
 GROUPS: Final = "{groups}"
 
 
@@ -37,7 +37,7 @@ def topics() -> dict[str, Any]:
 
 
 def roles() -> dict[str, Any]:
-    """What each role needs, as `spec.authorization.acls` of a KafkaUser."""
+    """The rights of each role, as `spec.authorization.acls` of a KafkaUser."""
     return {
         "roles": {
             name: {
@@ -65,7 +65,7 @@ def made() -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write; or with `--check` compare: 1 where a file is another one."""
+    """Write; with `--check` compare instead, and return 1 if a file differs."""
     if arguments not in ([], ["--check"]):
         print("usage: python -m deploy.strimzi [--check]", file=sys.stderr)
         return 2
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         if not arguments:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path}: not what the code says; run python -m deploy.strimzi", file=sys.stderr)
+            print(f"{path}: differs from the code; run python -m deploy.strimzi", file=sys.stderr)
             status = 1
     return status
 

@@ -76,7 +76,7 @@ class Hubs:
     def count(
         self, X: Rows, index: NDArray[Any], scored: NDArray[np.bool_], members: Sequence[Member | None]
     ) -> None:
-        """Constraints that members have learned from, up to the end given by `until` or by their event; check hubs if
+        """Count constraints that members have learned from, at most as many as `until` gave; check hubs if that is
         due.
 
         Parameters

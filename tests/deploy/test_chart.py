@@ -546,7 +546,7 @@ def test_strimzi_users_are_checked() -> None:
         "--set", "strimzi.extraUsers.x.role=learner", name="strimzi"
     )
     told = refusal("--set", "kafka.securityProtocol=PLAINTEXT", name="strimzi")
-    assert "with kafka.securityProtocol PLAINTEXT nobody logs in" in told
+    assert "kafka.securityProtocol PLAINTEXT has no logins" in told
     assert "users of Strimzi have SCRAM-SHA-512" in refusal(
         "--set", "kafka.saslMechanism=PLAIN", name="strimzi"
     )

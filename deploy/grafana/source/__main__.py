@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m deploy.grafana.source`; with `--check` it says whether they are up to date."""
+"""Writes the dashboards: `python -m deploy.grafana.source`; with `--check` it reports whether they are up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made() -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write; or with `--check` compare: 1 where a file is another one."""
+    """Write; with `--check` compare instead, and return 1 if a file differs."""
     if arguments not in ([], ["--check"]):
         print("usage: python -m deploy.grafana.source [--check]", file=sys.stderr)
         return 2
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path}: not what the source makes; run python -m deploy.grafana.source", file=sys.stderr)
+            print(f"{path}: differs from the source; run python -m deploy.grafana.source", file=sys.stderr)
             status = 1
     return status
 

@@ -8,7 +8,7 @@ from deploy.grafana.source.panels import SCHEMA_VERSION, SOURCE, WIDTH, Json, Ro
 
 
 def variable(name: str, label: str, query: str, *, several: bool = True) -> Json:
-    """A variable whose values Prometheus gives; "All" is every one, also one that appears later."""
+    """A variable with values from Prometheus; "All" also includes values that appear later."""
     return {
         "type": "query",
         "name": name,
@@ -49,7 +49,7 @@ RULE = variable(
 
 
 def dashboard(uid: str, title: str, description: str, rows: Sequence[Row], *variables: Json) -> Json:
-    """The whole model, without an id: Grafana gives it one."""
+    """The whole model, without an id: Grafana assigns one."""
     return {
         "uid": uid,
         "title": title,

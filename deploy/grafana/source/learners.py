@@ -39,10 +39,10 @@ _TABLE = Row(
     (
         table(
             "The learners",
-            "the learner that you use has the fewest mistakes, as many scored as the others, and nothing clipped or "
+            "the learner in use has the fewest mistakes, as many scored as the others, and nothing clipped or "
             "rejected. Sort by a column.",
             "compare only rows with about the same “scored”: otherwise the learners did not see the same constraints "
-            "(choose one rule above). A learner that was begun in the time shown has paid for its beginning: shorten "
+            "(choose one rule above). A learner that began in the time shown includes its first mistakes: shorten "
             "the time.",
             ("space", "learner"),
             (
@@ -67,7 +67,7 @@ _TABLE = Row(
         ),
         table(
             "What they are",
-            "one of them learns “never”: the baseline that the others have to beat.",
+            "one of them learns “never”: it is the baseline for the others.",
             "none does: add a learner of kind euclidean to the settings, with the same scaler and the same builders.",
             ("learner", "kind", "learns", "agent"),
             (
@@ -89,7 +89,7 @@ _RATES = Row(
         bars(
             "Mistakes, over the time shown",
             "the shortest bar is the learner to use; the baseline's is the longest.",
-            "learners that are closer than their counts allow are equal: take the cheaper one.",
+            "differences within the uncertainty of the counts mean nothing: use the cheaper learner.",
             Query(_ratio("mistakes", "scored", "learner", _LONG), "{{learner}}", instant=True),
             unit="percentunit",
             steps=((None, "blue"),),
@@ -112,8 +112,8 @@ _RATES = Row(
         ),
         bars(
             "Scored, over the time shown",
-            "equal bars: all have judged the same constraints.",
-            "a shorter bar: that learner lags, began later, or follows fewer builders. Mend that before you compare.",
+            "equal bars: all have scored the same constraints.",
+            "a shorter bar: that learner lags, began later, or follows fewer builders. Correct that first.",
             Query(
                 f"sum by (learner) (increase(kinstream_rule_constraints_scored_total{{{_RULE}}}[{_LONG}]))",
                 "{{learner}}",
@@ -135,7 +135,7 @@ _RATES = Row(
         ),
         lines(
             "Mistake rate since the beginning",
-            "the order at the right end is what each learner has cost so far, its beginning included.",
+            "the order at the right end compares all mistakes so far, including those at the beginning.",
             "learners that began at different times cannot be compared here: use the panel beside it.",
             Query(f"max by (space, learner) (kinstream_online_mistake_rate{{{_WHO}}})", _NAME),
             unit="percentunit",
@@ -159,8 +159,8 @@ _COSTS = Row(
         ),
         lines(
             "Time for a constraint",
-            "flat: seconds in the kernel for each constraint seen. It says how much a learner costs for its mistakes.",
-            "it rises with the number of spaces or of dimensions; the busiest learner is the one that will lag first.",
+            "flat: seconds in the kernel for each constraint seen. It is the cost of a learner.",
+            "it rises with the number of spaces or of dimensions; the busiest learner will lag first.",
             Query(_COST, "{{learner}}"),
             unit="s",
             runbook="KinstreamLagGrowing",

@@ -29,7 +29,7 @@ _GLANCE = Row(
         number(
             "Alerts firing",
             "0.",
-            "The red marks in the panels below are when each of them fired; its runbook says what to do.",
+            "The red marks in the panels below show when each alert fired; its runbook lists the steps.",
             Query('count(ALERTS{job=~"$job", alertname=~"Kinstream.+", alertstate="firing"}) or vector(0)'),
             unit="short",
             steps=((None, "green"), (1, "red")),
@@ -50,7 +50,7 @@ _GLANCE = Row(
         number(
             "Mistakes saved by learning",
             "above 0: of the mistakes that Euclidean distance makes on the same constraints, this share is gone.",
-            "below 0 the services that use the model do better without it. None: the settings have no learner of kind "
+            "below 0, services get better results without the model. None: the settings have no learner of kind "
             "euclidean, or it does not run.",
             Query(
                 f"1 - sum by (learner) ({_OWN} * {_SCORED}) / (sum by (learner) ({_UNLEARNED} * {_SCORED}) > 0)",
@@ -62,8 +62,8 @@ _GLANCE = Row(
         ),
         number(
             "Utilisation, newest constraints",
-            "above 0 while there are mistakes. It falls as the model gets better; that of a baseline is 0.",
-            "near 0 with mistakes left, the model no longer changes.",
+            "above 0 while there are mistakes. It falls as the model improves; a baseline stays at 0.",
+            "near 0 with mistakes left: the model no longer changes.",
             Query(
                 f"sum by (learner) (kinstream_constraint_utilisation_window_ratio{{{_WHO}}} * {_USED_WINDOW})"
                 f" / sum by (learner) ({_USED_WINDOW})",
@@ -74,9 +74,9 @@ _GLANCE = Row(
             runbook="KinstreamUtilisationNearZero",
         ),
         number(
-            "Constraints a second",
+            "Constraints per second",
             "the usual rate of the time of day; the same for learners that follow the same builders.",
-            "0 with events coming in: a builder or the learner stands still. See the dashboard of the stream.",
+            "0 with events coming in: a builder or the learner has stalled. See the stream dashboard.",
             Query(
                 f"sum by (learner) (job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}})",
                 "{{learner}}",
@@ -88,7 +88,7 @@ _GLANCE = Row(
         number(
             "Age of the oldest model",
             "seconds to minutes while events come in; it grows on an idle system.",
-            "it grows although events come in: look for lag and stalled agents in the dashboard of the stream.",
+            "it grows although events come in: check lag and stalled agents in the stream dashboard.",
             Query(f"max by (learner) (kinstream_model_age_seconds{{{_WHO}}})", "{{learner}}"),
             unit="s",
             steps=((None, "text"),),
@@ -98,13 +98,13 @@ _GLANCE = Row(
 )
 
 _MISTAKES = Row(
-    "Mistakes: what the model got wrong before it learned anything of the same event",
+    "Mistakes: wrong predictions before the model learned from the same event",
     (
         lines(
             "Online mistake rate",
             "flat, or falling for hours after a start.",
-            "a step upwards is drift, or a producer that sends something else: compare with the baseline, which "
-            "cannot forget. If it jumped too, the constraints have become harder.",
+            "a step upwards is drift, or a producer that sends different data: compare with the baseline, which "
+            "does not change. If it jumped too, the constraints have become harder.",
             Query(f"job_space_learner:kinstream_mistakes:ratio_rate5m{{{_WHO}}}", _NAME),
             unit="percentunit",
             high=1,
@@ -113,9 +113,9 @@ _MISTAKES = Row(
         ),
         lines(
             "Learned against un-learned",
-            "each learner runs below the line of the same name with “un-learned”, which is what Euclidean distance "
-            "gets wrong of the same mix of rules.",
-            "above it: stop using the model, then look at clipping, at the scaler and at the step size.",
+            "each learner is below the line of the same name with “un-learned”, the mistakes of Euclidean distance "
+            "on the same mix of rules.",
+            "above it: stop using the model, then check clipping, the scaler and the step size.",
             Query(_OWN, f"{_NAME}"),
             Query(_UNLEARNED, f"{_NAME}, un-learned"),
             unit="percentunit",
@@ -126,7 +126,7 @@ _MISTAKES = Row(
         lines(
             "Newest constraints against the six hours before",
             "around 0.",
-            "more than 2 points above 0 for long: drift. The alert wants half as many mistakes again as before.",
+            "more than 2 points above 0 for long: drift. The alert fires at 1.5 times as many mistakes as before.",
             Query(
                 f"max by (job, space, learner) (kinstream_online_mistake_window_rate{{{_WHO}}})"
                 f" - job_space_learner:kinstream_mistakes:ratio_increase6h_before{{{_WHO}}}",
@@ -140,8 +140,8 @@ _MISTAKES = Row(
         ),
         lines(
             "Mistake rate by rule",
-            "each rule keeps its place; some rules make harder constraints than others.",
-            "one rule alone has risen: its builder, or the events that it is made of, have changed.",
+            "each rule stays at its level; some rules make harder constraints than others.",
+            "one rule alone has risen: its builder, or the events behind it, have changed.",
             Query(
                 f"sum by (rule, learner) (rate(kinstream_rule_constraints_mistakes_total{{{_WHO}}}[5m]))"
                 f" / (sum by (rule, learner) (rate(kinstream_rule_constraints_scored_total{{{_WHO}}}[5m])) > 0)",
@@ -156,7 +156,7 @@ _MISTAKES = Row(
             "Constraints outside the mistake rate",
             "0, or a small share: constraints of an event that began in an earlier block are judged late, and counted "
             "apart.",
-            "much of it: the mistake rate speaks for few constraints. Have the builder give fewer for each event, such "
+            "a large share: the mistake rate covers few constraints. Limit the builder's constraints per event, such "
             "as max_per_list or max_new_triplets, or follow constraints of one kind.",
             Query(
                 f"{_split('scored')} / ({_split('scored')} + {_JUDGED} > 0)",
@@ -171,12 +171,12 @@ _MISTAKES = Row(
 )
 
 _STEPS = Row(
-    "Steps: what the constraints did to the model",
+    "Steps: how the constraints changed the model",
     (
         lines(
             "Utilisation",
             "falls after a start and settles, at a few percent to nearly all, by algorithm; 0 for a baseline.",
-            "0 with mistakes left: steps too small to change anything, or all of them rejected.",
+            "0 with mistakes left: the steps are too small to change the model, or all are rejected.",
             Query(f"job_space_learner:kinstream_utilised:ratio_rate5m{{{_WHO}}}", _NAME),
             unit="percentunit",
             high=1,
@@ -184,9 +184,9 @@ _STEPS = Row(
         ),
         lines(
             "Clipped steps",
-            "0, or a handful after a start: the share of steps that the guard shortened.",
-            "above a quarter the step size does not fit the scale of the data: a scaler, or a smaller step, in a new "
-            "generation.",
+            "0, or a few after a start: the share of steps that the guard shortened.",
+            "above a quarter: the step size does not fit the scale of the data. Use a scaler, or a smaller step, in a "
+            "new generation.",
             Query(f"job_space_learner:kinstream_clipped:ratio_increase30m{{{_WHO}}}", _NAME),
             unit="percentunit",
             steps=((None, "green"), (0.25, "orange")),
@@ -195,7 +195,7 @@ _STEPS = Row(
         lines(
             "Rejected constraints",
             "0: the share refused because they, or the model after them, were not finite, or the guard forbids it.",
-            "above a twentieth: look at the scale of the vectors, and at the learner's guard.",
+            "above 5%: check the scale of the vectors and the learner's guard.",
             Query(f"job_space_learner:kinstream_rejected:ratio_increase30m{{{_WHO}}}", _NAME),
             unit="percentunit",
             steps=((None, "green"), (0.05, "orange")),
@@ -204,8 +204,8 @@ _STEPS = Row(
         lines(
             "Constraints seen",
             "the usual rate; the same for learners that follow the same builders.",
-            "one learner lower than the others: it lags, see the dashboard of the stream. All lower: fewer events, or "
-            "a builder stands still.",
+            "one learner lower than the others: it lags, see the stream dashboard. All lower: fewer events, or "
+            "a builder has stalled.",
             Query(f"job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}}", _NAME),
             unit="cps",
             runbook="KinstreamLearnerStalled",
@@ -214,7 +214,7 @@ _STEPS = Row(
             "Ignored and degenerate",
             "0 or steady. Ignored: of a kind or rule that the learner does not learn from; degenerate: without a "
             "direction to learn from, such as two equal vectors.",
-            "much of it is work for nothing: have the learner follow other builders, or look for duplicates "
+            "a large share is wasted work: let the learner follow other builders, or look for duplicates "
             "among the items.",
             Query(
                 f"sum by (space, learner) (rate(kinstream_constraints_ignored_total{{{_WHO}}}[5m]))",
@@ -228,8 +228,8 @@ _STEPS = Row(
         ),
         lines(
             "Loss of a constraint",
-            "falls, then flat. Its unit is the learner's own: compare a learner with itself alone.",
-            "it runs away while mistakes stay: the map grows without bound; look at clipped steps.",
+            "falls, then flat. Its unit depends on the learner: compare a learner only with itself.",
+            "it grows while mistakes stay: the map grows without bound; check clipped steps.",
             Query(
                 f"sum by (space, learner) (rate(kinstream_loss_total{{{_WHO}}}[5m]))"
                 f" / (sum by (space, learner) (rate(kinstream_constraints_seen_total{{{_WHO}}}[5m])) > 0)",
@@ -246,8 +246,8 @@ _MODEL = Row(
     (
         lines(
             "Age of the model",
-            "seconds to minutes while events come in: now less the time of the newest event learned from.",
-            "it grows in a straight line: no events, or an agent that stands still. Below 0: the clocks of the "
+            "seconds to minutes while events come in: current time minus the time of the newest learned event.",
+            "it grows in a straight line: no events, or a stalled agent. Below 0: the clocks of the "
             "producers are ahead.",
             Query(f"max by (space, learner) (kinstream_model_age_seconds{{{_WHO}}})", _NAME),
             unit="s",
@@ -256,8 +256,8 @@ _MODEL = Row(
         ),
         lines(
             "Weights of experts and modalities",
-            "they move slowly. A weight says how much a layer, a metric or a modality has a say.",
-            "one has taken all: the others are useless, or broken; a modality that fell at once has lost its vectors.",
+            "they change slowly. A weight is the influence of a layer, a metric or a modality.",
+            "one has all the weight: the others are useless or broken; a modality that drops to 0 lost its vectors.",
             Query(
                 f"max by (space, learner, expert) (kinstream_expert_weight{{{_WHO}}})",
                 f"{_NAME} · {{{{expert}}}}",
@@ -267,14 +267,14 @@ _MODEL = Row(
         ),
         lines(
             "Steps of the model",
-            "rises, and never falls but for a reset or a new generation.",
-            "a fall that nobody ordered: look for control records of the space.",
+            "rises, and only falls after a reset or a new generation.",
+            "an unexpected fall: look for control records of the space.",
             Query(f"max by (space, learner) (kinstream_model_step{{{_WHO}}})", _NAME),
             unit="short",
         ),
         lines(
             "Spaces shown by name",
-            "“unlisted” is 0: every space has series of its own.",
+            "“unlisted” is 0: every space has its own series.",
             "the others are summed as “other”; raise metrics.top_spaces (a new generation of the metrics agent).",
             Query('sum(kinstream_spaces_listed{job=~"$job"})', "listed"),
             Query('sum(kinstream_spaces_unlisted{job=~"$job"})', "unlisted"),

@@ -1,4 +1,4 @@
-"""The parts that the dashboards are made of: queries, panels, rows, variables, in Grafana's JSON model."""
+"""The parts of the dashboards: queries, panels, rows, variables, in Grafana's JSON model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, Final
 
-#: Of Grafana 11.6 and later; older ones of the series 10 and 11 read it too.
+#: The schema of Grafana 11.6 and later; older versions of the series 10 and 11 also read it.
 SCHEMA_VERSION: Final = 41
 WIDTH: Final = 24
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -20,7 +20,7 @@ GREY: Final[Steps] = ((None, "text"),)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression, and how a series of it is called: `legend` with labels in {{}}."""
+    """An expression, and the name of its series: `legend` with labels in {{}}."""
 
     expr: str
     legend: str = "__auto"
@@ -104,7 +104,7 @@ def lines(
     logarithmic: bool = False,
     **more: Any,
 ) -> Panel:
-    """Lines over time; dashed lines where its thresholds are."""
+    """Lines over time; dashed lines at its thresholds."""
     custom: Json = {
         "drawStyle": "line",
         "lineWidth": 1,
@@ -115,7 +115,7 @@ def lines(
         "thresholdsStyle": {"mode": "dashed" if len(more.get("steps", GREEN)) > 1 else "off"},
         "scaleDistribution": {"type": "log", "log": 10} if logarithmic else {"type": "linear"},
     }
-    # Zero has no place on a logarithmic axis.
+    # A logarithmic axis has no zero.
     bounds = {"min": None if logarithmic else low, "max": high}
     defaults = {"custom": custom, "color": {"mode": "palette-classic"}}
     options = {

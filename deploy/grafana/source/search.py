@@ -1,4 +1,4 @@
-"""The row "Is search healthy?" of the stream's dashboard: what the query agents answer, and from which models."""
+"""The row "Is search healthy?" of the stream's dashboard: the answers of the query agents, and their models."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ SEARCH: Final = Row(
         number(
             "Query agents that are ready",
             "as many as run.",
-            "0 of some: nobody gets an answer. Fewer than run: /readyz of the others says what they wait for.",
+            "0: no query is answered. Fewer than run: /readyz of the others names what they wait for.",
             Query(f"sum(kinstream_search_ready{{{_JOB}}})"),
             unit="short",
             steps=((None, "red"), (1, "green")),
             runbook="KinstreamSearchDown",
         ),
         number(
-            "Spaces to be searched",
+            "Spaces to search",
             "those of the settings of the metrics agent.",
-            "other than the query agents show below: they have another settings file, or were not started again.",
+            "a difference from the query agents below: they have another settings file, or were not restarted.",
             Query(f"count(kinstream_search_space_info{{{_MODEL}}})"),
             unit="short",
         ),
         number(
             "Answers that fail",
-            "0%: the share of requests that are answered with 5xx.",
-            "above a twentieth somebody is woken; the answers by status say why.",
+            "0%: the share of requests answered with 5xx.",
+            "above 5% an alert pages on-call; the answers by status show the cause.",
             Query(f"max(job:kinstream_search_failures:ratio_increase5m{{{_JOB}}})"),
             unit="percentunit",
             steps=((None, "green"), (0.01, "orange"), (0.05, "red")),
@@ -52,7 +52,7 @@ SEARCH: Final = Row(
         ),
         number(
             "Sampled recall",
-            "near 1, at least what the index was chosen for: of the true nearest items, the share that was answered.",
+            "near 1, and at least the target of the index: the share of the true nearest items in the answers.",
             "it has fallen: more candidates, bits or depth in the options of the index, or an exact one.",
             Query(f"min by (space) (kinstream_search_recall_ratio{{{_SPACE}}})", "{{space}}"),
             unit="percentunit",
@@ -60,14 +60,14 @@ SEARCH: Final = Row(
         ),
         number(
             "Items that can be found",
-            "what was sent, less what was deleted.",
-            "it has fallen: items have outlived the retention, or the space was reset; send the catalogue again.",
+            "the items sent, minus those deleted.",
+            "it has fallen: items are older than the retention, or the space was reset; send the catalogue again.",
             Query(f"max by (space) (kinstream_search_catalogue_items{{{_MODEL}}})", "{{space}}"),
             unit="short",
         ),
         number(
             "Model cannot follow",
-            "0 s, or as long as an index takes to be built: how long a newer model waits to serve.",
+            "0 s, or the time to build an index: how long a newer model waits to serve.",
             "it grows: the index is built slowly, or fails; see builds below and /spaces.",
             Query(f"max by (space) (kinstream_search_model_stale_seconds{{{_MODEL}}})", "{{space}}"),
             unit="s",
@@ -76,8 +76,8 @@ SEARCH: Final = Row(
         ),
         lines(
             "Queries",
-            "the usual rate of the time of day: vectors or items that were asked for.",
-            "0 while somebody asks: see the answers by status.",
+            "the usual rate of the time of day: queried vectors or items.",
+            "0 while clients send queries: see the answers by status.",
             Query(f"sum by (space) (job_space:kinstream_search_queries:rate5m{{{_SPACE}}})", "{{space}}"),
             unit="cps",
             runbook="KinstreamSearchDown",
@@ -85,7 +85,7 @@ SEARCH: Final = Row(
         lines(
             "Time of an answer",
             "half of them in milliseconds, 99 of 100 far below search.request_seconds.",
-            "it rises with the catalogue: an approximate index; with the load: more query agents.",
+            "it rises with the catalogue: use an approximate index; with the load: run more query agents.",
             Query(_quantile(0.5, "route", _SECONDS), "{{route}} p50"),
             Query(_quantile(0.99, "route", _SECONDS), "{{route}} p99"),
             unit="s",
@@ -93,8 +93,8 @@ SEARCH: Final = Row(
         ),
         lines(
             "Answers by status",
-            "200; some 4xx, which are wrong questions.",
-            "503: too many at once, or not ready. 504: too slow. 500: a fault, whose trace is in the log.",
+            "200; some 4xx, which are invalid requests.",
+            "503: too many at once, or not ready. 504: too slow. 500: an internal error, with a traceback in the log.",
             Query(_rate("request_duration_seconds_count", "status", _ASKED), "{{status}}"),
             unit="cps",
             stacked=True,
@@ -103,7 +103,7 @@ SEARCH: Final = Row(
         lines(
             "Requests at once",
             "below search.max_concurrent (64) of each query agent.",
-            "at the limit more are told to come again: more query agents.",
+            "at the limit further requests are refused with 503: run more query agents.",
             Query(
                 f"max by (instance) (kinstream_search_requests_in_progress{{{_JOB}}})",
                 "{{instance}}",
@@ -113,32 +113,32 @@ SEARCH: Final = Row(
         ),
         lines(
             "Connections",
-            "below search.max_connections (512) of each query agent; none closed but idle ones.",
+            "below search.max_connections (512) of each query agent; only idle ones are closed.",
             "slow or stalled clients hold connections, and the agent closes them to make room: see the reason.",
             Query(f"max by (instance) (kinstream_search_connections{{{_JOB}}})", "{{instance}}"),
             Query(
                 f"sum by (reason) (rate(kinstream_search_connections_closed_total{{{_JOB}}}[5m]))",
-                "closed a second: {{reason}}",
+                "closed per second: {{reason}}",
             ),
             unit="short",
         ),
         lines(
             "Candidates examined",
-            "of an approximate index a small part of the catalogue: items whose distance was computed for a query.",
-            "near the whole catalogue the index saves nothing: more bits, or an exact index.",
+            "for an approximate index, a small part of the catalogue: items whose distance was computed for a query.",
+            "near the whole catalogue: the index saves nothing; use more bits, or an exact index.",
             Query(_quantile(0.5, "space", _EXAMINED), "{{space}} p50"),
             Query(_quantile(0.99, "space", _EXAMINED), "{{space}} p99"),
             unit="short",
         ),
         lines(
             "Recall checks",
-            "“measured” leads: queries that were compared with the exact scan.",
-            "“dropped”: the checks do not keep up, raise search.recall_every. “outdated”: the model changed meanwhile.",
+            "“measured” leads: queries compared with the exact scan.",
+            "“dropped”: the checks do not keep up; raise search.recall_every. “outdated”: the model changed meanwhile.",
             Query(_rate("recall_samples_total", "space, fate", _SPACE), "{{space}} · {{fate}}"),
             unit="cps",
         ),
         lines(
-            "Step of the model that serves",
+            "Step of the serving model",
             "rises with the learner's, by a checkpoint at a time, or steadily in spaces with updates.",
             "flat while the learner learns: the model is stale.",
             Query(
@@ -150,7 +150,7 @@ SEARCH: Final = Row(
         ),
         lines(
             "Staleness",
-            "age: as old as what was learned last. Behind: 1 for moments, while a newer model is taken over.",
+            "age: the time since the last learning. Behind: 1 briefly, while a newer model is taken over.",
             "behind stays at 1: the newer model cannot be loaded or built. Only the age rises: nothing new is learned.",
             Query(
                 f"max by (space, learner) (kinstream_search_model_age_seconds{{{_MODEL}}})",
@@ -165,8 +165,8 @@ SEARCH: Final = Row(
         ),
         lines(
             "Models and updates left out",
-            "0. “updates”: 1 while update records cannot be read, and announced models are followed instead.",
-            "the reason says what is wrong with the model's file; unreachable: the checkpoint store.",
+            "0. “updates”: 1 while update records cannot be read, and spaces follow announced models instead.",
+            "the reason names the fault of the model's file; unreachable: the checkpoint store.",
             Query(_rate("model_failures_total", "reason", _MODEL), "{{reason}}"),
             Query(f"max(kinstream_search_updates_trouble{{{_JOB}}})", "updates"),
             Query(_rate("update_records_total", "fate", f'{_JOB}, fate="unreadable"'), "updates, {{fate}}"),
@@ -175,8 +175,8 @@ SEARCH: Final = Row(
         ),
         lines(
             "Indexes",
-            "swapped follows builds; adopted and stepped in place of both for indexes that follow the metric.",
-            "failed or abandoned: the log has the reason; builds without swapped: one takes very long.",
+            "swapped follows builds; adopted and stepped replace both for indexes that follow the metric.",
+            "failed or abandoned: the log has the reason; builds without swapped: a build takes very long.",
             Query(_rate("index_events_total", "space, event", _SPACE), "{{space}} · {{event}}"),
             unit="cps",
             runbook="KinstreamSearchModelStale",
@@ -184,29 +184,29 @@ SEARCH: Final = Row(
         lines(
             "Duration of a build",
             "shorter than the time between two checkpoints of the learner.",
-            "it grows with the catalogue: an index that follows the metric in place, or more cores.",
+            "it grows with the catalogue: use an index that follows the metric in place, or more cores.",
             Query(f"max by (space) (kinstream_search_index_build_seconds{{{_SPACE}}})", "{{space}}"),
             unit="s",
             runbook="KinstreamSearchModelStale",
         ),
         lines(
             "Vectors and indexes",
-            "grows with the catalogue, and twice as high for moments while an index is built.",
-            "near the memory that the agent was given: more of it, or fewer spaces for each agent.",
+            "grows with the catalogue, and doubles briefly while an index is built.",
+            "near the memory limit of the agent: raise it, or serve fewer spaces per agent.",
             Query(f"max by (space) (kinstream_search_memory_bytes{{{_MODEL}}})", "{{space}}"),
             unit="bytes",
         ),
         lines(
             "Catalogue records",
-            "“applied” as items come in; “passed_over” is of spaces that are not served.",
-            "records that are refused are in the dead letters of the builders, with their reasons.",
+            "“applied” as items arrive; “passed_over” counts records of spaces that are not served.",
+            "refused records are in the dead letters of the builders, with their reasons.",
             Query(_rate("records_total", "fate", _JOB), "{{fate}}"),
             Query(_rate("records_refused_total", "reason", _JOB), "refused: {{reason}}"),
             unit="cps",
             runbook="KinstreamDeadLettersRising",
         ),
         lines(
-            "Left to read at the start",
+            "Records left to read at the start",
             "falls to 0 and stays there; the agent is ready after that.",
             "it does not fall: the brokers do not answer, or the agent lacks memory.",
             Query(f"sum by (instance) (kinstream_search_catch_up_records{{{_JOB}}})", "{{instance}}"),
@@ -216,7 +216,7 @@ SEARCH: Final = Row(
         lines(
             "Records lost",
             "0: offsets of the catalogue that were deleted before they were read.",
-            "above 0 items are missing: send the catalogue again, and lengthen the retention.",
+            "above 0: items are missing; send the catalogue again, and lengthen the retention.",
             Query(f"sum by (instance) (kinstream_search_records_lost_total{{{_JOB}}})", "{{instance}}"),
             unit="short",
         ),

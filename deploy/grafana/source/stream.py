@@ -19,7 +19,7 @@ _GLANCE = Row(
         number(
             "Alerts firing",
             "0.",
-            "the runbook of each alert says what to do; begin with the one that is not a consequence.",
+            "the runbook of each alert lists the steps; begin with the alert that is not a consequence.",
             Query('count(ALERTS{job=~"$job", alertname=~"Kinstream.+", alertstate="firing"}) or vector(0)'),
             unit="short",
             steps=((None, "green"), (1, "red")),
@@ -27,7 +27,7 @@ _GLANCE = Row(
         number(
             "Workers that do not answer",
             "0.",
-            "a process is gone or hangs, or Prometheus has an address that is no more.",
+            "a process is gone or hangs, or Prometheus has an outdated address.",
             Query('count(up{job=~"$job"} == 0) or vector(0)'),
             unit="short",
             steps=((None, "green"), (1, "red")),
@@ -36,7 +36,7 @@ _GLANCE = Row(
         number(
             "Agents without a worker",
             "0: every builder and learner of the settings runs.",
-            "start the worker of the agent, or take it out of the settings of the metrics agent.",
+            "start the worker of the agent, or remove it from the settings of the metrics agent.",
             Query(
                 '(count((max by (job, agent) (kinstream_builder_info{job=~"$job"})'
                 ' or max by (job, agent) (kinstream_learner_info{job=~"$job"}))'
@@ -49,7 +49,7 @@ _GLANCE = Row(
         number(
             "Parked partitions",
             "0.",
-            "one record ends its worker again and again: decide with kinstream skip.",
+            "one record ends its worker again and again: use kinstream skip.",
             Query('sum(kinstream_partition_parked{job=~"$job"}) or vector(0)'),
             unit="short",
             steps=((None, "green"), (1, "red")),
@@ -58,7 +58,7 @@ _GLANCE = Row(
         number(
             "Farthest behind",
             "seconds.",
-            "minutes, and rising: the agent needs more workers, or stands still.",
+            "minutes, and rising: the agent needs more workers, or has stalled.",
             Query(
                 'max by (agent) (job_agent:kinstream_consumer_lag_seconds:estimate{job=~"$job"})', "{{agent}}"
             ),
@@ -68,8 +68,8 @@ _GLANCE = Row(
         ),
         number(
             "Dead letters, last hour",
-            "0, or as few as ever.",
-            "see below which reason and which agent.",
+            "0, or as few as usual.",
+            "see the reasons and agents below.",
             Query('sum(increase(kinstream_dead_letters_total{job=~"$job", reason!="skipped"}[1h]))'),
             unit="short",
             steps=((None, "green"), (1, "orange"), (100, "red")),
@@ -83,7 +83,7 @@ _FLOW = Row(
     (
         lines(
             "Lag",
-            "near 0, with short peaks when much comes in at once: records that wait, by agent.",
+            "near 0, with short peaks at bursts: waiting records, by agent.",
             "it rises for a quarter of an hour and more: more workers (up to one for each partition), or a "
             "faster learner.",
             Query(f"job_agent:kinstream_consumer_lag_records:sum{{{_AGENT}}}", "{{agent}}"),
@@ -92,8 +92,8 @@ _FLOW = Row(
         ),
         lines(
             "Lag in time",
-            "seconds: about how long ago the record that is read next was written.",
-            "above 300 s and rising there is a ticket; look which agent is the first of the chain to be late.",
+            "seconds: approximate age of the next record to be read.",
+            "above 300 s and rising, an alert opens a ticket; find the first late agent of the chain.",
             Query(f"job_agent:kinstream_consumer_lag_seconds:estimate{{{_AGENT}}}", "{{agent}}"),
             unit="s",
             steps=((None, "green"), (300, "red")),
@@ -101,9 +101,8 @@ _FLOW = Row(
         ),
         lines(
             "From event to metric",
-            "half of it below a second, 99 of 100 below a few: from an event's own time to its outcome being counted.",
-            "it rises with the lag of the agent that is the cause. Only events that are sent as they happen "
-            "are measured.",
+            "half below a second, 99% below a few: from an event's own time to the count of its outcome.",
+            "it rises with the lag of one agent. Only events that are sent as they happen are measured.",
             Query(f"histogram_quantile(0.5, sum by (learner, le) (rate({_DELAY}[5m])))", "{{learner}} p50"),
             Query(f"histogram_quantile(0.99, sum by (learner, le) (rate({_DELAY}[5m])))", "{{learner}} p99"),
             unit="s",
@@ -112,7 +111,7 @@ _FLOW = Row(
         lines(
             "Records applied",
             "the usual rate of the time of day.",
-            "one agent at 0 while the one before it is not: it stands still.",
+            "one agent at 0 while the one before it is not: it has stalled.",
             Query(f"job_agent:kinstream_records_applied:rate5m{{{_AGENT}}}", "{{agent}}"),
             unit="cps",
             runbook="KinstreamLearnerStalled",
@@ -120,7 +119,7 @@ _FLOW = Row(
         lines(
             "Constraints by learner",
             "the usual rate; the same for learners that follow the same builders.",
-            "0 while builders apply records: the builder makes no constraints of them, see evidence below.",
+            "0 while builders apply records: the builder makes no constraints from them, see evidence below.",
             Query(
                 f"sum by (learner) (job_space_learner:kinstream_constraints_seen:rate5m{{{_WHO}}})",
                 "{{learner}}",
@@ -131,7 +130,7 @@ _FLOW = Row(
         lines(
             "Bytes read",
             "the usual rate.",
-            "a jump without one of the records: blocks or vectors have become larger.",
+            "a jump without more records: blocks or vectors have become larger.",
             Query(f"sum by (agent) (rate(kinstream_read_bytes_total{{{_AGENT}}}[5m]))", "{{agent}}"),
             unit="Bps",
         ),
@@ -139,8 +138,8 @@ _FLOW = Row(
             "Busy",
             "below 70% for each partition: the share of time in which records are applied. One partition cannot use "
             "more than one core.",
-            "near 100% this partition is the bottleneck. More workers help only while one works on several partitions; "
-            "else a faster learner or more spaces on other partitions do.",
+            "near 100%: this partition is the bottleneck. More workers help only while one works on several "
+            "partitions; otherwise use a faster learner, or spaces on other partitions.",
             Query(
                 f"max by (agent, partition) (rate(kinstream_kernel_busy_seconds_total{{{_AGENT}}}[5m]))",
                 "{{agent}} · {{partition}}",
@@ -152,8 +151,8 @@ _FLOW = Row(
         ),
         lines(
             "Evidence of the builders",
-            "the fate that makes constraints leads: what became of what a builder was given.",
-            "a fate that names a loss has risen: docs/building.md says what it means.",
+            "most evidence has the fate that makes constraints: received evidence of the builders, by fate.",
+            "a fate that names a loss has risen: docs/building.md explains it.",
             Query(
                 f"sum by (agent, fate) (rate(kinstream_evidence_total{{{_AGENT}}}[5m]))",
                 "{{agent}} · {{fate}}",
@@ -162,7 +161,7 @@ _FLOW = Row(
         ),
         lines(
             "Outcomes left out of the delay",
-            "0, but for a while after a start (replay) and while history is loaded (backfill).",
+            "0, except after a start (replay) and while history is loaded (backfill).",
             "“future”: the clock of a producer is ahead of this one; set the clocks.",
             Query(
                 'sum by (reason) (rate(kinstream_event_to_metric_delay_skipped_total{job=~"$job"}[5m]))',
@@ -174,7 +173,7 @@ _FLOW = Row(
 )
 
 _LEFT_OUT = Row(
-    "What was not applied",
+    "Records that were not applied",
     (
         lines(
             "Dead letters by reason",
@@ -190,17 +189,17 @@ _LEFT_OUT = Row(
         ),
         lines(
             "Share refused",
-            "0: of the records that an agent had to decide on, in a quarter of an hour.",
-            "above a twentieth somebody is woken: what is refused is kept, and is not learned.",
+            "0: the share of an agent's records that it refused, in a quarter of an hour.",
+            "above 5% an alert pages on-call: refused records are kept, but not learned.",
             Query(f"job_agent:kinstream_dead_letters:ratio_increase15m{{{_AGENT}}}", "{{agent}}"),
             unit="percentunit",
             steps=((None, "green"), (0.05, "red")),
             runbook="KinstreamDeadLettersRising",
         ),
         lines(
-            "Left out as they should be",
-            "0 but for a while after restarts (duplicates), resets (stale epochs) and redrives.",
-            "duplicates without restarts: two workers believe that they own one partition, or a generation was begun "
+            "Records left out as designed",
+            "0, except after restarts (duplicates), resets (stale epochs) and redrives.",
+            "duplicates without restarts: two workers own the same partition, or a generation was begun "
             "from the start.",
             Query(
                 f"sum by (agent) (rate(kinstream_records_duplicate_total{{{_AGENT}}}[5m]))",
@@ -229,8 +228,8 @@ _SAFETY = Row(
         lines(
             "Age of the checkpoint",
             "below the limit, six intervals and 30 s, which is the line “limit”. An idle partition is not old.",
-            "above it a restart repeats much: the store is full, slow or away, or the brokers do not confirm "
-            "the outputs.",
+            "above it a restart repeats much work: the store is full, slow or unreachable, or the brokers do not "
+            "confirm the outputs.",
             Query(f"max by (agent) (kinstream_checkpoint_age_seconds{{{_AGENT}}})", "{{agent}}"),
             Query(f"max by (agent) (kinstream_checkpoint_age_limit_seconds{{{_AGENT}}})", "{{agent}}, limit"),
             unit="s",
@@ -238,14 +237,14 @@ _SAFETY = Row(
         ),
         lines(
             "Size of the checkpoint",
-            "grows with the spaces and items, and then no more.",
-            "it grows without end: more spaces than expected, or items that nobody deletes.",
+            "grows with the spaces and items, and then stays flat.",
+            "it grows without end: more spaces than expected, or items that are never deleted.",
             Query(f"sum by (agent) (kinstream_checkpoint_size_bytes{{{_AGENT}}})", "{{agent}}"),
             unit="bytes",
         ),
         lines(
             "Repeated after a crash",
-            "what comes in during one checkpoint interval: records between checkpoint and position.",
+            "the records of one checkpoint interval: those between checkpoint and position.",
             "it grows: no checkpoint is written.",
             Query(
                 f"max by (agent, topic, partition) (kinstream_consumer_position{{{_AGENT}}})"
@@ -258,7 +257,7 @@ _SAFETY = Row(
         lines(
             "Retention headroom",
             "the whole retention while the agent keeps up: time until records that it has not read may be deleted.",
-            "below a tenth of the retention somebody is woken: lengthen retention.ms first, then look why the "
+            "below 10% of the retention an alert pages on-call: lengthen retention.ms first, then find out why the "
             "agent is late.",
             Query(f"min by (agent) (kinstream_retention_headroom_seconds{{{_AGENT}}})", "{{agent}}"),
             Query(f"0.1 * max by (agent) (kinstream_retention_seconds{{{_AGENT}}})", "{{agent}}, a tenth"),
@@ -268,7 +267,7 @@ _SAFETY = Row(
         ),
         lines(
             "Records until the log's start",
-            "far above 0: how many records the log keeps behind the position.",
+            "far above 0: the number of records from the log's start to the position.",
             "it falls towards 0: the log's start overtakes the agent.",
             Query(
                 f"min by (agent) (kinstream_consumer_position{{{_AGENT}}} - kinstream_log_start_offset{{{_AGENT}}})",
@@ -280,7 +279,7 @@ _SAFETY = Row(
         lines(
             "Silence of the brokers",
             "0.",
-            "above 0 the brokers do not answer this worker. Workers survive it; producers must wait.",
+            "above 0: the brokers do not answer this worker. Workers survive it; producers must wait.",
             Query(f"max by (agent) (kinstream_broker_silence_seconds{{{_AGENT}}})", "{{agent}}"),
             unit="s",
             steps=((None, "green"), (60, "red")),
@@ -289,14 +288,14 @@ _SAFETY = Row(
         lines(
             "Loads forgotten",
             "0.",
-            "above 0 a space has had over 10,000 loads; an event of a forgotten load that comes again counts again.",
+            "above 0: a space has had over 10,000 loads; a repeated event of a forgotten load counts again.",
             Query(f"sum by (agent) (increase(kinstream_loads_forgotten_total{{{_AGENT}}}[1h]))", "{{agent}}"),
             unit="short",
         ),
         lines(
             "Partitions that were added",
             "0.",
-            "above 0 producers write into partitions that no agent uses: kinstream topics repartition.",
+            "above 0: producers write into partitions that no agent uses; run kinstream topics repartition.",
             Query(f"max by (topic) (kinstream_topic_partitions_added{{{_AGENT}}})", "{{topic}}"),
             unit="short",
             steps=((None, "green"), (1, "red")),
@@ -311,7 +310,7 @@ _WORKERS = Row(
         lines(
             "Restarts",
             "0.",
-            "every restart is safe; why it came stands at the end of the worker's log before it.",
+            "every restart is safe; the worker's log before it ends with the cause.",
             Query(
                 f"max by (agent) (increase(kinstream_worker_restarts_total{{{_AGENT}}}[15m]))", "{{agent}}"
             ),
@@ -332,8 +331,8 @@ _WORKERS = Row(
         ),
         lines(
             "Processors",
-            "below the cores that the worker was given.",
-            "at that limit the worker is throttled: give it more, or add workers.",
+            "below the CPU limit of the worker.",
+            "at that limit the worker is throttled: raise it, or add workers.",
             Query(
                 'sum by (agent, instance) (rate(process_cpu_seconds_total{job=~"$job"}[5m])'
                 f" * on (job, instance) group_left (agent) kinstream_worker_restarts_total{{{_AGENT}}} ^ 0)",
@@ -344,7 +343,7 @@ _WORKERS = Row(
         table(
             "What runs",
             "one version of everything for all workers of an agent.",
-            "different versions compute different last digits: bring them to one.",
+            "different versions compute different last digits: run one version.",
             ("agent", "kinstream", "python", "numpy", "numba", "cpu"),
             (
                 Column(

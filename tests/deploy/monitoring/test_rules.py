@@ -502,8 +502,8 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
         (
             critical("SearchDown"),
             "No query agent of kinstream answers",
-            "The settings name spaces to be searched, and no query agent answers Prometheus. Learning goes on; whoever "
-            "asks gets no answer.",
+            "The settings name spaces to search, and no query agent answers Prometheus. Learning continues; queries "
+            "get no answer.",
         ),
     ),
     "the_query_agent_is_not_ready": (
@@ -511,7 +511,7 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
         (
             critical("SearchDown"),
             "No query agent of kinstream answers",
-            "Query agents that run and are not ready: 1. Learning goes on; whoever asks gets no answer.",
+            "Query agents that run but are not ready: 1. Learning continues; queries get no answer.",
         ),
     ),
     "a_learner_is_gone": (
@@ -528,7 +528,7 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
         (
             critical("LearnerStalled", **OPML),
             "Learner opml does not learn",
-            "Partitions with work that do not get further: 1. Its model grows old; nothing is lost as long as the "
+            "Partitions with work and without progress: 1. Its model grows old; nothing is lost as long as the "
             "retention lasts.",
         ),
     ),

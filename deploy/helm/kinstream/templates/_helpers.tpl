@@ -11,7 +11,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A name of at most 63 characters; two long ones do not become one. */}}
+{{/* A name of at most 63 characters; two long names stay distinct. */}}
 {{- define "kinstream.short" -}}
 {{- if gt (len .) 63 -}}
 {{- printf "%s-%s" (trunc 54 . | trimSuffix "-") (sha256sum . | trunc 8) -}}
@@ -20,7 +20,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What everything of one agent is called: (dict "root" $ "agent" NAME). */}}
+{{/* The name of all resources of one agent: (dict "root" $ "agent" NAME). */}}
 {{- define "kinstream.agentName" -}}
 {{- printf "%s-%s" (include "kinstream.fullname" .root) .agent | include "kinstream.short" -}}
 {{- end -}}
@@ -30,7 +30,7 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Of pods: without the chart's version, which would start every worker again. */}}
+{{/* Labels of pods: without the chart's version, which would restart every worker. */}}
 {{- define "kinstream.podLabels" -}}
 {{ include "kinstream.selector" . }}
 app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | quote }}
@@ -195,7 +195,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* What a pod is told about the brokers: (dict "root" $ "user" NAME), NAME of its KafkaUser or empty. As JSON: env, volumes, mounts. */}}
+{{/* Broker settings of a pod: (dict "root" $ "user" NAME), NAME of its KafkaUser or empty. As JSON: env, volumes, mounts. */}}
 {{- define "kinstream.kafka" -}}
 {{- $root := .root -}}
 {{- $kafka := $root.Values.kafka -}}
@@ -280,7 +280,7 @@ enableServiceLinks: false
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-# The worker ends hard after shutdown_seconds, and its supervisor kills it 5 s later: by then nothing is left to be killed.
+# The worker ends hard after shutdown_seconds, and its supervisor kills it 5 s later: by then no process is left.
 terminationGracePeriodSeconds: {{ add (ceil $worker.shutdown_seconds | int) 15 }}
 securityContext:
   runAsNonRoot: true
@@ -307,7 +307,7 @@ containers:
         containerPort: {{ ternary $root.Values.search.settings.http_port $worker.http_port $search | int }}
     {{- end }}
     {{- if .probes }}
-    # Until the brokers have answered and kernels are loaded there is no page.
+    # The page starts after the brokers have answered and kernels are loaded.
     startupProbe:
       httpGet: {path: /healthz, port: metrics}
       periodSeconds: 5
