@@ -163,7 +163,7 @@ def _loaded(kind: str) -> type:
             f"{type(error).__name__}: {error}"
         ) from error
     if not isinstance(found, type):
-        raise SettingsError(f"the learner {kind!r} of {_name_of(offer)} is no class: {offer.value}")
+        raise SettingsError(f"the learner {kind!r} of {_name_of(offer)} is not a class: {offer.value}")
     return found
 
 
@@ -178,5 +178,5 @@ def _made(kind: str, learner: type, settings: dict[str, Any]) -> Learner:
         raise SettingsError(f"{whose} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(created, Learner):
         missing = [name for name in _OFFERS if not hasattr(created, name)]
-        raise SettingsError(f"{whose} is no learner: it has no {', '.join(missing)}")
+        raise SettingsError(f"{whose} is not a learner: it has no {', '.join(missing)}")
     return created

@@ -60,10 +60,10 @@ class MetricsMachine(Machine):
             # alert.
             self._owned.forget(self.place.partition, name, identity.emitter)
             return
-        said = (record.learner, record.generation, record.epoch)
-        if said != (identity.emitter, identity.position.generation, identity.position.epoch):
+        recorded = (record.learner, record.generation, record.epoch)
+        if recorded != (identity.emitter, identity.position.generation, identity.position.epoch):
             raise BadRecord(
-                Reason.BAD_IDENTITY, f"the headers and the record disagree on who made it: {said}"
+                Reason.BAD_IDENTITY, f"the headers and the record disagree on who made it: {recorded}"
             )
         if self._owned.apply(self.place.partition, record):
             self.counts["applied"] += 1

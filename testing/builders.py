@@ -1,4 +1,4 @@
-"""Checks that every builder has to pass, whatever it builds.
+"""Checks that every builder has to pass, for any kind of constraint.
 
 A check takes a `Case`: how to create the builder, and events that it accepts. It returns if the builder passes, and
 raises AssertionError otherwise. `BUILDER_CHECKS` are for every builder, `SAMPLE_CHECKS` for those that follow

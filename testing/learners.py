@@ -1,4 +1,4 @@
-"""Checks that every learner has to pass, whatever it learns.
+"""Checks that every learner has to pass, for any kind of model.
 
 A check takes a `Case`: how to create the learner, and messages that it accepts. It returns if the learner passes, and
 raises AssertionError otherwise. `check_learner` runs all of them; `LEARNER_CHECKS` lists them for your own test runner.

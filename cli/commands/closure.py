@@ -52,7 +52,7 @@ def explain(
             f"{left} and {right}: neither similar nor dissimilar (checkpoint at {seen.manifest.offset})"
         )
     else:
-        _tell(left, right, found)
+        _print_explanation(left, right, found)
     if found is None:
         ctx.exit(1)
 
@@ -122,7 +122,7 @@ def _restored(settings: Settings, agent: Agent, seen: Seen, space: str) -> Closu
     return core
 
 
-def _tell(left: str, right: str, found: Explanation) -> None:
+def _print_explanation(left: str, right: str, found: Explanation) -> None:
     word = "similar" if found.similar else "dissimilar"
     if not found.links:
         click.echo(f"{left} is {right}")

@@ -19,7 +19,7 @@ from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.demo.summary import tell_summary
 from kinstream.cli.demo.view import View
 from kinstream.cli.local.folder_lock import FolderLock
-from kinstream.cli.local.metrics_pages import Numbers, look
+from kinstream.cli.local.metrics_pages import Numbers, read_pages
 from kinstream.cli.local.system import LocalSystem, Process, status_of, stop_on_signals, tail
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.views.tables import for_a_person
@@ -146,7 +146,7 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
                 producer = system.start("producer", demo.producer)
             # Taken before reading the pages: a page may be a second old, and shows no lag before the first record.
             sent = producer is not None and producer.popen.poll() == 0
-            numbers = look(system.agents())
+            numbers = read_pages(system.agents())
             view.take(numbers, sent=sent)
             if live is not None:
                 live.update(view.render(numbers))

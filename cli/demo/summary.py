@@ -16,7 +16,7 @@ from rich.console import Console
 from kinstream.cli.demo.descriptions import Demo
 from kinstream.cli.demo.view import plain_table
 from kinstream.cli.local.metrics_pages import Numbers
-from kinstream.cli.views.replay import told_error
+from kinstream.cli.views.replay import error_text
 from kinstream.cli.views.tables import for_a_person
 from kinstream.processors.closure.closure import Closure
 from kinstream.replay.evaluation.measures.held_out import evaluate
@@ -40,7 +40,7 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     click.echo()
     title = f"{result.train_rows} rows streamed, error on {result.test_rows} rows never streamed"
     counts = ("constraints", "utilised", "mistakes", "mistake rate")
-    errors = [(row.name, told_error(row.error), *_cells(row.counts)) for row in result.rows]
+    errors = [(row.name, error_text(row.error), *_cells(row.counts)) for row in result.rows]
     _print(title, ("metric", "5-NN error", *counts), errors, demo.caption)
     if demo.evidence:
         rules = [

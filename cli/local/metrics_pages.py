@@ -48,7 +48,7 @@ class Numbers:
     evidence: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def look(agents: Iterable[Process]) -> Numbers:
+def read_pages(agents: Iterable[Process]) -> Numbers:
     """Read every page once."""
     numbers = Numbers()
     for agent in agents:

@@ -186,7 +186,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
         if emitter is not None:
             emitter.close()
         cluster.close()
-    tell(summary, as_json=options["as_json"])
+    print_summary(summary, as_json=options["as_json"])
 
 
 def progress_folder(cluster: Cluster, settings: Settings, folder: Path) -> Any:
@@ -270,7 +270,7 @@ def progress_bar(load: Load[Any], *, hidden: bool) -> Iterator[Callable[[Sent], 
         yield watch
 
 
-def tell(summary: Summary, *, as_json: bool) -> None:
+def print_summary(summary: Summary, *, as_json: bool) -> None:
     """Print the summary of a load, as a table or as JSON."""
     if as_json:
         import json

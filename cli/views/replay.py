@@ -120,7 +120,7 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
         click.echo()
         echo_table(
             ("METRIC", f"{graded.neighbours}-NN ERROR"),
-            [(row.name, told_error(row.error)) for row in graded.rows],
+            [(row.name, error_text(row.error)) for row in graded.rows],
         )
         click.echo(f"{graded.train_rows:,} rows streamed, errors on {graded.test_rows:,} rows held out")
     if compare:
@@ -130,7 +130,7 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
         click.echo(sentence)
 
 
-def told_error(error: float | None) -> str:
+def error_text(error: float | None) -> str:
     """An error as tables show it."""
     return "-" if error is None else f"{error:.4f}"
 

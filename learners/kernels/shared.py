@@ -16,7 +16,7 @@ Flags = NDArray[np.bool_]
 #: mistake, utilised, clipped, rejected, degenerate, loss, margin: the arrays of `Outcomes`, changed in place.
 Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64], NDArray[np.float64]]
 
-#: A margin that is beyond 1 by this share of what it is the difference of is so whatever the rounding.
+#: A margin beyond 1 by this share of the terms of its difference is beyond 1 under any rounding.
 CLEAR: Final = 1e-3
 
 

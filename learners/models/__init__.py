@@ -1,4 +1,4 @@
-"""What is made of a learned model: a file of its map, an ONNX graph.
+"""Exports of a learned model: a file of its map, an ONNX graph.
 
 It may import every learner; no learner imports it.
 """

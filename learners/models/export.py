@@ -135,7 +135,7 @@ def linear_maps(learner: MultiModal | Fusion) -> tuple[Maps, str, str]:
     matrix, offset, scaler = linear_map(metric)
     ends = np.cumsum([size for _, size in learner.modalities])
     columns = np.split(matrix, ends[:-1], axis=1)
-    # Where they end does not matter, for they are added up: the first takes the offset.
+    # Where they end does not matter, because they are summed: the first one has the offset.
     offsets = [offset] + [np.zeros_like(offset)] * (len(columns) - 1)
     names = [name for name, _ in learner.modalities]
     return dict(zip(names, zip(columns, offsets, strict=True), strict=True)), ADDED, scaler
@@ -191,7 +191,7 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
 
 
 def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:
-    """What an exported file says of where it comes from: texts by name."""
+    """The origin of an exported file: texts by name."""
     return {
         "space": version.space,
         "learner": version.learner,
@@ -210,7 +210,7 @@ def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:
 def encode(exported: Export, form: str) -> bytes:
     """The bytes of a file: npz (the arrays, and `metadata` as JSON text) or safetensors.
 
-    An ONNX file is no bag of arrays: `kinstream.learners.models.onnx` makes it of the learner.
+    An ONNX file is not a set of arrays: `kinstream.learners.models.onnx` creates it from the learner.
 
     Raises
     ------

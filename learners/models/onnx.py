@@ -67,7 +67,7 @@ def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
         return _portfolio(graph, learner, z)
     if isinstance(learner, OAHU):
         return _oahu(graph, learner, z)
-    # Refuses by itself what is no linear map.
+    # It refuses learners that are not linear maps itself.
     return graph.mapped(z, learner.map.T)
 
 

@@ -43,7 +43,7 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._initializers: list[Any] = []
-        #: In the order in which they were asked for.
+        #: In the order of their first use.
         self.inputs: list[Value] = []
 
     # ---- tensors ------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Graph:
         )
 
     def directions(self, x: Value) -> Value:
-        """Rows over their lengths, whatever their scale; zeros stay zeros. As `learners.scaler.UnitLength`."""
+        """Rows divided by their lengths, at any scale; zeros stay zeros. As `learners.scaler.UnitLength`."""
         size = self.op("Abs", [x.name], x.dtype, x.width)
         top = self.op("ReduceMax", [size.name], x.dtype, 1, axes=[1], keepdims=1)
         shrunk = self.over(x, top, 0.0, 1.0)

@@ -111,7 +111,7 @@ class TorchMachine:
                 for name, gradient in zip(self._weights, gradients, strict=True):
                     self._totals[name] += gradient
         if not found.finite.all():
-            # What is no number would spoil the sums, even with a weight of 0.
+            # NaN would spoil the sums, even with a weight of 0.
             self.add(rule, alpha, X, index[found.finite])
         return found
 

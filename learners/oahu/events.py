@@ -45,7 +45,7 @@ class Look:
         return bool(self.judged[0][rows].any())
 
     def inputs(self, places: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
-        """The distinct inputs (v, d) of triplets (k,), zeros where one is no number; and the rows of theirs (k, 3)."""
+        """The distinct inputs (v, d) of triplets (k,), zeros for ones with NaN; and their rows (k, 3)."""
         index = self.index[places]
         vectors, where = np.unique(index, return_inverse=True)
         found = self.X[vectors]

@@ -238,7 +238,7 @@ class OAHU(SingleModal):
 
     @property
     def network(self) -> OAHUNetwork:
-        """The network itself, for those who only read it."""
+        """The network itself, for reading only."""
         return self._network
 
     @property
@@ -272,7 +272,7 @@ class OAHU(SingleModal):
         """The label (q,) that the weighted vote gives each query; see `kinstream.learners.oahu.votes.classify`.
 
         Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all that they are
-        given: who asks one gallery again and again embeds it once, and calls `kinstream.learners.oahu.votes`.
+        given: to query one gallery repeatedly, embed it once and call `kinstream.learners.oahu.votes`.
 
         Parameters
         ----------
@@ -282,7 +282,7 @@ class OAHU(SingleModal):
         Raises
         ------
         ValueError
-            Shapes that do not fit, an empty gallery, k below 1, features that are no finite numbers, or nothing was
+            Shapes that do not fit, an empty gallery, k below 1, features that are not finite, or nothing was
             learned yet.
         """
         return votes.classify(self._voices, self.embed(gallery), labels, self.embed(queries), k)
@@ -495,6 +495,6 @@ class OAHU(SingleModal):
         write(outcomes, rows, margins <= 0.0, events.levels[rows], margins)
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """By the un-learned Euclidean distance, for the scaler's warm-up comes before the network."""
+        """By the un-learned Euclidean distance, because the scaler's warm-up comes before the network."""
         near, far = (float(np.linalg.norm(points[0] - other)) for other in points[1:])
         return int(near >= far), 0.0, far - near

@@ -227,7 +227,7 @@ class NumpyMachine:
             (theta, W), (by_theta, by_W), h = parts[k], sums[k], layers[k]
             along = np.einsum("ij,ij->i", f[k], slopes[k])[:, None]
             g = ((slopes[k] - f[k] * along) / lengths[k]).astype(dtype)
-            # A vector without a gradient may hold what is no number.
+            # A vector without a gradient may hold NaN.
             used = (
                 (g != 0).any(axis=1) if behind is None else (g != 0).any(axis=1) | (behind != 0).any(axis=1)
             )

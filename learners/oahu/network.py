@@ -129,7 +129,7 @@ class OAHUNetwork:
     def embed(self, X: Rows) -> list[Rows]:
         """f_0 .. f_L, each (n, m) of unit rows, of inputs X (n, d); rows of a dead model are 0.
 
-        Computed in float64, whatever the type: which rows go through a product together is then below the last digit
+        Computed in float64 for every type: which rows go through a product together is then below the last digit
         of a float32.
         """
         X = np.asarray(X, self.first.dtype)

@@ -63,7 +63,7 @@ def nearest(gallery: Rows, queries: Rows, k: int) -> tuple[Items, Vector]:
     Raises
     ------
     ValueError
-        Shapes that do not fit, an empty gallery, k below 1, or entries that are no numbers or too large to square.
+        Shapes that do not fit, an empty gallery, k below 1, or entries that are not finite or too large to square.
     """
     gallery, queries = _table("gallery", gallery), _table("queries", queries)
     n, m = gallery.shape
@@ -80,7 +80,7 @@ def nearest(gallery: Rows, queries: Rows, k: int) -> tuple[Items, Vector]:
         return rows, distances
     finder = _Finder(gallery)
     for part in _blocks(len(queries), _PRODUCT // n):
-        # Several threads are no faster at products of this size, and much slower where cores are shared.
+        # Several threads are not faster at products of this size, and much slower where cores are shared.
         with one_blas_thread():
             query, row = finder.near(queries[part], k)
         apart = _apart(gallery, queries[part], row, query)

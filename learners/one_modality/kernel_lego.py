@@ -88,14 +88,14 @@ class KernelLEGO(TargetLearner):
     -----
     O(m d + m^2) time for a pair with m points in the basis, O(budget (budget + d)) memory.
 
-    A vector of whose squared length less than 1e-10 lies outside of the span is no new point of the basis, and a pair
+    A vector of whose squared length less than 1e-10 lies outside the span is not a new point of the basis, and a pair
     is within the span where less than 1e-6 of its squared distance lies outside. So all but equal vectors may be
     scored only.
 
-    `distance` is exact for all vectors. `transform` cannot be, except with the linear kernel, for the feature space may
-    have more dimensions than there are numbers: it gives G a(x), and behind it the length of what lies outside of the
-    span. Distances after it are exact where one of the two vectors is in the basis, and otherwise at most too small.
-    While the basis is empty it is the kernel to first order.
+    `distance` is exact for all vectors. `transform` cannot be, except with the linear kernel, because the feature
+    space may have more dimensions than there are numbers: it gives G a(x), and behind it the length of what lies
+    outside of the span. Distances after it are exact where one of the two vectors is in the basis, and otherwise at
+    most too small. While the basis is empty it is the kernel to first order.
 
     References
     ----------

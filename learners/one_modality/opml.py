@@ -41,7 +41,7 @@ class OPML(LinearMap):
         - "clip" shortens the step to gamma |lambda_min(A)| = 0.9, and scales the map down as a whole where an entry
           would exceed 10^9: many steps of the one kind can still add up. Both are counted as clipped.
         - "raw" is the published algorithm. It is undefined where det(I + gamma A) <= 1e-12; such a
-          constraint is rejected and counted, for one triplet must not end a stream.
+          constraint is rejected and counted, because one triplet must not end a stream.
         - "normalise" divides by the largest norm of a vector seen so far and wants gamma < 1/4, the published
           condition; distances and losses are then in that unit.
     dtype : "float64" or "float32", of the map and of all work with it.

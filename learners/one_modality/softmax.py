@@ -61,7 +61,7 @@ class Softmax(SingleModal):
     buffer : rows that the first map is made from, at least 16.
     groups : what belongs together.
 
-        - "chains": a row and its positive are of one group, and so is whatever was in theirs before: classes, where
+        - "chains": a row and its positive are of one group, and so are the earlier members of theirs: classes, where
           constraints come from labels or relations.
         - "none": each vector is alone. A row has its own positive for a target, as a query has the item that was
           clicked, and every other item in memory is a negative. Rows themselves are not remembered.

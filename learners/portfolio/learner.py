@@ -62,7 +62,7 @@ class Portfolio(SingleModal):
     members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
         hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
         ones. Any learner of one modality can be a member; of scalers only "unit".
-    floor : share of the weight that un-learned metrics have whatever happens, in [0, 1).
+    floor : share of the weight that un-learned metrics always have, in [0, 1).
     repeats : mean number of times that a vector may come before learners begin with less weight, above 0; see
         `kinstream.learners.portfolio.views`. inf where the vectors that constraints are of are all that will be
         searched, so that being right on those is what counts.
@@ -101,7 +101,7 @@ class Portfolio(SingleModal):
 
     Exponential weights with this eta make, in expectation, at most sqrt(T ln N / 2) more mistakes than the best of N in
     T constraints, for a T that is known. The vote here is deterministic and guided by margins, and has a window and a
-    floor; docs/portfolio.md says what it does, and why these are the defaults.
+    floor; docs/portfolio.md describes it, and the reasons for these defaults.
 
     The floor is there because mistakes on triplets do not show which metric has the best neighbours: a learner that
     has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
@@ -324,7 +324,7 @@ class Portfolio(SingleModal):
         raise NotImplementedError("members learn from blocks, not from batches")
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """By Euclidean distance, for this comes before the members. What a pair should be is not known yet."""
+        """By Euclidean distance, because this comes before the members. The targets of pairs are not known yet."""
         if len(points) == 2:
             return -1, 0.0, np.nan
         near, far = (float(gap @ gap) for gap in points[0] - points[1:])

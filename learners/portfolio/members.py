@@ -104,7 +104,7 @@ def _learner(name: str, own: Mapping[str, Any], usual: Mapping[str, Any]) -> Sin
             raise SettingsError(f"a {kind} is made of others and cannot be a member")
         if settings.get("scaler") not in (None, "none", "unit"):
             raise SettingsError(
-                f'scaler is "none" or "unit", for the portfolio scales: not {settings["scaler"]!r}'
+                f'scaler is "none" or "unit", because the portfolio scales: not {settings["scaler"]!r}'
             )
         if not isinstance(kind, str):
             raise SettingsError(f"kind must be the name of one, not {kind!r}")

@@ -32,7 +32,7 @@ class Metric:
     Parameters
     ----------
     maps : by view, the (k, d) matrix that all linear members of that view make together.
-    others : members that are no linear maps, with the root of w_i / s_i.
+    others : members that are not linear maps, with the root of w_i / s_i.
     """
 
     maps: dict[str, Matrix]
@@ -126,7 +126,7 @@ def _network(learner: OAHU, factor: float) -> dict[str, Rows]:
 
 
 def _matrix(member: Member) -> Matrix | None:
-    """The map of a member behind its view; None where it is no linear map."""
+    """The map of a member behind its view; None if it is not a linear map."""
     try:
         return np.asarray(member.learner.map, np.float64)
     except SettingsError:

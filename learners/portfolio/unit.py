@@ -1,4 +1,4 @@
-"""The scale in which the members of a portfolio work: vectors of mean squared length 1, whatever the features."""
+"""The scale in which the members of a portfolio work: vectors of mean squared length 1, for any features."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ class Unit(Scaler):
         if self.ready:
             with np.errstate(all="ignore"):
                 mean = float(np.einsum("ij,ij->", self._vectors, self._vectors)) / MEASURED
-            # Zeros, or lengths whose squares are no numbers, have no unit.
+            # Zeros, or lengths whose squares are not finite, have no unit.
             self._factor = 1.0 / np.sqrt(mean) if 0.0 < mean < np.inf else 1.0

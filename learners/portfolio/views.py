@@ -22,7 +22,7 @@ POWER: Final = 2.0
 class Views:
     """Counts vectors and different vectors.
 
-    Who has seen the same few vectors many times is right on triplets of those, and that says less and less of others.
+    A member that saw the same few vectors many times is right on their triplets, which shows little about others.
     Learners therefore begin with min(1, (repeats / v)^2) of the weight of an un-learned metric, v the mean number of
     times that a vector of a constraint has come: they have to make up for the rest by fewer mistakes. Different vectors
     are counted by linear counting (Whang, Vander-Zanden, Taylor: A linear-time probabilistic counting algorithm. TODS

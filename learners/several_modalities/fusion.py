@@ -67,7 +67,7 @@ class Fusion:
     Raises
     ------
     kinstream.streams.errors.SettingsError
-        A setting is out of range, or `base` is no learner of one modality.
+        A setting is out of range, or `base` is not a learner of one modality.
 
     Notes
     -----

@@ -52,7 +52,7 @@ class LOMDML(MultiModal):
         - "identity": the first r_i rows of the identity; the other features count for nothing until a step mixes
           them in.
     seed : of "orthogonal", at least 0.
-    own_hinge : whether a modality that is right by 1 rests, as the gradient of its own loss says. Without, every
+    own_hinge : whether a modality that is right by 1 rests, as by the gradient of its own loss. Without, every
         modality takes every step, as the algorithm is printed.
     guard : "clip" shortens a step to eta |a_i|^2 = 0.5, beyond which it could raise f_i, and scales a map down as a
         whole where its Frobenius norm would pass `norm_cap`; both count as clipped. "raw" is the published algorithm.
@@ -72,7 +72,7 @@ class LOMDML(MultiModal):
     -----
     O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate.
 
-    The paper says neither how the maps begin nor what happens where a modality has fewer features than `rank`.
+    The paper states neither how the maps begin nor what happens if a modality has fewer features than `rank`.
 
     References
     ----------

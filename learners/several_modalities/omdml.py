@@ -184,7 +184,7 @@ class OMDML(MultiModal):
 
     @property
     def _pulled(self) -> Rows:
-        """What is subtracted from the matrices before they are projected, laid out as they are; nothing if empty."""
+        """The amount subtracted from the matrices before projection, in their layout; nothing if empty."""
         return self._M[:0]
 
 

@@ -25,10 +25,10 @@ class Bilinear(SingleModal):
     mistake when the margin is not above zero. It has nothing to learn from, and counts as degenerate, where x or v
     vanishes.
 
-    What is learned is the ranking by `similarity`, largest first. An inner product favours long vectors: with
+    The learned ranking is by `similarity`, largest first. An inner product favours long vectors: with
     scaler="zscore" rank vectors of about the same length, or use scaler="unit". `map`, `transform` and `distance` give
     **another ranking**: they take the positive semi-definite part of (W + W^T) / 2 for the matrix of a squared
-    distance, so that whatever works with Euclidean distances works with this model too. Calculating that part takes
+    distance, so that methods for Euclidean distances work with this model too. Calculating that part takes
     O(d^3) once after a change.
     """
 

@@ -125,7 +125,7 @@ def write(outcomes: Outcomes, rows: Rows, mistake: NDArray[Any], loss: Vector, m
 
     Parameters
     ----------
-    mistake, loss : (k,) of these rows; where the loss is no number, nothing was measured.
+    mistake, loss : (k,) of these rows; if the loss is NaN, nothing was measured.
     margin : (k,), or None for pairs.
     """
     known = np.isfinite(loss) & ~outcomes.rejected[rows]

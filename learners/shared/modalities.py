@@ -113,7 +113,8 @@ def checked_tables(
     Raises
     ------
     BadRecord
-        There is no table, a name stands there twice, a shape is none of a table, or they are not the known ones.
+        There is no table, a name appears twice, a shape is not that of a table, or the modalities differ from the
+        known ones.
     """
     found = dict(tables)
     shapes = {table.shape[:1] for table in found.values()}

@@ -47,7 +47,7 @@ class Scaler:
         return X
 
     def affine(self) -> tuple[Features, Features] | None:
-        """Shift and factor (d,) with scaled = (x - shift) * factor; None where there is no such form."""
+        """Shift and factor (d,) with scaled = (x - shift) * factor; None if there is no such form."""
         return None
 
     def state(self) -> State:

@@ -77,7 +77,7 @@ class MultiModal(ABC):
         self._theta: NDArray[np.float64] = np.zeros(0)
         self._most = int(np.ceil(np.log(LEAST_WEIGHT) / np.log(self.beta)))
         #: Set by a learner whose model begins with the vectors of a warm-up. They are kept until a constraint has
-        #: changed the model: what it begins with is no update.
+        #: changed the model: its initial value is not an update.
         self._waits = False
         self._buffer: Buffer | None = None
 
@@ -88,7 +88,7 @@ class MultiModal(ABC):
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """What has a weight: the modalities, unless a learner says otherwise."""
+        """The names of the weights: the modalities, unless a learner overrides it."""
         return tuple(name for name, _ in self.modalities)
 
     @property

@@ -150,7 +150,7 @@ class Targets:
         return found / 2.0
 
     def state(self) -> State:
-        """What is known, and the warm-up's vectors while it lasts."""
+        """The known targets, and the warm-up's vectors while it lasts."""
         if self._fixed:
             return {}
         state: State = {"similar": float(self.similar), "dissimilar": float(self.dissimilar)}

@@ -130,8 +130,8 @@ def chain_text(seeds: SeedLog, items: ItemLog, numbers: Sequence[int], total: in
 
 def seed_text(via: str, offset: int, row: int, time_ms: int, source: str | None) -> str:
     """The origin of a relation, as text."""
-    said = "" if source is None else f", source {_name(source)}"
-    return f"{via}, offset {offset} row {row}{said}, {_moment(time_ms)}"
+    from_source = "" if source is None else f", source {_name(source)}"
+    return f"{via}, offset {offset} row {row}{from_source}, {_moment(time_ms)}"
 
 
 def _name(name: str | None) -> str:

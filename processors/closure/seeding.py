@@ -190,7 +190,7 @@ class Seeding:
         for place in named.tolist():
             at = part.start + place
             chain = self.against(int(batch.left[at]), int(batch.right[at]), int(contrary[place]))
-            said = "similar" if batch.sign[at] > 0 else "dissimilar"
+            relation = "similar" if batch.sign[at] > 0 else "dissimilar"
             names = [short(self.items.name(int(side[at]))) for side in (batch.left, batch.right)]
             where = seed_text(
                 seed_log.VIA[batch.via],
@@ -199,7 +199,7 @@ class Seeding:
                 int(batch.time_ms[at]),
                 batch.sources[batch.source[at]] if batch.source[at] >= 0 else None,
             )
-            detail = f"items {names[0]} and {names[1]} are stated to be {said} ({where}), against {chain}"
+            detail = f"items {names[0]} and {names[1]} are stated to be {relation} ({where}), against {chain}"
             refused.append(BadRecord(Reason.CONTRADICTION, detail, (int(batch.row[at]),)))
         for place in places[len(named) :].tolist():
             row = int(batch.row[part.start + place])

@@ -87,9 +87,9 @@ class _Reader:
         time, source = UNKNOWN_TIME, named.get("source")
         if "time" in columns:
             time = self._times.milliseconds(named["time"], self._where("time"), row)
-        said = None if is_missing(source) else joined([source], columns["source"], self._place, row)
+        stated_by = None if is_missing(source) else joined([source], columns["source"], self._place, row)
         similar = flag(named["similar"], self._where("similar"), row)
-        return Relation("", one, other, similar, time, said)
+        return Relation("", one, other, similar, time, stated_by)
 
     def _where(self, field: str) -> Where:
         return Where(self._place, self._found[field][0])

@@ -56,37 +56,39 @@ def claim(
     mixed = [name for name in follows if name not in certain]
     reasons = [*against, *(f"the checkpoints were made with {text}" for text in foreign or ())]
     if reasons:
-        said = [f"Bit-identity with the agents is not claimed: {'; '.join(reasons)}."]
-        said.append("Two replays of the same input with the same settings still end in the same bits.")
-        return Claim((), (), (*said, _promise(origin, foreign)))
+        sentences = [f"Bit-identity with the agents is not claimed: {'; '.join(reasons)}."]
+        sentences.append("Two replays of the same input with the same settings still end in the same bits.")
+        return Claim((), (), (*sentences, _promise(origin, foreign)))
     match origin:
         case Origin.CONSTRAINTS:
-            said = [f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."]
+            sentences = [
+                f"Replay from constraints is bit-identical to the agents: {_names('learner', certain)}."
+            ]
         case Origin.EVENTS:
-            said = [
+            sentences = [
                 f"Replay from events is bit-identical in every builder's output: {_names('builder', builders)}."
             ]
         case Origin.DATA:
-            said = [
+            sentences = [
                 "A file is what the log would hold if it were loaded into empty topics, with the same options and "
                 "nothing beside it: for such a log this replay is bit-identical in every builder's output: "
                 f"{_names('builder', builders)}."
             ]
     if certain and builders:
-        said.append(
+        sentences.append(
             f"One builder feeds {_names('learner', certain)}, so the learned state is bit-identical too."
         )
     if mixed:
-        said.append(
+        sentences.append(
             f"Several builders feed {_names('learner', mixed)}; their interleaving is known to the constraints topic "
             "alone, so the learned state is not claimed to be the agents': use --from constraints."
         )
     if unconfirmed:
-        said.append(
+        sentences.append(
             "This holds for agents that began at the start of this log with these settings, which nothing here "
             f"confirms: {'; '.join(unconfirmed)}."
         )
-    return Claim(tuple(certain), tuple(builders), (*said, _promise(origin, foreign)))
+    return Claim(tuple(certain), tuple(builders), (*sentences, _promise(origin, foreign)))
 
 
 def _promise(origin: Origin, foreign: Sequence[str] | None) -> str:

@@ -267,8 +267,8 @@ class Replay:
         goals_read = [goal for some in self._goals.values() for goal in some.values()]
         follows = {a.spec.name: self._settings.learners[a.spec.name].follows for a in self.learners}
         foreign = foreign_versions(goals_read) if goals_read else None
-        said = claim(self._request.origin, follows, self._against, self._unconfirmed, foreign)
-        return _result(pipeline, said, messages, self.range.ranges, found)
+        claimed = claim(self._request.origin, follows, self._against, self._unconfirmed, foreign)
+        return _result(pipeline, claimed, messages, self.range.ranges, found)
 
     def begins_at_birth(self, agent: Agent, partition: int) -> bool:
         """Whether the replay of that partition begins where and as the running agent began to learn."""
@@ -348,14 +348,14 @@ def replay_blocks(
             progress(done)
 
     messages = _run(pipeline, messages_of(settings, counted()))
-    said = claim(Origin.DATA, {name: settings.learners[name].follows for name in learners})
+    claimed = claim(Origin.DATA, {name: settings.learners[name].follows for name in learners})
     learned = {
         (agent.spec.name, space): core
         for agent in pipeline.learners
         for space, core in agent.cores()
         if core is None or isinstance(core, Learner)
     }
-    return replace(_result(pipeline, said, messages, {}, []), learned=learned)
+    return replace(_result(pipeline, claimed, messages, {}, []), learned=learned)
 
 
 def _run(pipeline: Pipeline, messages: Iterable[Message]) -> int:
@@ -368,14 +368,14 @@ def _run(pipeline: Pipeline, messages: Iterable[Message]) -> int:
 
 def _result(
     pipeline: Pipeline,
-    said: Claim,
+    claimed: Claim,
     messages: int,
     ranges: Mapping[int, tuple[int, int]],
     comparisons: Sequence[Comparison],
 ) -> Result:
     agents = (*pipeline.builders, *pipeline.learners)
     return Result(
-        said,
+        claimed,
         messages,
         ranges,
         tuple(model for agent in agents for model in agent.models()),

@@ -80,13 +80,13 @@ def _said(result: Mapping[str, Any], times: Sequence[Mapping[str, Any]]) -> list
     errors = {(s["data"], s["metric"]): s["mean"] for s in result["summary"] if s["measure"] == "error"}
     pairs = [data["name"] for data in result["data"]]
     at_least = sum(errors[pair, "lego"] <= errors[pair, "pola"] for pair in pairs)
-    said, of = LEGO_AT_LEAST_POLA
+    stated, of = LEGO_AT_LEAST_POLA
     below = sum(errors[pair, "lego"] < errors[pair, "euclidean"] for pair in pairs)
     return [
         Statement(
             "pairs of digits on which LEGO errs no more than POLA",
             f"{at_least} of {len(pairs)}",
-            f"{said} of {of}",
+            f"{stated} of {of}",
         ),
         Statement(
             "pairs of digits on which LEGO errs less than Euclidean distance", f"{below} of {len(pairs)}", ""

@@ -66,8 +66,10 @@ def _said(result: Mapping[str, Any], times: Sequence[Mapping[str, Any]]) -> list
     found = []
     for other in [m["name"] for m in result["metrics"] if m["name"] != "lego"]:
         fewer = sum(means[name, "lego"] < means[name, other] for name in sets)
-        said = "close to it" if other == "itml" else "fewer errors"
-        found.append(Statement(f"sets on which LEGO errs less than {other}", f"{fewer} of {len(sets)}", said))
+        stated = "close to it" if other == "itml" else "fewer errors"
+        found.append(
+            Statement(f"sets on which LEGO errs less than {other}", f"{fewer} of {len(sets)}", stated)
+        )
     seconds = {(t["data"], t["split"], t["metric"]): t["seconds_learning"] for t in times}
     ratios = [
         seconds[data, split, "pola"] / seconds[data, split, "lego"]

@@ -153,7 +153,7 @@ class PartitionRunner:
 
         Raises
         ------
-        RecordsMissed, LogGap, DeliveryError, CheckpointError, and whatever a fault of our own raises.
+        RecordsMissed, LogGap, DeliveryError, CheckpointError, and any unexpected error.
         """
         begun = self._clock()
         try:

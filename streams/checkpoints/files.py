@@ -51,7 +51,7 @@ class Files(ABC):
         Raises
         ------
         FileNotFoundError : the file does not exist.
-        Damaged : it is no regular file, or has more than `limit` bytes, and no more than that are read.
+        Damaged : it is not a regular file, or has more than `limit` bytes, and no more than that are read.
         """
 
     @abstractmethod

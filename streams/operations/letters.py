@@ -288,7 +288,7 @@ class Standing:
             return False
         known = self._held(letter, home)
         if known is None:
-            # A generation that goes on from another one may have taken it over and not said so yet.
+            # A generation that goes on from another one may have taken it over and not recorded it yet.
             return None if self._inherits(letter) else False
         refusals = known.moved.get(letter.from_partition)
         return refusals is not None and refusals.holds(letter.from_offset, letter.rows)

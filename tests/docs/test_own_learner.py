@@ -118,8 +118,8 @@ FAULTS = {
         "broken_module:Broken",
         "of others 2.5 cannot be imported from broken_module:Broken: ValueError: broken",
     ),
-    "number": ("others:number", "of others 2.5 is no class: others:number"),
-    "nothing": ("others:Nothing", "of others 2.5 is no learner: it has no accepts, algorithm, distance"),
+    "number": ("others:number", "of others 2.5 is not a class: others:number"),
+    "nothing": ("others:Nothing", "of others 2.5 is not a learner: it has no accepts, algorithm, distance"),
     "refusing": ("others:Refusing", "of others 2.5 cannot be made: ZeroDivisionError: by its constructor"),
     "twice": ("others:Sound", "several distributions offer a learner 'twice': others 2.5, rivals 1.0"),
 }

@@ -123,8 +123,8 @@ def truncated(
     limit : entries below it are safely numbers of w's type. A step that might go beyond is rejected.
     X : (n, d) vectors, of w's type or a narrower one.
     index : (m, 3) rows of X: anchor, positive, negative.
-    usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, for then its
-        margin is not.
+    usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, because then
+        its margin is not.
     report : outcome arrays of length m.
     judged : see `kinstream.learners.kernels.events`.
 

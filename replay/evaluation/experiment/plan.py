@@ -203,18 +203,18 @@ class Plan:
     def key(self, data: Data, cell: Cell) -> str:
         """Name of a cell by everything that its result depends on, which excludes other contenders and the number of
         splits."""
-        said = self.describe()
-        del said["contenders"], said["name"]
+        described = self.describe()
+        del described["contenders"], described["name"]
         if not _splits_matter(self, data):
-            del said["splits"]
-        said |= {
+            del described["splits"]
+        described |= {
             "version": VERSION,
             "contender": self.contenders[cell.contender].describe(),
             "split": cell.split,
             "data": data.digest,
             "called": data.name,
         }
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:24]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, order=True)

@@ -69,7 +69,7 @@ def answer(results: Results) -> Answer:
         return _untested(results, what, standings, judged, by_data)
     top = standings[0]
     if len(by_data) == 1:
-        sentences: tuple[str, ...] = (f"{judged}, {_told(results, by_data[0], what)}.",)
+        sentences: tuple[str, ...] = (f"{judged}, {_advice_text(results, by_data[0], what)}.",)
         by_data = ()
     else:
         sentences = (f"{judged}, {top.metric} is {_balance(top)}.", *_next(standings))
@@ -137,7 +137,7 @@ def _next(standings: Sequence[Standing]) -> tuple[str, ...]:
     )
 
 
-def _told(results: Results, one: Advice, what: Measure) -> str:
+def _advice_text(results: Results, one: Advice, what: Measure) -> str:
     """An advice as text."""
     learner, reference = one.learner, one.reference
     if learner is None or reference is None or one.run is None:
@@ -164,12 +164,12 @@ def _told(results: Results, one: Advice, what: Measure) -> str:
 def _chances(results: Results, entry: Entry, what: Measure) -> str:
     if entry.test is None:
         return "not tested"
-    said = f"paired t-test over {several(entry.test['n'], 'split')}, {chance(entry.test['p'])}"
+    text = f"paired t-test over {several(entry.test['n'], 'split')}, {chance(entry.test['p'])}"
     family = results.comparisons(entry.data, what)
     return (
-        said
+        text
         if family < 2
-        else f"{said}; after Holm's correction for {family} tests, {chance(entry.test['p_holm'])}"
+        else f"{text}; after Holm's correction for {family} tests, {chance(entry.test['p_holm'])}"
     )
 
 

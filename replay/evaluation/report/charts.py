@@ -88,8 +88,8 @@ def _means(results: Results, data: str) -> Iterator[Chart]:
         key=lambda entry: entry.mean if what.smaller_is_better else -entry.mean,
     )
     reference = results.reference(data, what)
-    said = ", ".join(f"{entry.metric} {number(entry.mean)}" for entry in entries)
-    alt = f"{capital(what.title)} on {data}, best first: {said}."
+    described = ", ".join(f"{entry.metric} {number(entry.mean)}" for entry in entries)
+    alt = f"{capital(what.title)} on {data}, best first: {described}."
 
     def draw() -> Figure:
         figure, axes = _axes(0.22 * len(entries) + 0.15, below=0, left=2.05)
@@ -292,7 +292,7 @@ def _in_parts(
     data: str,
     kind: str,
     title: str,
-    said: str,
+    described: str,
     found: dict[str, MeanCurve],
     reference: tuple[str, MeanCurve] | None,
     dress: Callable[[Axes], None],
@@ -302,7 +302,7 @@ def _in_parts(
 
     Parameters
     ----------
-    said : alternative text of each curve, with a place for its value.
+    described : alternative text of each curve, with a place for its value.
     reference : a curve that every part shows, without colour.
     values : values in the alternative text of the curves; by default their ends.
     """
@@ -312,7 +312,7 @@ def _in_parts(
         known = {name: (values or {}).get(name, found[name].last) for name in part}
         if reference is not None:
             known[reference[0]] = (values or {}).get(reference[0], reference[1].last)
-        lines = "; ".join(f"{name} {said.format(number(value))}" for name, value in known.items())
+        lines = "; ".join(f"{name} {described.format(number(value))}" for name, value in known.items())
         where = f" ({place + 1} of {len(parts)})" if len(parts) > 1 else ""
         heading = f"{capital(shortened(title, 38))}{where}"
 

@@ -33,7 +33,7 @@ def print_summary(result: Mapping[str, Any], console: Console | None = None) -> 
     """
     console = console or Console()
     results = Results(result)
-    said = answer(results)
+    advice = answer(results)
     what = results.headline
     if what is not None:
         if console.is_terminal:
@@ -45,7 +45,7 @@ def print_summary(result: Mapping[str, Any], console: Console | None = None) -> 
         if legend:
             console.print(Text(legend), highlight=False, soft_wrap=not console.is_terminal)
     console.print()
-    _print_answer(console, said)
+    _print_answer(console, advice)
 
 
 def _parts(results: Results, width: int) -> list[list[str]]:
@@ -131,13 +131,13 @@ def _legend(results: Results, what: Measure) -> str:
     return "\n".join(lines)
 
 
-def _print_answer(console: Console, said: Answer) -> None:
-    lines = [Text(said.title, style="bold"), *map(Text, said.sentences)]
-    for one in said.by_data:
+def _print_answer(console: Console, advice: Answer) -> None:
+    lines = [Text(advice.title, style="bold"), *map(Text, advice.sentences)]
+    for one in advice.by_data:
         if one.run is not None:
             plain = one.reference is not None and one.run == one.reference.metric
             lines.append(Text(f"  {one.data}: {one.run}{' (un-learned)' if plain else ''}"))
-    lines += [Text(caution, style="dim") for caution in said.cautions]
+    lines += [Text(caution, style="dim") for caution in advice.cautions]
     for line in lines:
         # A terminal is wrapped between words; piped output is not wrapped.
         console.print(line, highlight=False, soft_wrap=not console.is_terminal)

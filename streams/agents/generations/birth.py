@@ -227,7 +227,7 @@ def from_content(content: Mapping[str, Any], place: str) -> Birth:
 
     Raises
     ------
-    Damaged : it is no birth record.
+    Damaged : it is not a birth record.
     CheckpointError : of a later format than this version knows.
     """
     content = dict(content)
@@ -321,4 +321,4 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(settings)))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"settings that shape the outputs are no plain JSON: {error}") from error
+        raise CheckpointError(f"settings that shape the outputs are not plain JSON: {error}") from error

@@ -44,7 +44,7 @@ def read_json(value: bytes) -> Event:
 
     Raises
     ------
-    BadRecord : not JSON, nested too deep, a string that is no valid UTF-8, a field missing, unknown, named twice or
+    BadRecord : not JSON, nested too deep, a string that is not valid UTF-8, a field missing, unknown, named twice or
         of the wrong type.
     """
     body = parse(value)
