@@ -1,4 +1,4 @@
-"""`kinstream topics create|list|check|repartition|acls`: the catalogue of `streams.topics` against a cluster."""
+"""`kinstream topics create|list|check|repartition|acls`: the catalogue of `kinstream.streams.topics` and a cluster."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ class Graph:
         )
 
     def directions(self, x: Value) -> Value:
-        """Rows divided by their lengths, at any scale; zeros stay zeros. As `learners.scaler.UnitLength`."""
+        """Rows divided by their lengths, at any scale; zeros stay zeros. As
+        `kinstream.learners.shared.scaler.UnitLength`."""
         size = self.op("Abs", [x.name], x.dtype, x.width)
         top = self.op("ReduceMax", [size.name], x.dtype, 1, axes=[1], keepdims=1)
         shrunk = self.over(x, top, 0.0, 1.0)

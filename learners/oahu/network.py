@@ -26,7 +26,7 @@ class OAHUNetwork:
 
     Parameters
     ----------
-    first, rest, biases : see `kinstream.learners.kernels.ensembles.oahu.Network`.
+    first, rest, biases : the layers, laid out as described in `kinstream.learners.kernels.ensembles.oahu`.
     embedding : dimension m of the embeddings.
     """
 

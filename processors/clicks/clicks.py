@@ -116,7 +116,7 @@ class Clicks:
     Notes
     -----
     `counts()` adds up: each arriving list, impression, click, preference and co-click has exactly one fate
-    (`click_counts.FATES`).
+    (`kinstream.processors.clicks.counts.FATES`).
     Redriven rows arrive again. Filters come before the join: no row of a list that they leave out is refused.
 
     References

@@ -34,7 +34,7 @@ FATES: Final = {
         "impressions-unexamined",
     ),
     "clicks": ("clicks-refused", "clicks-left-out", "short-dwell", "clicks-repeated", "clicks-used"),
-    # In the order of the numbers in `click_kernels`.
+    # In the order of the numbers in `kinstream.processors.clicks.kernels`.
     "preferences": (
         "preferences-emitted",
         "held-back",

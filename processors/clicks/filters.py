@@ -191,11 +191,11 @@ class Votes:
         draws: NDArray[np.float64],
         gone_ms: Callable[[int], int],
     ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-        """Fate (`click_kernels.EMITTED` and those after it) and weight of each preference, (p,) both.
+        """Fate (`kernels.EMITTED` and those after it) and weight of each preference, (p,) both.
 
         Parameters
         ----------
-        mark : (m,) as in `click_rules.Reading`.
+        mark : (m,) as in `rules.Reading`.
         presence : (m,) EMITTED for an item that can be used, else HELD_BACK or ITEM_GONE.
         draws : (m,) in [0, 1) where `wants_draws`; one for all preferences of a click.
         gone_ms : time up to which entries no longer matter, by window.

@@ -95,7 +95,7 @@ def read_range(
 
 
 def headers_of(r: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a record of confluent-kafka; none if a name is not UTF-8, as in `streams.odd_headers`."""
+    """The headers of a record of confluent-kafka; none if a name is not UTF-8, as in `odd_headers`."""
     try:
         return tuple(_HEADERS(r) or ())
     except (UnicodeDecodeError, SystemError) as error:

@@ -18,7 +18,8 @@ from kinstream.search.index.online.vectors import Items, Slots, vectors
 
 
 class MetricIndex(ABC):
-    """An index under a changing metric, see `search.index.Index`. d is settled by the first vectors or metric."""
+    """An index under a changing metric, see `kinstream.search.index.online.base.Index`. d is settled by the first
+    vectors or metric."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

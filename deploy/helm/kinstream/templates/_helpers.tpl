@@ -142,7 +142,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Every agent, as JSON: its name, its role in streams/acls.py, its own entry over `workload`. */}}
+{{/* Every agent, as JSON: its name, its role in streams/kafka/acls.py, its own entry over `workload`. */}}
 {{- define "kinstream.agents" -}}
 {{- $agents := list -}}
 {{- if and .Values.learners (not .Values.builders) -}}
