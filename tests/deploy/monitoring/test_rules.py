@@ -546,7 +546,7 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
             critical("WorseThanUnlearned", **DIGITS),
             "opml is worse than not learning in space digits",
             "It gets 23% of the constraints wrong, and the un-learned baseline 20% of the same.\n"
-            "Services that use this model do better without it.",
+            "Services get better results without this model.",
         ),
     ),
 }
