@@ -657,7 +657,10 @@ def test_members_keep_their_settings_and_take_what_they_leave_open() -> None:
         ({"members": {"it": {"kind": 3}}}, "members.it: kind must be the name of one"),
         ({"members": {"it": {"kind": "opml", "gama": 1}}}, "members.it: opml has no setting gama"),
         ({"members": {"opml": {"gamma": -1}}}, "members.opml: gamma must be"),
-        ({"members": {"opml": {"scaler": "zscore"}}}, "members.opml: scaler is .* for the portfolio scales"),
+        (
+            {"members": {"opml": {"scaler": "zscore"}}},
+            "members.opml: scaler is .* because the portfolio scales",
+        ),
         ({"members": {"omdml": {}}}, "members.omdml: a member learns from one modality"),
         ({"members": {"fusion": {}}}, "members.fusion: a fusion is made of others"),
         ({"members": {"p": {"kind": "portfolio"}}}, "members.p: a portfolio is made of others"),
