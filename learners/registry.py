@@ -33,6 +33,7 @@ _KINDS: Final = {
     "lomdml": "kinstream.learners.several_modalities.lomdml:LOMDML",
     "mahalanobis": "kinstream.learners.baselines.mahalanobis:Mahalanobis",
     "mdml": "kinstream.learners.one_modality.mdml:MDML",
+    "mixture": "kinstream.learners.mixture.learner:Mixture",
     "oasis": "kinstream.learners.one_modality.oasis:OASIS",
     "oahu": "kinstream.learners.oahu.learner:OAHU",
     "omdl-lr-like": "kinstream.learners.several_modalities.omdl_lr:OMDLLR",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner
+from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.portfolio.learner import Portfolio
 from kinstream.learners.registry import create
 from kinstream.learners.several_modalities.fusion import Fusion
@@ -166,7 +167,7 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
     SettingsError, CheckpointError : as `linear_map` and `linear_maps`.
     """
     more = {}
-    if isinstance(learner, Portfolio):
+    if isinstance(learner, Portfolio | Mixture):
         arrays, parts = learner.exported()
         scaler = _left_over(learner.scaler)
         use = PARTS if scaler == "none" else PARTS_UNIT

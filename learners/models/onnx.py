@@ -8,6 +8,7 @@ import numpy as np
 
 from kinstream.learners.base import Learner
 from kinstream.learners.kernels.ensembles.oahu import DEAD
+from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.models.onnx_graph import Graph, Value
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.network import OAHUNetwork
@@ -33,7 +34,7 @@ def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
 
     Parameters
     ----------
-    learner : a linear map, OAHU, a portfolio of such members, or one of these for each of several modalities.
+    learner : a linear map, OAHU, a portfolio of such members, a mixture, or one of these for each modality.
     metadata : texts by name.
 
     Raises
@@ -65,6 +66,8 @@ def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
     z = graph.cast(_scaled(graph, learner.scaler, learner.affine(), graph.cast(x, "float64")), learner.dtype)
     if isinstance(learner, Portfolio):
         return _portfolio(graph, learner, z)
+    if isinstance(learner, Mixture):
+        return _mixture(graph, learner, z)
     if isinstance(learner, OAHU):
         return _oahu(graph, learner, z)
     # It refuses learners that are not linear maps itself.
@@ -167,6 +170,17 @@ def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
     for member, factor in metric.others:
         part = graph.cast(_member(graph, member, z), "float64")
         parts.append(graph.with_constant("Mul", part, [[factor]]))
+    return graph.cast(graph.beside(parts), learner.dtype)
+
+
+def _mixture(graph: Graph, learner: Mixture, z: Value) -> Value:
+    linear, directions = learner.metric
+    wide = graph.cast(z, "float64")
+    parts = [graph.mapped(wide, linear.T)]
+    for view, factor in directions:
+        moved = graph.with_constant("Add", wide, view.offset[None, :])
+        seen = graph.directions(graph.with_constant("Mul", moved, view.factor[None, :]), view.least)
+        parts.append(graph.with_constant("Mul", seen, [[factor]]))
     return graph.cast(graph.beside(parts), learner.dtype)
 
 

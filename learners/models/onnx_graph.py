@@ -124,12 +124,12 @@ class Graph:
             "Where", [above.name, found.name, self.constant([[otherwise]], x.dtype)], x.dtype, x.width
         )
 
-    def directions(self, x: Value) -> Value:
-        """Rows divided by their lengths, at any scale; zeros stay zeros. As
+    def directions(self, x: Value, least: float = 0.0) -> Value:
+        """Rows divided by their lengths, at any scale; those without an entry above `least` become zeros. As
         `kinstream.learners.shared.scaler.UnitLength`."""
         size = self.op("Abs", [x.name], x.dtype, x.width)
         top = self.op("ReduceMax", [size.name], x.dtype, 1, axes=[1], keepdims=1)
-        shrunk = self.over(x, top, 0.0, 1.0)
+        shrunk = self.over(x, top, least, 0.0 if least else 1.0)
         return self.over(shrunk, self.length(shrunk), 0.0, 1.0)
 
     # ---- the file -----------------------------------------------------------------------------------------------

@@ -256,6 +256,12 @@ class SingleModal(ABC):
         moved = self._begun(moved.shape[1])._mapped(moved)
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
+    def expect(self, d: int) -> None:
+        """Begin with d features before the first block, where a learner of several others knows them."""
+        if self._dimension is None:
+            self._begin(d)
+            self._dimension = d
+
     def _begun(self, d: int) -> Self:
         """This learner; before its first block a copy that has begun with d features, to measure by its first model."""
         if self._dimension is not None:

@@ -25,7 +25,7 @@ from kinstream.processors.clicks.lists import (
     refusals,
     split_rows,
 )
-from kinstream.processors.clicks.rules import PREFERENCE_RULES, Reading, preferences, read_clicks
+from kinstream.processors.clicks.rules import Reading, preferences, read_clicks
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.shared.draws import fractions, raw_draws
@@ -34,7 +34,16 @@ from kinstream.processors.shared.validation import number, whole
 from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
-from kinstream.streams.records.values import Click, ClickBlock, ConstraintBlock, Event, ItemBlock, Kind, Table
+from kinstream.streams.records.values import (
+    PREFERENCE_RULES,
+    Click,
+    ClickBlock,
+    ConstraintBlock,
+    Event,
+    ItemBlock,
+    Kind,
+    Table,
+)
 
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
 

@@ -18,15 +18,8 @@ from numpy.typing import NDArray
 
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers, Times
 from kinstream.streams.compute.compiled import compiled
+from kinstream.streams.records.values import PREFERENCE_RULES
 
-#: Rules that prefer one item of a list over another, in the order of their numbers.
-PREFERENCE_RULES: Final = (
-    "click-skip-above",
-    "last-click-skip-above",
-    "click-skip-previous",
-    "click-no-click-next",
-    "click-earlier-click",
-)
 #: Marks of an impression in its list.
 UNCLICKED: Final = 0
 SHORT: Final = 1

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kinstream.learners.baselines.lmnn import LMNN as LMNN
     from kinstream.learners.baselines.mahalanobis import Mahalanobis as Mahalanobis
     from kinstream.learners.baselines.rca import RCA as RCA
+    from kinstream.learners.mixture.learner import Mixture as Mixture
     from kinstream.learners.oahu.learner import OAHU as OAHU
     from kinstream.learners.one_modality.adasors import AdaSORS as AdaSORS
     from kinstream.learners.one_modality.itml_online import ITMLOnline as ITMLOnline
@@ -74,6 +75,7 @@ _MODULES: Final = {
     "MapReplica": "search.updates.replica",
     "MDML": "learners.one_modality.mdml",
     "MetricLearner": "learners.sklearn",
+    "Mixture": "learners.mixture.learner",
     "ModelFeed": "search.models.feed",
     "ModelFollower": "search.models.follower",
     "OAHU": "learners.oahu.learner",

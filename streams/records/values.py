@@ -19,6 +19,14 @@ DEFAULT_MODALITY: Final = "x"
 
 #: Rule of the pairs that COPML learns from while one class is known (spec 4.2).
 PREFIX_RULE: Final = "one-pass-prefix"
+#: Rules that prefer one item of a list over another, in the order of their numbers: the query is the anchor.
+PREFERENCE_RULES: Final = (
+    "click-skip-above",
+    "last-click-skip-above",
+    "click-skip-previous",
+    "click-no-click-next",
+    "click-earlier-click",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

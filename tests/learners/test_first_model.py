@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.registry import create, names
+from kinstream.learners.registry import create, has, names
 from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.testing.learners import digest
 
@@ -36,6 +36,9 @@ AT_ZERO: Final[list[tuple[str, dict[str, Any]]]] = [
 def settings() -> Iterator[tuple[str, dict[str, Any]]]:
     for kind in names():
         for one in ({}, *OTHERS.get(kind, [])):
+            if not has(kind, "scaler"):
+                yield kind, one
+                continue
             for scaler in ("none", "unit"):
                 yield kind, {**one, "scaler": scaler}
 

@@ -1,0 +1,246 @@
+"""The compiled loops behind weights by neighbours: rows into a window, and who is wrong on rows that are new."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.compute.compiled import compiled
+
+Matrix = NDArray[Any]
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+#: Fields of `tally`: slots in use, the next slot, the next class, rows that wait, bits that are set, new rows so far,
+#: constraints since the last judgement.
+USED: Final = 0
+NEXT: Final = 1
+CLASS: Final = 2
+WAITING: Final = 3
+SET: Final = 4
+NEW: Final = 5
+SINCE: Final = 6
+TALLY: Final = 7
+#: Class of an item of a catalogue, and of a row whose wanted item is known instead of a class.
+ITEM: Final = -2
+#: Constraints after which metrics are weighed, with few new rows or none.
+OFTEN: Final = 512
+#: New rows that are all judged; of later ones, one in four.
+ALL: Final = 2_000
+#: Neighbours that vote.
+K: Final = 5
+
+
+@compiled
+def _find(hashes: Hashes, used: int, wanted: np.uint64) -> int:
+    """The slot of a vector, -1 where there is none."""
+    for i in range(used):
+        if hashes[i] == wanted:
+            return i
+    return -1
+
+
+@compiled
+def _put(
+    vector: Matrix,
+    own: np.uint64,
+    kind: Any,
+    window: Matrix,
+    hashes: Hashes,
+    classes: Numbers,
+    tally: Numbers,
+) -> None:
+    """Put a vector into the window in place of the oldest."""
+    place = tally[NEXT]
+    window[place] = vector
+    hashes[place] = own
+    classes[place] = kind
+    tally[NEXT] = (place + 1) % len(hashes)
+    tally[USED] = max(tally[USED], place + 1)
+
+
+@compiled
+def _is_new(own: np.uint64, seen: NDArray[np.uint8], tally: Numbers) -> bool:
+    """Whether a vector has not been seen; it has, from now on."""
+    M = 8 * len(seen)
+    if 2 * tally[SET] > M:
+        # Too full to tell new from old: what is forgotten counts as new once more.
+        seen[:] = 0
+        tally[SET] = 0
+    bit = own % np.uint64(M)
+    byte, mask = np.int64(bit >> np.uint64(3)), np.uint8(1 << np.int64(bit & np.uint64(7)))
+    if seen[byte] & mask:
+        return False
+    seen[byte] |= mask
+    tally[SET] += 1
+    return True
+
+
+@compiled
+def admit(
+    X: Matrix,
+    own: Hashes,
+    index: NDArray[np.int32],
+    good: Flags,
+    links: Flags,
+    lists: bool,
+    last: Flags,
+    first: int,
+    every: int,
+    window: Matrix,
+    hashes: Hashes,
+    classes: Numbers,
+    seen: NDArray[np.uint8],
+    pending: Matrix,
+    pending_hashes: Hashes,
+    pending_classes: Numbers,
+    wanted: Matrix,
+    wanted_hashes: Hashes,
+    tally: Numbers,
+) -> int:
+    """Take constraints until `every` new rows wait, or 512 have come, and an event ends.
+
+    Parameters
+    ----------
+    X : (n, d) vectors.
+    own : (n,) their hashes.
+    index : (m, 2) or (m, 3) rows of X.
+    good : (m,) constraints to take; the others are passed over.
+    links : (m,) whether the first two vectors of a constraint belong together.
+    lists : whether a row is a query and the others are items, instead of members of classes.
+    last : (m,) whether an event ends with the constraint.
+    first : where to begin.
+    window, hashes, classes : (w, d) and (w,): the latest vectors; changed in place.
+    seen : bits of vectors that have come; changed in place.
+    pending, pending_hashes, pending_classes : (p, d) and (p,): rows that wait.
+    wanted, wanted_hashes : (p, d) and (p,): of a query the item that it should find.
+    tally : (7,) see above.
+
+    Returns
+    -------
+    int
+        The row behind the last one taken.
+    """
+    for t in range(first, len(index)):
+        if good[t]:
+            tally[SINCE] += 1
+            a, p = index[t, 0], index[t, 1]
+            kind = np.int64(ITEM)
+            if links[t] and not lists:
+                at_p, at_a = _find(hashes, tally[USED], own[p]), _find(hashes, tally[USED], own[a])
+                kind = classes[at_p] if at_p >= 0 else np.int64(-1)
+                if kind < 0 and at_a >= 0:
+                    kind = classes[at_a]
+                if kind < 0:
+                    kind = tally[CLASS]
+                    tally[CLASS] += 1
+                if at_a >= 0 and classes[at_a] >= 0 and classes[at_a] != kind:
+                    merged = classes[at_a]
+                    for i in range(tally[USED]):
+                        if classes[i] == merged:
+                            classes[i] = kind
+                    for i in range(tally[WAITING]):
+                        if pending_classes[i] == merged:
+                            pending_classes[i] = kind
+            new = _is_new(own[a], seen, tally)
+            for j in range(1, index.shape[1]):
+                other = index[t, j]
+                _is_new(own[other], seen, tally)
+                if _find(hashes, tally[USED], own[other]) < 0:
+                    label = kind
+                    if not lists and (j == 2 or not links[t]):
+                        label = tally[CLASS]
+                        tally[CLASS] += 1
+                    _put(X[other], own[other], label, window, hashes, classes, tally)
+            if not lists and _find(hashes, tally[USED], own[a]) < 0:
+                label = kind
+                if not links[t]:
+                    label = tally[CLASS]
+                    tally[CLASS] += 1
+                _put(X[a], own[a], label, window, hashes, classes, tally)
+            if new and links[t]:
+                tally[NEW] += 1
+                k = tally[WAITING]
+                if k < len(pending) and (tally[NEW] <= ALL or tally[NEW] % 4 == 0):
+                    pending[k] = X[a]
+                    pending_hashes[k] = own[a]
+                    pending_classes[k] = kind
+                    wanted[k] = X[p]
+                    wanted_hashes[k] = own[p]
+                    tally[WAITING] += 1
+        if (tally[WAITING] >= every or tally[SINCE] >= OFTEN) and last[t]:
+            return t + 1
+    return len(index)
+
+
+@compiled
+def lost(
+    apart: Matrix,
+    to_wanted: Vector,
+    hashes: Hashes,
+    classes: Numbers,
+    pending_hashes: Hashes,
+    pending_classes: Numbers,
+    wanted_hashes: Hashes,
+    found: Vector,
+) -> None:
+    """What a metric loses on each row that waits, in [0, 1]; NaN where the window cannot tell.
+
+    A row of a class loses 1 where the vote of its 5 nearest is for another class; of classes with equal votes the one
+    with the nearest row wins. A query whose wanted item comes behind r items of the window loses 1 - 1 / log2(2 + r).
+
+    Parameters
+    ----------
+    apart : (p, w) squared distances to the vectors of the window.
+    to_wanted : (p,) those to the wanted items.
+    found : (p,) filled in.
+    """
+    p, w = apart.shape
+    near = np.empty(K, np.int64)
+    for i in range(p):
+        found[i] = np.nan
+        if pending_classes[i] == ITEM:
+            before, others = 0, 0
+            for j in range(w):
+                if classes[j] == ITEM and hashes[j] != wanted_hashes[i]:
+                    others += 1
+                    # What is no number comes first: it would be shown.
+                    if not apart[i, j] >= to_wanted[i]:
+                        before += 1
+            if others >= K:
+                found[i] = 1.0 - 1.0 / np.log2(2.0 + before)
+            continue
+        known, count = False, 0
+        for j in range(w):
+            if classes[j] < 0 or hashes[j] == pending_hashes[i]:
+                continue
+            known = known or classes[j] == pending_classes[i]
+            distance = apart[i, j]
+            if not distance < np.inf:
+                continue
+            if count < K:
+                place = count
+                count += 1
+            elif distance < apart[i, near[K - 1]]:
+                place = K - 1
+            else:
+                continue
+            while place > 0 and distance < apart[i, near[place - 1]]:
+                near[place] = near[place - 1]
+                place -= 1
+            near[place] = j
+        if not known:
+            continue
+        best, most = -1, 0
+        for s in range(count):
+            votes = 0
+            for u in range(count):
+                if classes[near[u]] == classes[near[s]]:
+                    votes += 1
+            if votes > most:
+                best, most = classes[near[s]], votes
+        found[i] = 0.0 if best == pending_classes[i] else 1.0

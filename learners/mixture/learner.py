@@ -1,0 +1,484 @@
+"""Un-learned and learned metrics behind several scalings, and one metric that follows those with good neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.baselines.euclidean import Euclidean
+from kinstream.learners.mixture.neighbours import Neighbours, spread
+from kinstream.learners.mixture.views import OneScale, View
+from kinstream.learners.one_modality.softmax import BATCH, Softmax
+from kinstream.learners.shared.events import Numbers, shared, take
+from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.validation import whole
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.streams.records.state import without_prefix
+from kinstream.streams.records.values import (
+    DEFAULT_MODALITY,
+    PREFERENCE_RULES,
+    PREFIX_RULE,
+    ConstraintBlock,
+    Kind,
+    Table,
+)
+
+Vector = NDArray[np.float64]
+
+#: Un-learned metrics: name to view.
+UNLEARNED: Final = {
+    "euclidean": "one-scale",
+    "cosine": "cosine",
+    "zscore": "zscore",
+    "zscore-cosine": "zscore-cosine",
+    "minmax": "minmax",
+}
+#: Learners: name to view.
+LEARNED: Final = {"softmax": "one-scale", "softmax-zscore": "guarded", "softmax-minmax": "minmax"}
+#: Distinct vectors before scales are frozen: fewer than elsewhere, for a mistaken scale is one of several.
+WARM_UP: Final = 128
+#: Rows that the first maps of the learners are made from.
+BUFFER: Final = 128
+#: Weight of all un-learned metrics before anything is judged.
+SHARE: Final = 0.2
+#: Vectors that spreads of distances are measured on.
+SAMPLED: Final = 96
+#: Rows that the error of a metric is known from before one is judged, and their loss.
+ROWS: Final = 5.0
+LOSS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """One metric of a mixture.
+
+    Parameters
+    ----------
+    view : name of what it sees.
+    learner : is handed that.
+    learns : false for an un-learned metric.
+    """
+
+    name: str
+    view: str
+    learner: SingleModal
+    learns: bool
+
+
+class Mixture(SingleModal):
+    r"""Un-learned and learned metrics behind several scalings, weighted by the neighbours that they find.
+
+    Which scaling suits a data set, and whether learning pays, is not known beforehand, and mistakes on triplets tell
+    neither. So the five metrics that need no learning (Euclidean distance and cosine of the features as they came and
+    of z-scored ones, Euclidean distance of features divided by their ranges) and softmax learners behind three scalings
+    stand side by side. A new row is classified by its 5 nearest of 500 earlier vectors under every member as it was
+    before the row came; classes are what similar pairs have linked. With l_i the mean loss of member i, l the least of
+    them, and s the standard error of l, the weights are
+
+        w_i ~ p_i exp(-(l_i - l) / s),
+
+    p_i a share of .2 for the un-learned metrics and of .8 for the learners. In lists of clicks a row is a query and its
+    loss goes by the rank of the clicked item among 500 earlier items. The metric is
+
+        D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
+
+    with t_i the standard deviation of D_i^2 over 96 vectors of the window. Weights and spreads change when 32 new rows
+    have come.
+
+    Parameters
+    ----------
+    buffer : rows that the first maps of the learners are made from, at least 16.
+    dtype : "float64" or "float32", of what members are handed and of their maps.
+    warm_up : distinct vectors before scales are frozen.
+
+    Attributes
+    ----------
+    weights : of all members by name; their sum is 1.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range.
+
+    Notes
+    -----
+    A triplet is a mistake when x is not nearer to x+ than to x- under the metric; its loss is log(1 + exp(-margin)).
+    It is utilised when it changed a member, and clipped when a member's step was. It is rejected when a vector is not
+    finite, or too long for its squares to be numbers. Pairs are scored, and link what is similar; learners of triplets
+    do not learn from them.
+
+    All members but the cosines are linear maps of the features, and are one matrix together: `transform` gives at most
+    3 d columns.
+
+    References
+    ----------
+    Dawid: Present position and potential developments: the prequential approach. J. R. Stat. Soc. A 147, 1984.
+    Cover, Hart: Nearest neighbor pattern classification. IEEE Trans. Inf. Theory 13, 1967.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kinstream.learners.mixture.learner import Mixture
+    >>> draw = np.random.default_rng(0)
+    >>> x, near, far = np.array([0.3, 3.0, 3.0, 3.0]) * draw.normal(size=(3, 2000, 4))
+    >>> far += [1.0, 0.0, 0.0, 0.0]
+    >>> model = Mixture()
+    >>> mistake = model.learn_triplets(x, near, far).mistake
+    >>> bool(mistake[-500:].mean() < 0.8 * mistake[:500].mean())
+    True
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.TRIPLET
+    algorithm: ClassVar[str] = "mixture/1"
+
+    def __init__(self, *, buffer: int = BUFFER, dtype: str = "float32", warm_up: int = WARM_UP) -> None:
+        super().__init__(dtype=dtype, scaler=None, warm_up=warm_up)
+        self.buffer = whole("buffer", buffer, BATCH)
+        #: What members see, once the scales are known.
+        self._views: dict[str, View] = {}
+        self._spreads: Vector = np.empty(0)
+        #: Maps of the learners when new rows were judged last.
+        self._before: dict[str, Rows] = {}
+        self._metric: tuple[Rows, list[tuple[View, float]]] | None = None
+        self._renew()
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every member; none before the first block."""
+        return {m.name: float(w) for m, w in zip(self._members, self._weights, strict=True)}
+
+    @property
+    def map(self) -> Rows:
+        raise SettingsError(f"{self.algorithm} is not a linear map")
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        vectors, events = self._table(block), shared(block.events, len(block))
+        index = self._checked(vectors, block.index, block.kind)
+        outcomes = Outcomes.blank(len(index))
+        if len(index) == 0:
+            return outcomes
+        self._dimension, self._metric = vectors.shape[1], None
+        outcomes.split[:] = block.split(self.form)
+        if not self._members:
+            self._start(block.rules[block.rule[0]] in PREFERENCE_RULES)
+        start, late = self._watched(vectors, index, block.signs, events, outcomes)
+        if start < len(index):
+            self._views = self._views or self._scales.views()
+            self._learn_on(replace(block, index=index), events, start, outcomes)
+        if late is not None:
+            take(outcomes, start, late)
+        self.accepted += len(index) - int(outcomes.rejected.sum())
+        return outcomes
+
+    def state(self) -> State:
+        state: State = {"accepted": self.accepted}
+        if self._dimension is not None:
+            state["dimension"] = self._dimension
+        state |= {f"scaler.{name}": value for name, value in self._scaler.state().items()}
+        if not self._members:
+            return state
+        state |= {"lists": self._neighbours.lists, "spreads": self._spreads.copy()}
+        state |= {f"neighbours.{name}": value for name, value in self._neighbours.state().items()}
+        for member in self._members:
+            state |= {f"member.{member.name}.{k}": value for k, value in member.learner.state().items()}
+        return state | {f"before.{name}": matrix.copy() for name, matrix in self._before.items()}
+
+    def restore(self, state: State) -> None:
+        self._renew()
+        self.accepted = int(state["accepted"])
+        self._dimension = int(state["dimension"]) if "dimension" in state else None
+        self._scaler.restore(without_prefix("scaler.", state))
+        if "lists" not in state:
+            return
+        self._start(bool(state["lists"]))
+        self._spreads = np.array(state["spreads"], np.float64)
+        self._neighbours.restore(without_prefix("neighbours.", state))
+        for member in self._members:
+            member.learner.restore(without_prefix(f"member.{member.name}.", state))
+        self._before = {name: np.array(matrix) for name, matrix in without_prefix("before.", state).items()}
+        if self._scaler.ready:
+            self._views = self._scales.views()
+        self._weigh()
+
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        left, right = self.transform(X), self.transform(Y)
+        if left.shape != right.shape:
+            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
+        moved = left - right
+        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    @property
+    def metric(self) -> tuple[Rows, list[tuple[View, float]]]:
+        """What `transform` does with scaled vectors: a matrix (k, d), and directions, each with a factor.
+
+        Raises
+        ------
+        CheckpointError
+            The scales are not known yet.
+        """
+        if not self._views:
+            raise CheckpointError(f"{self.algorithm} still scales: its members have learned nothing yet")
+        if self._metric is None:
+            self._metric = self._together()
+        return self._metric
+
+    def exported(self) -> tuple[dict[str, Rows], list[dict[str, str]]]:
+        """The metric as arrays by name, and its parts; see docs/mixture.md.
+
+        Raises
+        ------
+        CheckpointError
+            The scales are not known yet.
+        """
+        linear, directions = self.metric
+        scaling = self.affine()
+        assert scaling is not None
+        arrays: dict[str, Rows] = {"shift": scaling[0], "factor": scaling[1], "map.linear": linear}
+        parts = [{"view": "plain", "map": "map.linear"}]
+        for k, (view, factor) in enumerate(directions):
+            own = {
+                "offset": view.offset,
+                "scale": view.factor,
+                "least": np.array(view.least),
+                "map": factor * np.eye(len(view.offset)),
+            }
+            arrays |= {f"{name}.{k}": array for name, array in own.items()}
+            parts.append({"view": "directions"} | {name: f"{name}.{k}" for name in own})
+        return arrays, parts
+
+    def _renew(self) -> None:
+        """As before the first block."""
+        self._scaler = self._scales = OneScale(self.warm_up)
+        self._members: tuple[Member, ...] = ()
+        self._views = {}
+        self._weights: Vector = np.empty(0)
+        self._spreads = np.empty(0)
+        self._before = {}
+        self._metric = None
+
+    def _start(self, lists: bool) -> None:
+        """Make the members, with the first block."""
+        d = self._dimension
+        assert d is not None
+        groups = "none" if lists else "chains"
+        self._members = tuple(
+            Member(name, view, Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype), learns=True)
+            for name, view in LEARNED.items()
+        ) + tuple(
+            Member(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
+            for name, view in UNLEARNED.items()
+        )
+        for member in self._members:
+            member.learner.expect(d)
+        N = len(self._members)
+        self._neighbours = Neighbours(N, d, lists=lists)
+        self._spreads = np.ones(N)
+        self._before = {m.name: np.eye(d, dtype=self.dtype) for m in self._members if m.learns}
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Weights by the losses so far; the un-learned metrics share all until a row was judged."""
+        prior = np.array([0.0 if m.learns else 1.0 / len(UNLEARNED) for m in self._members])
+        n, losses = self._neighbours.judged, self._neighbours.losses
+        if n:
+            prior = SHARE * prior
+            prior[: len(LEARNED)] = (1.0 - SHARE) / len(LEARNED)
+            # The weighted mean of n losses is worth 7 n / 16 of them.
+            count = max(1.0, 7.0 * n / 16.0)
+            least = float(losses.min())
+            rate = (least * count + ROWS * LOSS) / (count + ROWS)
+            prior = prior * np.exp(-(losses - least) / np.sqrt(rate * (1.0 - rate) / count))
+        usable = (self._spreads > 0.0) & np.isfinite(self._spreads)
+        prior = np.where(usable, prior, 0.0)
+        total = float(prior.sum())
+        self._weights = prior / total if total > 0.0 else np.full(len(prior), 1.0 / len(prior))
+
+    def _shares(self) -> Vector:
+        """Of each member's squared distance in that of the metric."""
+        usable = (self._spreads > 0.0) & np.isfinite(self._spreads)
+        return np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
+
+    def _learn_on(
+        self, block: ConstraintBlock, events: Numbers | None, start: int, outcomes: Outcomes
+    ) -> None:
+        """Learn the rows of a block from `start` on, in as many parts as new rows make."""
+        vectors, index = block.tables[0].vectors, block.index
+        with np.errstate(all="ignore"):
+            Z = self._scaler.apply(vectors)
+            seen = np.ascontiguousarray(Z, np.float32) + np.float32(0.0)
+            tables = {
+                name: Table(
+                    DEFAULT_MODALITY,
+                    np.require(
+                        self._views[name].apply(Z), self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
+                    ),
+                )
+                for name in dict.fromkeys(m.view for m in self._members)
+            }
+            # Lengths leave room for squares of squares.
+            limit = float(np.finfo(np.float32).max) ** 0.25 / np.sqrt(Z.shape[1])
+            short = np.all([np.abs(t.vectors).max(axis=1) <= limit for t in tables.values()], axis=0)
+        usable: NDArray[np.bool_] = np.asarray(short & (np.abs(seen).max(axis=1) <= limit))
+        good = np.asarray(usable[index].all(axis=1))
+        links = block.signs > 0 if block.kind is Kind.PAIR else np.ones(len(index), np.bool_)
+        last = np.ones(len(index), np.bool_)
+        if events is not None:
+            last[:-1] = events[1:] != events[:-1]
+        while start < len(index):
+            stop = self._neighbours.admit(seen, index, good, links, last, start)
+            rows = slice(start, stop)
+            part = block.take(rows)
+            self._follow(replace(part, index=index[rows]), tables, good[rows], outcomes[rows])
+            if self._neighbours.due:
+                self._judge_new()
+            start = stop
+
+    def _follow(
+        self, block: ConstraintBlock, tables: Mapping[str, Table], good: NDArray[np.bool_], outcomes: Outcomes
+    ) -> None:
+        """Let all members learn from some constraints, and report for them."""
+        outcomes.rejected[:] = ~good
+        if not good.any():
+            return
+        kept = block if good.all() else block.take(np.flatnonzero(good))
+        scores, margin = np.zeros(len(kept)), np.zeros(len(kept))
+        used, clipped = np.zeros(len(kept), np.bool_), np.zeros(len(kept), np.bool_)
+        degenerate = np.zeros(len(kept), np.bool_)
+        for member, weight, share in zip(self._members, self._weights, self._shares(), strict=True):
+            if kept.kind not in member.learner.accepts:
+                continue
+            found = member.learner.learn(replace(kept, tables=(tables[member.view],)))
+            used |= found.utilised
+            clipped |= found.clipped
+            degenerate |= found.degenerate
+            scored = found.mistake >= 0
+            scores += np.where(scored, weight * (1.0 - 2.0 * found.mistake), 0.0)
+            margin += np.where(scored & np.isfinite(found.margin), share * found.margin, 0.0)
+        pairs = kept.kind is Kind.PAIR
+        decided = scores if pairs else margin
+        outcomes.mistake[good] = decided <= 0.0
+        outcomes.margin[good] = np.nan if pairs else margin
+        outcomes.loss[good] = np.logaddexp(0.0, -decided)
+        outcomes.utilised[good], outcomes.clipped[good] = used, clipped
+        outcomes.degenerate[good] = degenerate & ~used
+
+    def _judge_new(self) -> None:
+        """Judge the rows that wait, by the learners from before; then weigh anew."""
+        with one_blas_thread():
+            self._neighbours.judge([self._embedding(m, self._before.get(m.name)) for m in self._members])
+            self._before = {m.name: m.learner.map for m in self._members if m.learns}
+            sample = self._neighbours.window[:SAMPLED]
+            with np.errstate(all="ignore"):
+                self._spreads = np.array(
+                    [spread(self._embedding(m, self._before.get(m.name))(sample)) for m in self._members]
+                )
+        self._weigh()
+
+    def _embedding(self, member: Member, matrix: Rows | None) -> Any:
+        """What maps vectors z (n, d) for a member with that map; None stands for the identity."""
+
+        def embed(Z: Rows) -> Rows:
+            seen = self._views[member.view].apply(Z)
+            with np.errstate(all="ignore"):
+                return seen if matrix is None else np.asarray(seen @ matrix.T)
+
+        return embed
+
+    def _mapped(self, Z: Rows) -> Rows:
+        if not self._views:
+            return Z
+        linear, directions = self.metric
+        wide = np.asarray(Z, np.float64)
+        found = [wide @ linear.T] + [factor * view.apply(wide) for view, factor in directions]
+        return np.concatenate(found, axis=1).astype(self.dtype)
+
+    def _together(self) -> tuple[Rows, list[tuple[View, float]]]:
+        """The matrix of all linear members for vectors z, and the directions with their factors."""
+        stack: list[Rows] = []
+        directions: list[tuple[View, float]] = []
+        for member, share in zip(self._members, self._shares(), strict=True):
+            factor = float(np.sqrt(share))
+            if factor == 0.0:
+                continue
+            view = self._views[member.view]
+            if view.directions:
+                directions.append((view, factor))
+            elif member.learns:
+                stack.append(factor * np.asarray(member.learner.map, np.float64) * view.factor)
+            else:
+                stack.append(factor * np.diag(view.factor))
+        d = self._dimension or 0
+        with one_blas_thread():
+            linear: Rows = np.zeros((0, d))
+            if stack:
+                linear = np.asarray(np.linalg.qr(np.concatenate(stack), mode="r"))
+        return linear, directions
+
+    def _table(self, block: ConstraintBlock) -> Rows:
+        """The vectors of a block that fits."""
+        m = len(block)
+        if len(block.tables) != 1:
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"{self.algorithm} takes one modality, the block has {len(block.tables)}"
+            )
+        for name in ("signs", "rule"):
+            found = getattr(block, name)
+            if found.shape != (m,):
+                raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and {name} of shape {found.shape}")
+        if block.kind is Kind.PAIR and not np.isin(block.signs, (-1, 1)).all():
+            raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
+        return block.tables[0].vectors
+
+    def _learn(
+        self,
+        vectors: Rows,
+        index: Index,
+        kind: Kind,
+        signs: NDArray[np.int8] | None = None,
+        targets: NDArray[np.float32] | None = None,
+        ignored: NDArray[np.bool_] | None = None,
+        events: Numbers | None = None,
+    ) -> Outcomes:
+        """Constraints from arrays as a block."""
+        m = len(index)
+        return self.learn(
+            ConstraintBlock(
+                space="",
+                kind=kind,
+                tables=(Table(DEFAULT_MODALITY, vectors),),
+                index=index,
+                signs=np.zeros(m, np.int8) if signs is None else np.asarray(signs),
+                rules=(PREFIX_RULE,),
+                rule=np.zeros(m, np.uint8),
+                derived=np.zeros(m, np.bool_),
+                weights=np.ones(m, np.float32),
+                time_ms=0,
+                events=events,
+            )
+        )
+
+    def _begin(self, d: int) -> None:
+        """Members begin by themselves."""
+
+    def _model(self) -> State:
+        raise NotImplementedError("`state` gives all there is")
+
+    def _restore_model(self, state: State) -> int:
+        raise NotImplementedError("`restore` takes all there is")
+
+    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
+        raise NotImplementedError("members learn from blocks, not from batches")
+
+    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
+        """By Euclidean distance, for this comes before the members. What a pair should be is not known yet."""
+        if len(points) == 2:
+            return -1, 0.0, np.nan
+        near, far = (float(gap @ gap) for gap in points[0] - points[1:])
+        return int(near >= far), 0.0, far - near

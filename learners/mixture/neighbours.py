@@ -1,0 +1,177 @@
+"""Which metric has the better neighbours: judged on new rows, against the rows before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import State
+from kinstream.learners.kernels.ensembles import neighbours
+from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.portfolio.metric import squared_distances
+
+Rows = NDArray[np.floating[Any]]
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+#: Maps vectors (n, d) so that squared Euclidean distance is a member's.
+Embed = Callable[[Rows], Rows]
+
+#: Vectors that new rows are compared with.
+WINDOW: Final = 500
+#: New rows that are judged at once; the places that there are for them, for an event is not cut.
+EVERY: Final = 32
+PLACES: Final = 2 * EVERY
+#: Bits that tell new vectors from old ones.
+BITS: Final = 1 << 18
+#: A later row counts more: the k-th has a share of 4 / (k + 3) of the mean, and at least 1 / 2000.
+LATE: Final = 4.0
+LEAST: Final = 1.0 / 2_000
+
+
+class Neighbours:
+    """Losses of metrics by their neighbours, as means over new rows.
+
+    A new row is the first vector of a constraint, similar to the second, that has not come before. Of rows that are
+    members of classes, 5 neighbours among the latest 500 vectors vote; what is linked by similar pairs is of one class.
+    Of lists, whose rows are queries, the loss goes by the rank of the wanted item among the latest 500 items. The
+    metrics that are judged are those from before the row was learned.
+
+    Parameters
+    ----------
+    members : their number N.
+    d : features.
+    lists : whether rows are queries.
+
+    Attributes
+    ----------
+    losses : (N,) means in [0, 1].
+    judged : rows behind them.
+    """
+
+    def __init__(self, members: int, d: int, *, lists: bool) -> None:
+        self.lists = lists
+        self.losses: Vector = np.zeros(members)
+        self.judged = 0
+        self._window: Rows = np.zeros((WINDOW, d), np.float32)
+        self._hashes, self._classes = np.zeros(WINDOW, np.uint64), np.zeros(WINDOW, np.int64)
+        self._seen = np.zeros(BITS // 8, np.uint8)
+        self._pending: Rows = np.zeros((PLACES, d), np.float32)
+        self._wanted: Rows = np.zeros((PLACES, d), np.float32)
+        self._pending_hashes, self._wanted_hashes = np.zeros(PLACES, np.uint64), np.zeros(PLACES, np.uint64)
+        self._pending_classes = np.zeros(PLACES, np.int64)
+        self._tally = np.zeros(neighbours.TALLY, np.int64)
+
+    @property
+    def window(self) -> Rows:
+        """The latest vectors (w, d)."""
+        return self._window[: self._tally[neighbours.USED]]
+
+    @property
+    def waiting(self) -> int:
+        """New rows that are not judged yet."""
+        return int(self._tally[neighbours.WAITING])
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to judge."""
+        return self.waiting >= EVERY or int(self._tally[neighbours.SINCE]) >= neighbours.OFTEN
+
+    def admit(
+        self,
+        X: NDArray[np.float32],
+        index: NDArray[np.int32],
+        good: Flags,
+        links: Flags,
+        last: Flags,
+        start: int,
+    ) -> int:
+        """Take constraints from `start` on, until enough new rows wait; the row behind the last one taken.
+
+        Parameters
+        ----------
+        X : (n, d) vectors, without negative zeros.
+        index : (m, k) rows of X.
+        good : (m,) which constraints count.
+        links : (m,) of which the first two vectors are similar.
+        last : (m,) which end an event.
+        """
+        rows: Any = (X, hashes(X.view(np.uint32)), index, good, links, self.lists, last, start, EVERY)
+        window: Any = (self._window, self._hashes, self._classes, self._seen)
+        pending: Any = (self._pending, self._pending_hashes, self._pending_classes)
+        everything: Any = (*rows, *window, *pending, self._wanted, self._wanted_hashes, self._tally)
+        return int(neighbours.admit(*everything))
+
+    def judge(self, metrics: Sequence[Embed]) -> None:
+        """Judge the rows that wait by all metrics (N)."""
+        p = self.waiting
+        self._tally[[neighbours.WAITING, neighbours.SINCE]] = 0
+        if p == 0:
+            return
+        rows = np.concatenate([self._pending[:p], self._wanted[:p], self.window])
+        found = np.array([self._lost(np.asarray(metric(rows), np.float64), p) for metric in metrics])
+        for lost in found[:, np.isfinite(found).all(axis=0)].T:
+            self.judged += 1
+            share = max(min(1.0, LATE / (self.judged + LATE - 1.0)), LEAST)
+            self.losses += share * (lost - self.losses)
+
+    def state(self) -> State:
+        used, p = len(self.window), self.waiting
+        return {
+            "losses": self.losses.copy(),
+            "judged": self.judged,
+            "tally": self._tally.copy(),
+            "seen": self._seen.copy(),
+            "window": self.window.copy(),
+            "hashes": self._hashes[:used].copy(),
+            "classes": self._classes[:used].copy(),
+            "pending": self._pending[:p].copy(),
+            "pending_hashes": self._pending_hashes[:p].copy(),
+            "pending_classes": self._pending_classes[:p].copy(),
+            "wanted": self._wanted[:p].copy(),
+            "wanted_hashes": self._wanted_hashes[:p].copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        self.losses, self.judged = np.array(state["losses"], np.float64), int(state["judged"])
+        self._tally, self._seen = np.array(state["tally"], np.int64), np.array(state["seen"], np.uint8)
+        used, p = len(self.window), self.waiting
+        for name in ("window", "hashes", "classes"):
+            getattr(self, f"_{name}")[:used] = state[name]
+        for name in ("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes"):
+            getattr(self, f"_{name}")[:p] = state[name]
+
+    def _lost(self, mapped: Rows, p: int) -> Vector:
+        with np.errstate(all="ignore"):
+            moved = mapped[:p] - mapped[p : 2 * p]
+            to_wanted = np.einsum("ij,ij->i", moved, moved)
+            apart = _between(mapped[:p], mapped[2 * p :])
+        used, found = len(self.window), np.empty(p)
+        neighbours.lost(
+            apart,
+            to_wanted,
+            self._hashes[:used],
+            self._classes[:used],
+            self._pending_hashes[:p],
+            self._pending_classes[:p],
+            self._wanted_hashes[:p],
+            found,
+        )
+        return found
+
+
+def spread(mapped: Rows) -> float:
+    """Standard deviation of the squared distances from a row (n, k) to the others, as a mean over the rows."""
+    apart = squared_distances(np.asarray(mapped, np.float64))
+    others = apart[~np.eye(len(mapped), dtype=np.bool_)].reshape(len(mapped), -1)
+    return float(others.std(axis=1).mean())
+
+
+def _between(left: Rows, right: Rows) -> NDArray[np.float64]:
+    """Squared distances (m, n) of the rows of both."""
+    centre = right.mean(axis=0)
+    left, right = left - centre, right - centre
+    squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", right, right)
+    return np.asarray(np.maximum(squares - 2.0 * (left @ right.T), 0.0))

@@ -1,0 +1,40 @@
+"""Mixtures of triplets and pairs, in both types, with features of very different scales."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kinstream.learners.mixture.learner import LEARNED, UNLEARNED
+from kinstream.learners.registry import create
+from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.learners import Case
+from tests.learners.cases.softmax import FOLLOWS
+
+NEIGHBOURS = (
+    *("losses", "judged", "tally", "seen", "window", "hashes", "classes"),
+    *("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes"),
+)
+#: What follows the rows, whether or not a member learns from them.
+WATCHING = (
+    SCALER_STATE
+    | {"lists", "spreads"}
+    | {f"neighbours.{name}" for name in NEIGHBOURS}
+    | {f"before.{name}" for name in LEARNED}
+    | {f"member.{name}.{entry}" for name in LEARNED for entry in (*FOLLOWS, "accepted")}
+    | {f"member.{name}.{entry}" for name in UNLEARNED for entry in ("accepted", *TARGETS_STATE)}
+)
+
+
+def cases() -> list[Case]:
+    found = []
+    for dtype in ("float64", "float32"):
+        make = partial(create, "mixture", dtype=dtype, warm_up=20)
+        blocks = triplet_blocks(2, 5, messages=8, m=60)
+        found.append(Case(f"mixture:{dtype}", make, blocks, 0.0, WATCHING, elsewhere=dtype == "float32"))
+    make = partial(create, "mixture", warm_up=20)
+    blocks = triplet_blocks(3, 4, messages=8, m=60, scale=30.0)
+    found.append(Case("mixture:scaled", make, blocks, 0.0, WATCHING))
+    found.append(Case("mixture:one", make, triplet_blocks(3, 1, messages=8, m=60), 0.0, WATCHING))
+    both = [*triplet_blocks(3, 5, m=60), *pair_blocks(3, 5, m=60)]
+    found.append(Case("mixture:both", make, both, 0.0, WATCHING))
+    return found

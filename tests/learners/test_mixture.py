@@ -1,0 +1,258 @@
+"""The mixture: what members see, who is judged how, and that the metric follows those with good neighbours."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
+
+from kinstream.learners.kernels.ensembles import neighbours
+from kinstream.learners.mixture.learner import LEARNED, UNLEARNED, Mixture
+from kinstream.learners.mixture.neighbours import EVERY, Neighbours
+from kinstream.learners.mixture.views import OneScale, View
+from kinstream.learners.models.export import encode, export
+from kinstream.learners.sklearn import MetricLearner
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, ModelVersion, Table
+
+Matrix = NDArray[np.float64]
+
+
+def rows(seed: int, n: int, d: int = 6) -> Matrix:
+    """Vectors with features of very different scales and means."""
+    draw = np.random.default_rng(seed)
+    return np.asarray(draw.normal(size=(n, d)) * 10.0 ** np.arange(-2, d - 2) + np.arange(d) * 7.0)
+
+
+def scales_of(X: Matrix) -> OneScale:
+    scales = OneScale(len(X))
+    for row in X:
+        scales.observe(row[None])
+    assert scales.ready
+    return scales
+
+
+def apart(X: Matrix) -> Matrix:
+    return np.asarray(np.square(X[:, None] - X).sum(axis=2))
+
+
+@pytest.mark.parametrize("name", ["one-scale", "zscore", "guarded", "minmax", "cosine", "zscore-cosine"])
+def test_views_are_the_scalings_of_their_names_up_to_one_factor(name: str) -> None:
+    X = rows(1, 50)
+    scales = scales_of(X)
+    found = scales.views()[name].apply(scales.apply(X))
+    deviation, reach = X.std(axis=0, ddof=1), np.ptp(X, axis=0)
+    z = (X - X.mean(axis=0)) / deviation
+    wanted = {
+        "one-scale": X,
+        "zscore": z,
+        "guarded": X / np.maximum(deviation, reach / 6),
+        "minmax": X / reach,
+        "cosine": X / np.linalg.norm(X, axis=1, keepdims=True),
+        "zscore-cosine": z / np.linalg.norm(z, axis=1, keepdims=True),
+    }[name]
+    ratio = apart(found)[0, 1:] / apart(wanted)[0, 1:]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
+    if "cosine" not in name:
+        assert np.square(found).sum(axis=1).mean() == pytest.approx(1.0)
+
+
+def test_a_feature_that_never_varied_keeps_the_one_scale() -> None:
+    X = rows(2, 40)
+    X[:, 3] = 5.0
+    scales = scales_of(X)
+    for view in scales.views().values():
+        assert np.isfinite(view.apply(scales.apply(X))).all()
+        assert view.factor[3] > 0.0
+
+
+def test_the_vote_is_that_of_the_five_nearest() -> None:
+    draw = np.random.default_rng(3)
+    window, new = draw.normal(size=(200, 3)), draw.normal(size=(60, 3))
+    y, y_new = (draw.integers(0, 2, n) for n in (200, 60))
+    # Two classes and five votes: no ties.
+    wanted = KNeighborsClassifier(5).fit(window, y).predict(new) != y_new
+    found = np.empty(60)
+    hashes, other = np.arange(200, dtype=np.uint64), np.arange(1_000, 1_060, dtype=np.uint64)
+    distances = np.square(new[:, None] - window).sum(axis=2)
+    neighbours.lost(distances, np.zeros(60), hashes, y, other, y_new, other, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_row_is_not_its_own_neighbour_and_an_unknown_class_is_not_judged() -> None:
+    hashes = np.arange(8, dtype=np.uint64)
+    classes = np.array([0, 1, 1, 1, 1, 1, 1, 1])
+    distances = np.arange(8.0)[None].repeat(2, axis=0)
+    found = np.empty(2)
+    neighbours.lost(
+        distances, np.zeros(2), hashes, classes, hashes[[0, 1]], np.array([0, 7]), hashes[:2], found
+    )
+    assert np.isnan(found).all()
+
+
+def test_the_loss_of_a_query_goes_by_the_rank_of_what_it_wanted() -> None:
+    hashes, found = np.arange(10, dtype=np.uint64), np.empty(2)
+    classes = np.full(10, neighbours.ITEM)
+    distances = np.arange(10.0)[None].repeat(2, axis=0)
+    # The first wants the nearest item of all, the second the fourth; the item itself is not before itself.
+    wanted, queries = hashes[[0, 3]], np.array([77, 78], np.uint64)
+    neighbours.lost(distances, np.array([0.0, 3.0]), hashes, classes, queries, classes[:2], wanted, found)
+    np.testing.assert_allclose(found, [0.0, 1.0 - 1.0 / np.log2(5.0)])
+
+
+def test_classes_are_what_similar_pairs_link() -> None:
+    draw = np.random.default_rng(4)
+    X, y = draw.normal(size=(60, 2)).astype(np.float32), draw.integers(0, 3, 60)
+    pairs = [
+        (i, j) for c in range(3) for i, j in draw.choice(np.flatnonzero(y == c), (80, 2)).tolist() if i != j
+    ]
+    index = np.array(pairs, np.int32)[draw.permutation(len(pairs))]
+    every = np.ones(len(index), np.bool_)
+    judge = Neighbours(1, 2, lists=False)
+    start = 0
+    while start < len(index):
+        start = judge.admit(X, index, every, every, every, start)
+        judge.judge([lambda Z: Z])
+    state = judge.state()
+    known = {X[i].tobytes(): int(y[i]) for i in range(60)}
+    found: dict[int, set[int]] = {}
+    for vector, kind in zip(np.asarray(state["window"]), np.asarray(state["classes"]), strict=True):
+        found.setdefault(int(kind), set()).add(known[vector.tobytes()])
+    assert sorted(map(sorted, found.values())) == [[0], [1], [2]]
+
+
+def test_a_row_is_judged_once_and_only_where_it_is_new() -> None:
+    draw = np.random.default_rng(5)
+    X = draw.normal(size=(300, 4)).astype(np.float32)
+    index = np.column_stack([np.arange(2, 300), np.arange(0, 298), np.arange(1, 299)]).astype(np.int32)
+    every = np.ones(len(index), np.bool_)
+    judge = Neighbours(1, 4, lists=False)
+    for _ in range(3):
+        start = 0
+        while start < len(index):
+            start = judge.admit(X, index, every, every, every, start)
+            if judge.waiting >= EVERY:
+                judge.judge([lambda Z: Z])
+    # The second and the third time none of the 298 anchors is new.
+    assert judge.judged + judge.waiting == 298
+
+
+def test_a_learner_is_judged_by_its_map_from_before_the_row() -> None:
+    """A metric that is right on whatever it has seen, and on nothing else, loses all."""
+    draw = np.random.default_rng(6)
+    y = draw.integers(0, 2, 2_000)
+    X = draw.normal(size=(2_000, 20))
+    model: Any = MetricLearner("mixture", learner_settings={"warm_up": 32}).fit(X, y).learner_
+    found = dict(zip((*LEARNED, *UNLEARNED), model._neighbours.losses, strict=True))
+    # Labels are drawn at random: nothing can be known of a new row.
+    assert all(0.35 < loss < 0.65 for loss in found.values())
+
+
+def test_the_best_scaling_gets_the_weight() -> None:
+    draw = np.random.default_rng(7)
+    y = draw.integers(0, 3, 1_500)
+    X = draw.normal(size=(1_500, 5))
+    X[:, 0] += 4.0 * y
+    X[:, 1:] *= 1_000.0
+    model: Any = MetricLearner("mixture").fit(X, y).learner_
+    assert model.weights["euclidean"] < 0.02
+    assert model.weights["softmax-zscore"] > 0.2
+    learned = KNeighborsClassifier(5).fit(model.transform(X[:750]), y[:750])
+    raw = KNeighborsClassifier(5).fit(X[:750], y[:750])
+    assert learned.score(model.transform(X[750:]), y[750:]) > raw.score(X[750:], y[750:]) + 0.2
+
+
+def test_the_margin_is_that_of_the_metric() -> None:
+    draw = np.random.default_rng(8)
+    model = Mixture(dtype="float64", warm_up=32)
+    x, near, far = rows(8, 600).reshape(3, 200, 6)
+    model.learn_triplets(x, near, far)
+    x, near, far = draw.normal(size=(3, 1, 6))
+    wanted = model.distance(x, far) - model.distance(x, near)
+    np.testing.assert_allclose(model.learn_triplets(x, near, far).margin, wanted, rtol=1e-6)
+
+
+def lists_of(seed: int, count: int, d: int = 8) -> ConstraintBlock:
+    """Lists of four items: the clicked one differs from its query in all features but the first two."""
+    draw = np.random.default_rng(seed)
+    X = draw.normal(size=(count, 5, d)) * ([1.0] * 2 + [3.0] * (d - 2))
+    X[:, 1, :2] = X[:, 0, :2] + 0.1 * draw.normal(size=(count, 2))
+    base = 5 * np.arange(count)[:, None, None]
+    index = (base + np.array([[0, 1, k] for k in (2, 3, 4)])).reshape(-1, 3)
+    m = len(index)
+    return ConstraintBlock(
+        space="s",
+        kind=Kind.TRIPLET,
+        tables=(Table(DEFAULT_MODALITY, X.reshape(-1, d).astype(np.float32)),),
+        index=index.astype(np.int32),
+        signs=np.zeros(m, np.int8),
+        rules=("click-skip-above",),
+        rule=np.zeros(m, np.uint8),
+        derived=np.zeros(m, np.bool_),
+        weights=np.ones(m, np.float32),
+        time_ms=0,
+        events=np.repeat(np.arange(count, dtype=np.int32), 3),
+    )
+
+
+def test_lists_are_judged_by_ranks_and_learned() -> None:
+    model = Mixture()
+    for seed in range(12):
+        found = model.learn(lists_of(seed, 200))
+    losses = dict(zip((*LEARNED, *UNLEARNED), model._neighbours.losses, strict=True))
+    assert model._neighbours.judged > 1_000
+    assert losses["softmax-minmax"] < 0.85 * min(losses[name] for name in UNLEARNED)
+    assert sum(model.weights[name] for name in LEARNED) > 0.9
+    assert found.mistake.mean() < 0.05
+
+
+def embedded(file: Any, X: Matrix) -> Matrix:
+    """The exported metric, as docs/mixture.md has it."""
+    z = (X - file["shift"]) * file["factor"]
+    found = []
+    for part in json.loads(json.loads(str(file["metadata"]))["parts"]):
+        v = z
+        if part["view"] == "directions":
+            v = (z + file[part["offset"]]) * file[part["scale"]]
+            length = np.linalg.norm(v, axis=1, keepdims=True)
+            v = np.where(np.abs(v).max(axis=1, keepdims=True) > file[part["least"]], v / length, 0.0)
+        found.append(v @ file[part["map"]].T)
+    return np.concatenate(found, axis=1)
+
+
+def test_what_is_exported_is_the_metric() -> None:
+    model = Mixture(warm_up=32)
+    version = ModelVersion("space", "mixture", model.algorithm, 1, 0, 500, "topic", 0, 0, "", "", 0)
+    with pytest.raises(CheckpointError):
+        export(model, version, {})
+    model.learn_triplets(*rows(9, 1_500).reshape(3, 500, 6))
+    file = np.load(io.BytesIO(encode(export(model, version, {}), "npz")))
+    X = rows(10, 20)
+    np.testing.assert_allclose(embedded(file, X), model.transform(X), rtol=1e-4, atol=1e-5)
+
+
+def test_vectors_that_are_too_long_are_rejected_and_hurt_nobody() -> None:
+    model = Mixture(warm_up=32)
+    x, near, far = rows(11, 1_200).reshape(3, 400, 6)
+    model.learn_triplets(x, near, far)
+    before = model.transform(x[:5])
+    far = far[:2].copy()
+    far[0] = 1e30
+    found = model.learn_triplets(x[:2], near[:2], far)
+    assert found.rejected.tolist() == [True, False]
+    assert np.isfinite(model.transform(x[:5])).all()
+    np.testing.assert_allclose(model.transform(x[:5]), before, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0 / 3.0])
+def test_zeros_have_no_direction(offset: float) -> None:
+    view = View(np.full(2, offset), np.ones(2), directions=True)
+    # What rounding leaves of a zero is no direction either.
+    rows = np.array([[-offset, -offset], [1e-17 - offset, -1e-17 - offset]])
+    np.testing.assert_array_equal(view.apply(rows[: 1 + (offset > 0.0)]), 0.0)
+    np.testing.assert_allclose(view.apply(np.array([[3e200, 4e200]])), [[0.6, 0.8]])
