@@ -28,6 +28,7 @@ _KINDS: Final = {
     "itml": "kinstream.learners.baselines.itml:ITML",
     "itml-online": "kinstream.learners.one_modality.itml_online:ITMLOnline",
     "kernel-lego": "kinstream.learners.one_modality.kernel_lego:KernelLEGO",
+    "lda": "kinstream.learners.one_modality.lda:LDA",
     "lego": "kinstream.learners.one_modality.lego:LEGO",
     "lmnn": "kinstream.learners.baselines.lmnn:LMNN",
     "lomdml": "kinstream.learners.several_modalities.lomdml:LOMDML",

@@ -37,6 +37,8 @@ def warm_up(kind: str, arguments: dict[str, Any] | None = None) -> None:
         if has(member["kind"], "dtype"):
             own = {"dtype": getattr(learner, "dtype", None)} | own
         warm_up(member["kind"], own)
+    if has(kind, "subspace"):
+        _run(kind, settings | {"subspace": _D // 2})
     if getattr(learner, "kernel", None) != "auto":
         _run(kind, settings)
         return

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kinstream.learners.one_modality.adasors import AdaSORS as AdaSORS
     from kinstream.learners.one_modality.itml_online import ITMLOnline as ITMLOnline
     from kinstream.learners.one_modality.kernel_lego import KernelLEGO as KernelLEGO
+    from kinstream.learners.one_modality.lda import LDA as LDA
     from kinstream.learners.one_modality.lego import LEGO as LEGO
     from kinstream.learners.one_modality.mdml import MDML as MDML
     from kinstream.learners.one_modality.oasis import OASIS as OASIS
@@ -67,6 +68,7 @@ _MODULES: Final = {
     "ITML": "learners.baselines.itml",
     "ITMLOnline": "learners.one_modality.itml_online",
     "KernelLEGO": "learners.one_modality.kernel_lego",
+    "LDA": "learners.one_modality.lda",
     "LEGO": "learners.one_modality.lego",
     "LMNN": "learners.baselines.lmnn",
     "LabelledLoad": "producers.labelled.load",

@@ -27,8 +27,9 @@ FEW, MANY = 512, 2048
 CHUNK, SHORT = 32, 16
 #: Those that work in chunks of so many, whichever way they take.
 IN_CHUNKS = {"oahu"}
-#: Those that take a step of their model, in numpy, for so many constraints; a mixture judges 32 new rows, too.
-STEPPING = {"mixture": 16, "softmax": 16}
+#: Those that take a step of their model, in numpy, for so many constraints. LDA does so for 32 differences of a kind; a
+#: mixture judges 32 new rows, too.
+STEPPING = {"lda": 32, "mixture": 16, "softmax": 16}
 #: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
 SLACK = 4
 
