@@ -12,15 +12,15 @@ from kinstream.cli.shared.context import global_arguments
 
 
 @click.command()
-@click.argument("name", type=click.Choice(list(DEMOS)), default="digits")
+@click.argument("name", type=click.Choice(list(DEMOS)), default="breast-cancer")
 @click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
-@click.option("--rate", default=400.0, show_default=True, help="digits: rows per second.")
-@click.option("--repeat", default=3, show_default=True, help="digits: passes over the data.")
+@click.option("--rate", default=400.0, show_default=True, help="Rows per second; not of clicks.")
+@click.option("--repeat", default=6, show_default=True, help="Passes over the data; not of clicks. [digits: 3]")
 @click.pass_context
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
-    """Learn handwritten digits on the embedded broker and show the result.
+    """Learn from data of scikit-learn on the embedded broker and show the result.
 
-    digits sends labelled rows. clicks sends items, result lists and their clicks, but no labels.
+    breast-cancer and digits send labelled rows. clicks sends items, result lists and their clicks, but no labels.
 
     \b
     Examples:
@@ -31,8 +31,8 @@ def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -
 
     _refuse_settings(ctx)
     given = {n: v for n, v in options.items() if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
-    if name != "digits" and given:
-        raise click.UsageError(f"{', '.join(f'--{n}' for n in given)}: only for the demonstration digits")
+    if name == "clicks" and given:
+        raise click.UsageError(f"{', '.join(f'--{n}' for n in given)}: not for the demonstration clicks")
     run(DEMOS[name](**given), keep_running=keep_running)
 
 

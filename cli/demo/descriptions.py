@@ -64,41 +64,44 @@ class Demo:
         return ["produce", command, self.source, *(str(word) for pair in options.items() for word in pair)]
 
 
+def breast_cancer(rate: float = 400.0, repeat: int = 6) -> Demo:
+    """A set whose features have very different scales: raw distances miss half of what can be known."""
+    return _labelled("breast_cancer", 0.4, rate, repeat)
+
+
 def digits(rate: float = 400.0, repeat: int = 3) -> Demo:
+    """A set whose raw pixels are a good space already: learning wins little or nothing."""
+    return _labelled("digits", 0.3, rate, repeat)
+
+
+def _labelled(source: str, hold_out: float, rate: float, repeat: int) -> Demo:
     """Labelled rows through the one-pass builder."""
     seed = 1
     settings = """
 [builders.one-pass]
 kind = "one-pass"
 
-# Several learners and un-learned metrics, and one metric that follows the best of them.
-[learners.portfolio]
-kind = "portfolio"
+# Features as they are: it finds out which scaling fits, and whether learning pays.
+[learners.mixture]
+kind = "mixture"
 from = ["one-pass"]
-scaler = "zscore"
 
-# Single learners beside it.
+# A single learner beside it.
 [learners.opml]
 kind = "opml"
 from = ["one-pass"]
+scaler = "zscore"
 gamma = 0.001
-scaler = "zscore"
-# As the portfolio has it: kernels are compiled for one number type.
-dtype = "float32"
-
-[learners.copml]
-kind = "copml"
-from = ["one-pass"]
-scaler = "zscore"
+# As the mixture has it: kernels are compiled for one number type.
 dtype = "float32"
 """
     return Demo(
-        title="kinstream: digits on the embedded broker",
+        title=f"kinstream: {source.replace('_', ' ')} on the embedded broker",
         folder=Path(".kinstream/demo"),
         settings=_COMMON.format(command="kinstream demo") + settings,
-        source="sklearn:digits",
-        space="digits",
-        hold_out=0.3,
+        source=f"sklearn:{source}",
+        space=source.replace("_", "-"),
+        hold_out=hold_out,
         seed=seed,
         send=(
             "labelled",
@@ -110,8 +113,8 @@ dtype = "float32"
                 "--max-backlog": 64,
             },
         ),
-        learner="portfolio",
-        caption="'euclidean, zscore': the scaler of the learned metrics, nothing learned",
+        learner="mixture",
+        caption="'euclidean, zscore': the scaler of opml, nothing learned",
     )
 
 
@@ -172,4 +175,4 @@ gamma = 1e-6
 
 
 #: Keyed by the names that `kinstream demo` takes.
-DEMOS: Final[dict[str, Callable[..., Demo]]] = {"digits": digits, "clicks": clicks}
+DEMOS: Final[dict[str, Callable[..., Demo]]] = {"breast-cancer": breast_cancer, "digits": digits, "clicks": clicks}

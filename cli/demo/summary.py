@@ -19,7 +19,7 @@ from kinstream.cli.local.metrics_pages import Numbers
 from kinstream.cli.views.replay import error_text
 from kinstream.cli.views.tables import for_a_person
 from kinstream.processors.closure.closure import Closure
-from kinstream.replay.evaluation.measures.held_out import evaluate
+from kinstream.replay.evaluation.measures.held_out import EUCLIDEAN, evaluate
 from kinstream.streams.columns import columns
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Counts
@@ -42,6 +42,10 @@ def tell_summary(demo: Demo, settings: Settings, numbers: Numbers | None) -> Non
     counts = ("constraints", "utilised", "mistakes", "mistake rate")
     errors = [(row.name, error_text(row.error), *_cells(row.counts)) for row in result.rows]
     _print(title, ("metric", "5-NN error", *counts), errors, demo.caption)
+    found = {row.name: row.error for row in result.rows}
+    raw, learned = found.get(EUCLIDEAN), found.get(demo.learner)
+    if raw is not None and learned is not None:
+        click.echo(f"\nErrors: {raw:.1%} with the features as they are, {learned:.1%} with {demo.learner}\n")
     if demo.evidence:
         rules = [
             (row.name, rule, *_cells(counts))

@@ -68,19 +68,19 @@ def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: P
         for word in ("euclidean", "5-NN error", "Checkpoints:"):
             assert word in output
         # Of the summary: error, constraints, mistakes.
-        learned = re.findall(r"^ *(portfolio|opml|copml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
-        assert {name for name, *_ in learned} == {"portfolio", "opml", "copml"}
+        learned = re.findall(r"^ *(mixture|opml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
+        assert {name for name, *_ in learned} == {"mixture", "opml"}
         assert all(int(seen) > 100 for _, _, seen, _ in learned)
-        assert "models export digits --learner portfolio --checkpoints" in output
+        assert "models export breast-cancer --learner mixture --checkpoints" in output
 
 
 def test_it_needs_no_torch() -> None:
     """Extras are not installed by `make run`."""
     script = (
-        "import sys, tomllib; from kinstream.cli.demo.descriptions import digits\n"
+        "import sys, tomllib; from kinstream.cli.demo.descriptions import breast_cancer\n"
         "from kinstream.learners.warm_up import warm_up\n"
         "sys.modules['torch'] = None\n"
-        "for own in tomllib.loads(digits().settings)['learners'].values():\n"
+        "for own in tomllib.loads(breast_cancer().settings)['learners'].values():\n"
         "    warm_up(own.pop('kind'), {name: value for name, value in own.items() if name != 'from'})\n"
     )
     done = subprocess.run(

@@ -23,7 +23,7 @@ STEPS: Final = DEPLOY / "build_steps.sh"
 ENTRY: Final = DEPLOY / "entrypoint.sh"
 READ_ONLY: Final = Path(__file__).with_name("read_only.sh")
 #: Kernels of `kinstream demo`; LEGO is a member of the portfolio, whose own do not bring it along.
-KERNELS: Final = "portfolio lego opml copml one-pass search"
+KERNELS: Final = "mixture lego opml copml one-pass search"
 #: Of the machine's own: how the package index is reached from here.
 NETWORK: Final = re.compile(r"PIP_.*|.*_proxy|.*_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE")
 
