@@ -15,7 +15,9 @@ from kinstream.cli.shared.context import global_arguments
 @click.argument("name", type=click.Choice(list(DEMOS)), default="breast-cancer")
 @click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
 @click.option("--rate", default=400.0, show_default=True, help="Rows per second; not of clicks.")
-@click.option("--repeat", default=6, show_default=True, help="Passes over the data; not of clicks. [digits: 3]")
+@click.option(
+    "--repeat", default=6, show_default=True, help="Passes over the data; not of clicks. [digits: 3]"
+)
 @click.pass_context
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
     """Learn from data of scikit-learn on the embedded broker and show the result.

@@ -175,4 +175,8 @@ gamma = 1e-6
 
 
 #: Keyed by the names that `kinstream demo` takes.
-DEMOS: Final[dict[str, Callable[..., Demo]]] = {"breast-cancer": breast_cancer, "digits": digits, "clicks": clicks}
+DEMOS: Final[dict[str, Callable[..., Demo]]] = {
+    "breast-cancer": breast_cancer,
+    "digits": digits,
+    "clicks": clicks,
+}

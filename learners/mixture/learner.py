@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,30 +312,29 @@ class Mixture(SingleModal):
         vectors, index = block.tables[0].vectors, block.index
         with np.errstate(all="ignore"):
             Z = self._scaler.apply(vectors)
-            seen = np.ascontiguousarray(Z, np.float32) + np.float32(0.0)
+            seen = np.ascontiguousarray(Z, np.float32)
             tables = {
-                name: Table(
-                    DEFAULT_MODALITY,
-                    np.require(
-                        self._views[name].apply(Z), self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
-                    ),
-                )
+                name: self._views[name].apply(Z).astype(self.dtype)
                 for name in dict.fromkeys(m.view for m in self._members)
             }
             # Lengths leave room for squares of squares.
             limit = float(np.finfo(np.float32).max) ** 0.25 / np.sqrt(Z.shape[1])
-            short = np.all([np.abs(t.vectors).max(axis=1) <= limit for t in tables.values()], axis=0)
+            short = np.all([np.abs(table).max(axis=1) <= limit for table in tables.values()], axis=0)
         usable: NDArray[np.bool_] = np.asarray(short & (np.abs(seen).max(axis=1) <= limit))
         good = np.asarray(usable[index].all(axis=1))
         links = block.signs > 0 if block.kind is Kind.PAIR else np.ones(len(index), np.bool_)
         last = np.ones(len(index), np.bool_)
         if events is not None:
             last[:-1] = events[1:] != events[:-1]
+        own = self._neighbours.of(seen)
         while start < len(index):
-            stop = self._neighbours.admit(seen, index, good, links, last, start)
+            stop = self._neighbours.admit(seen, own, index, good, links, last, start)
             rows = slice(start, stop)
-            part = block.take(rows)
-            self._follow(replace(part, index=index[rows]), tables, good[rows], outcomes[rows])
+            # Members take the time of a table.
+            used, few = np.unique(index[rows], return_inverse=True)
+            part = replace(block.take(rows), index=few.reshape(-1, index.shape[1]).astype(np.int32))
+            given = {name: Table(DEFAULT_MODALITY, table[used]) for name, table in tables.items()}
+            self._follow(part, given, good[rows], outcomes[rows])
             if self._neighbours.due:
                 self._judge_new()
             start = stop
@@ -372,24 +371,22 @@ class Mixture(SingleModal):
     def _judge_new(self) -> None:
         """Judge the rows that wait, by the learners from before; then weigh anew."""
         with one_blas_thread():
-            self._neighbours.judge([self._embedding(m, self._before.get(m.name)) for m in self._members])
+            self._neighbours.judge(self._embedded)
             self._before = {m.name: m.learner.map for m in self._members if m.learns}
             sample = self._neighbours.window[:SAMPLED]
             with np.errstate(all="ignore"):
-                self._spreads = np.array(
-                    [spread(self._embedding(m, self._before.get(m.name))(sample)) for m in self._members]
-                )
+                self._spreads = np.array([spread(mapped) for mapped in self._embedded(sample)])
         self._weigh()
 
-    def _embedding(self, member: Member, matrix: Rows | None) -> Any:
-        """What maps vectors z (n, d) for a member with that map; None stands for the identity."""
-
-        def embed(Z: Rows) -> Rows:
-            seen = self._views[member.view].apply(Z)
+    def _embedded(self, Z: Rows) -> Iterator[Rows]:
+        """Vectors z (n, d) under each member, the learners by their maps from before."""
+        seen = {
+            name: self._views[name].apply(Z).astype(self.dtype) for name in {m.view for m in self._members}
+        }
+        for member in self._members:
+            rows = seen[member.view]
             with np.errstate(all="ignore"):
-                return seen if matrix is None else np.asarray(seen @ matrix.T)
-
-        return embed
+                yield np.asarray(rows @ self._before[member.name].T) if member.learns else rows
 
     def _mapped(self, Z: Rows) -> Rows:
         if not self._views:

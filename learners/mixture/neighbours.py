@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +16,8 @@ from kinstream.learners.portfolio.metric import squared_distances
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-#: Maps vectors (n, d) so that squared Euclidean distance is a member's.
-Embed = Callable[[Rows], Rows]
+#: What each member makes of vectors (n, d), so that squared Euclidean distance is the member's.
+Embed = Callable[[Rows], Iterable[Rows]]
 
 #: Vectors that new rows are compared with.
 WINDOW: Final = 500
@@ -82,6 +82,7 @@ class Neighbours:
     def admit(
         self,
         X: NDArray[np.float32],
+        own: NDArray[np.uint64],
         index: NDArray[np.int32],
         good: Flags,
         links: Flags,
@@ -92,26 +93,33 @@ class Neighbours:
 
         Parameters
         ----------
-        X : (n, d) vectors, without negative zeros.
+        X : (n, d) vectors.
+        own : (n,) their hashes, see `of`.
         index : (m, k) rows of X.
         good : (m,) which constraints count.
         links : (m,) of which the first two vectors are similar.
         last : (m,) which end an event.
         """
-        rows: Any = (X, hashes(X.view(np.uint32)), index, good, links, self.lists, last, start, EVERY)
+        rows: Any = (X, own, index, good, links, self.lists, last, start, EVERY)
         window: Any = (self._window, self._hashes, self._classes, self._seen)
         pending: Any = (self._pending, self._pending_hashes, self._pending_classes)
         everything: Any = (*rows, *window, *pending, self._wanted, self._wanted_hashes, self._tally)
         return int(neighbours.admit(*everything))
 
-    def judge(self, metrics: Sequence[Embed]) -> None:
-        """Judge the rows that wait by all metrics (N)."""
+    @staticmethod
+    def of(X: NDArray[np.float32]) -> NDArray[np.uint64]:
+        """A hash (n,) of each row; -0 and 0 are one value."""
+        return np.asarray(hashes((X + np.float32(0.0)).view(np.uint32)))
+
+    def judge(self, embed: Embed) -> None:
+        """Judge the rows that wait by all metrics."""
         p = self.waiting
         self._tally[[neighbours.WAITING, neighbours.SINCE]] = 0
         if p == 0:
             return
-        rows = np.concatenate([self._pending[:p], self._wanted[:p], self.window])
-        found = np.array([self._lost(np.asarray(metric(rows), np.float64), p) for metric in metrics])
+        wanted = self._wanted[: p if self.lists else 0]
+        rows = np.concatenate([self.window, self._pending[:p], wanted])
+        found = np.array([self._lost(mapped, p) for mapped in embed(rows)])
         for lost in found[:, np.isfinite(found).all(axis=0)].T:
             self.judged += 1
             share = max(min(1.0, LATE / (self.judged + LATE - 1.0)), LEAST)
@@ -144,11 +152,14 @@ class Neighbours:
             getattr(self, f"_{name}")[:p] = state[name]
 
     def _lost(self, mapped: Rows, p: int) -> Vector:
-        with np.errstate(all="ignore"):
-            moved = mapped[:p] - mapped[p : 2 * p]
-            to_wanted = np.einsum("ij,ij->i", moved, moved)
-            apart = _between(mapped[:p], mapped[2 * p :])
         used, found = len(self.window), np.empty(p)
+        window, new, wanted = mapped[:used], mapped[used : used + p], mapped[used + p :]
+        to_wanted = np.zeros(p)
+        with np.errstate(all="ignore"):
+            apart = _between(new, window)
+            if len(wanted):
+                # As in `apart`, so that an item is as far as itself.
+                to_wanted = np.diagonal(_between(new, wanted, window.mean(axis=0))).copy()
         neighbours.lost(
             apart,
             to_wanted,
@@ -169,9 +180,9 @@ def spread(mapped: Rows) -> float:
     return float(others.std(axis=1).mean())
 
 
-def _between(left: Rows, right: Rows) -> NDArray[np.float64]:
+def _between(left: Rows, right: Rows, centre: Rows | None = None) -> NDArray[np.float64]:
     """Squared distances (m, n) of the rows of both."""
-    centre = right.mean(axis=0)
+    centre = right.mean(axis=0) if centre is None else centre
     left, right = left - centre, right - centre
     squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", right, right)
-    return np.asarray(np.maximum(squares - 2.0 * (left @ right.T), 0.0))
+    return np.asarray(np.maximum(squares - 2.0 * (left @ right.T), 0.0), np.float64)

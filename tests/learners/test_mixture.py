@@ -116,8 +116,8 @@ def test_classes_are_what_similar_pairs_link() -> None:
     judge = Neighbours(1, 2, lists=False)
     start = 0
     while start < len(index):
-        start = judge.admit(X, index, every, every, every, start)
-        judge.judge([lambda Z: Z])
+        start = judge.admit(X, judge.of(X), index, every, every, every, start)
+        judge.judge(lambda Z: [Z])
     state = judge.state()
     known = {X[i].tobytes(): int(y[i]) for i in range(60)}
     found: dict[int, set[int]] = {}
@@ -135,9 +135,9 @@ def test_a_row_is_judged_once_and_only_where_it_is_new() -> None:
     for _ in range(3):
         start = 0
         while start < len(index):
-            start = judge.admit(X, index, every, every, every, start)
+            start = judge.admit(X, judge.of(X), index, every, every, every, start)
             if judge.waiting >= EVERY:
-                judge.judge([lambda Z: Z])
+                judge.judge(lambda Z: [Z])
     # The second and the third time none of the 298 anchors is new.
     assert judge.judged + judge.waiting == 298
 
