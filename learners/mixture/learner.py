@@ -113,8 +113,8 @@ class Mixture(SingleModal):
     finite, or too long for its squares to be numbers. Pairs are scored, and link what is similar; learners of triplets
     do not learn from them.
 
-    All members but the cosines are linear maps of the features, and are one matrix together: `transform` gives at most
-    3 d columns.
+    All members but the cosines are linear maps of the features, and are two matrices together, for features as they are
+    and for those whose outliers are cut: `transform` gives at most 4 d columns.
 
     References
     ----------
@@ -146,7 +146,7 @@ class Mixture(SingleModal):
         self._spreads: Vector = np.empty(0)
         #: Maps of the learners when new rows were judged last.
         self._before: dict[str, Rows] = {}
-        self._metric: tuple[Rows, list[tuple[View, float]]] | None = None
+        self._metric: list[tuple[View, Rows]] | None = None
         self._renew()
 
     @property
@@ -215,8 +215,8 @@ class Mixture(SingleModal):
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
     @property
-    def metric(self) -> tuple[Rows, list[tuple[View, float]]]:
-        """What `transform` does with scaled vectors: a matrix (k, d), and directions, each with a factor.
+    def metric(self) -> list[tuple[View, Rows]]:
+        """What `transform` does with scaled vectors: views, each with a matrix (k, d) for what it shows.
 
         Raises
         ------
@@ -237,20 +237,19 @@ class Mixture(SingleModal):
         CheckpointError
             The scales are not known yet.
         """
-        linear, directions = self.metric
-        scaling = self.affine()
+        metric, scaling = self.metric, self.affine()
         assert scaling is not None
-        arrays: dict[str, Rows] = {"shift": scaling[0], "factor": scaling[1], "map.linear": linear}
-        parts = [{"view": "plain", "map": "map.linear"}]
-        for k, (view, factor) in enumerate(directions):
-            own = {
-                "offset": view.offset,
-                "scale": view.factor,
-                "least": np.array(view.least),
-                "map": factor * np.eye(len(view.offset)),
-            }
+        arrays: dict[str, Rows] = {"shift": scaling[0], "factor": scaling[1]}
+        parts = []
+        for k, (view, matrix) in enumerate(metric):
+            own: dict[str, Rows] = {"map": matrix}
+            if view.bounded is not None:
+                own |= {"low": view.bounded[0], "high": view.bounded[1]}
+            if view.directions:
+                own |= {"offset": view.offset, "scale": view.factor, "least": np.array(view.least)}
             arrays |= {f"{name}.{k}": array for name, array in own.items()}
-            parts.append({"view": "directions"} | {name: f"{name}.{k}" for name in own})
+            name = "directions" if view.directions else "plain"
+            parts.append({"view": name} | {name: f"{name}.{k}" for name in own})
         return arrays, parts
 
     def _renew(self) -> None:
@@ -391,32 +390,29 @@ class Mixture(SingleModal):
     def _mapped(self, Z: Rows) -> Rows:
         if not self._views:
             return Z
-        linear, directions = self.metric
-        wide = np.asarray(Z, np.float64)
-        found = [wide @ linear.T] + [factor * view.apply(wide) for view, factor in directions]
+        found = [view.apply(Z) @ matrix.T for view, matrix in self.metric]
         return np.concatenate(found, axis=1).astype(self.dtype)
 
-    def _together(self) -> tuple[Rows, list[tuple[View, float]]]:
-        """The matrix of all linear members for vectors z, and the directions with their factors."""
-        stack: list[Rows] = []
-        directions: list[tuple[View, float]] = []
+    def _together(self) -> list[tuple[View, Rows]]:
+        """The matrices of the members by what they see; linear ones that see vectors within the same bounds are one."""
+        stacks: dict[bool, list[Rows]] = {}
+        found: list[tuple[View, Rows]] = []
+        d = self._dimension or 0
         for member, share in zip(self._members, self._shares(), strict=True):
-            factor = float(np.sqrt(share))
+            factor, view = float(np.sqrt(share)), self._views[member.view]
             if factor == 0.0:
                 continue
-            view = self._views[member.view]
             if view.directions:
-                directions.append((view, factor))
-            elif member.learns:
-                stack.append(factor * np.asarray(member.learner.map, np.float64) * view.factor)
-            else:
-                stack.append(factor * np.diag(view.factor))
-        d = self._dimension or 0
+                found.append((view, factor * np.eye(d)))
+                continue
+            matrix = np.asarray(member.learner.map, np.float64) if member.learns else np.eye(d)
+            stacks.setdefault(view.bounded is not None, []).append(factor * matrix * view.factor)
+        nothing, ones = np.zeros(d), np.ones(d)
         with one_blas_thread():
-            linear: Rows = np.zeros((0, d))
-            if stack:
-                linear = np.asarray(np.linalg.qr(np.concatenate(stack), mode="r"))
-        return linear, directions
+            for bounded, stack in stacks.items():
+                view = View(nothing, ones, bounded=self._views["minmax"].bounded if bounded else None)
+                found.append((view, np.asarray(np.linalg.qr(np.concatenate(stack), mode="r"))))
+        return found
 
     def _table(self, block: ConstraintBlock) -> Rows:
         """The vectors of a block that fits."""

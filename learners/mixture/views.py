@@ -27,16 +27,22 @@ class View:
     ----------
     offset, factor : (d,)
     directions : whether vectors are divided by their lengths.
+    bounded : (2, d) the least and the largest value of each entry of z, to which others are cut; None for any.
     """
 
     offset: Features
     factor: Features
     directions: bool = False
+    bounded: Features | None = None
 
     def apply(self, Z: Rows) -> Features:
         """Vectors z (n, d) as the member sees them, float64."""
         with np.errstate(all="ignore"):
-            scaled = (np.asarray(Z, np.float64) + self.offset) * self.factor
+            wide = np.asarray(Z, np.float64)
+            if self.bounded is not None:
+                # What is no number stays none.
+                wide = np.clip(wide, *self.bounded)
+            scaled = (wide + self.offset) * self.factor
             return self._directions(scaled) if self.directions else scaled
 
     @property
@@ -86,7 +92,9 @@ class OneScale(ZScore):
         - "minmax": each feature divided by its range.
         - "cosine": directions of the features as they came; "zscore-cosine": of z-scored ones.
 
-        All but directions have a mean squared length of 1. A feature that did not vary keeps the one scale.
+        All but directions have a mean squared length of 1. A feature that did not vary keeps the one scale. Features
+        that are divided by their deviations or ranges are cut one range below the least and above the largest value: a
+        scale that a few vectors gave must not make later ones huge.
         """
         assert self._statistics is not None
         (_, squares), (least, most) = self._statistics
@@ -98,12 +106,15 @@ class OneScale(ZScore):
             deviation = np.sqrt(squares / max(self._rows - 1, 1)) / width
             reach = (most - least) / width
             raw = mean / width
+            bounded = np.stack([least - mean - (most - least), most - mean + (most - least)]) / width
+        # A feature that did not vary has no range.
+        bounded = np.where(most > least, bounded, [[-np.inf], [np.inf]])
 
         def scaled(by: Features) -> View:
             varies = (by > 0.0) & np.isfinite(by)
             factor = np.where(varies, 1.0 / np.where(varies, by, 1.0), 1.0)
             length = float(np.sqrt((variance * factor**2).sum()))
-            return View(nothing, factor / length if 0.0 < length < np.inf else factor)
+            return View(nothing, factor / length if 0.0 < length < np.inf else factor, bounded=bounded)
 
         zscore = scaled(deviation)
         return {
@@ -112,5 +123,5 @@ class OneScale(ZScore):
             "guarded": scaled(np.maximum(deviation, LEAST * reach)),
             "minmax": scaled(reach),
             "cosine": View(np.where(np.isfinite(raw), raw, 0.0), ones, directions=True),
-            "zscore-cosine": View(nothing, zscore.factor, directions=True),
+            "zscore-cosine": View(nothing, zscore.factor, directions=True, bounded=bounded),
         }

@@ -174,13 +174,16 @@ def _portfolio(graph: Graph, learner: Portfolio, z: Value) -> Value:
 
 
 def _mixture(graph: Graph, learner: Mixture, z: Value) -> Value:
-    linear, directions = learner.metric
-    wide = graph.cast(z, "float64")
-    parts = [graph.mapped(wide, linear.T)]
-    for view, factor in directions:
-        moved = graph.with_constant("Add", wide, view.offset[None, :])
-        seen = graph.directions(graph.with_constant("Mul", moved, view.factor[None, :]), view.least)
-        parts.append(graph.with_constant("Mul", seen, [[factor]]))
+    wide, parts = graph.cast(z, "float64"), []
+    for view, matrix in learner.metric:
+        seen = wide
+        if view.bounded is not None:
+            for operation, bound in zip(("Max", "Min"), view.bounded, strict=True):
+                seen = graph.with_constant(operation, seen, bound[None, :])
+        if view.directions:
+            moved = graph.with_constant("Add", seen, view.offset[None, :])
+            seen = graph.directions(graph.with_constant("Mul", moved, view.factor[None, :]), view.least)
+        parts.append(graph.mapped(seen, matrix.T))
     return graph.cast(graph.beside(parts), learner.dtype)
 
 

@@ -62,6 +62,16 @@ def test_views_are_the_scalings_of_their_names_up_to_one_factor(name: str) -> No
         assert np.square(found).sum(axis=1).mean() == pytest.approx(1.0)
 
 
+def test_a_scale_from_few_vectors_makes_no_later_one_huge() -> None:
+    X = rows(3, 40)
+    scales = scales_of(X)
+    far = X[:1] + 1000.0 * np.ptp(X, axis=0)
+    for name in ("zscore", "guarded", "minmax"):
+        view = scales.views()[name]
+        inside = np.abs(view.apply(scales.apply(X))).max(axis=0)
+        assert (np.abs(view.apply(scales.apply(far)))[0] < 4.0 * inside).all()
+
+
 def test_a_feature_that_never_varied_keeps_the_one_scale() -> None:
     X = rows(2, 40)
     X[:, 3] = 5.0
@@ -216,9 +226,9 @@ def embedded(file: Any, X: Matrix) -> Matrix:
     z = (X - file["shift"]) * file["factor"]
     found = []
     for part in json.loads(json.loads(str(file["metadata"]))["parts"]):
-        v = z
+        v = np.clip(z, file[part["low"]], file[part["high"]]) if "low" in part else z
         if part["view"] == "directions":
-            v = (z + file[part["offset"]]) * file[part["scale"]]
+            v = (v + file[part["offset"]]) * file[part["scale"]]
             length = np.linalg.norm(v, axis=1, keepdims=True)
             v = np.where(np.abs(v).max(axis=1, keepdims=True) > file[part["least"]], v / length, 0.0)
         found.append(v @ file[part["map"]].T)
