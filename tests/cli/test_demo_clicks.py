@@ -107,8 +107,8 @@ def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["demo", "flowers"], "'flowers' is not one of 'digits', 'clicks'"),
-        (["demo", "clicks", "--rate", "10"], "--rate: only for the demonstration digits"),
+        (["demo", "flowers"], "'flowers' is not one of 'breast-cancer', 'digits', 'clicks'"),
+        (["demo", "clicks", "--rate", "10"], "--rate: not for the demonstration clicks"),
         (["--set", "worker.http_port=1", "demo"], "does not accept --set"),
     ],
 )
