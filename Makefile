@@ -88,7 +88,7 @@ go-tools: python
 
 # Processes that run tests would compile the same kernels, some of them inside a time limit.
 kernels: python
-	@$(BIN)/kinstream warm-up --dtype float32 portfolio mixture
+	@$(BIN)/kinstream warm-up --dtype float32 mixture
 	@$(BIN)/kinstream warm-up --dtype float64 opml copml
 
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".

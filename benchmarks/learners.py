@@ -176,6 +176,10 @@ CASES: Final[dict[str, Case]] = {
         {"eta": 0.1, "loss": "squared", "targets": "block", "kernel": "linear", "budget": 1_024},
         state=lambda d: d * d,
     ),
+    "softmax": Case(None, dtypes=("float32",)),
+    "lda": Case(None),
+    # Every row is new, so that every metric is judged as often as ever.
+    "mixture": Case(None, dtypes=("float32",)),
     "euclidean": Case(None),
     # Their fits, after every thousand constraints, are in it.
     "mahalanobis": Case(None),

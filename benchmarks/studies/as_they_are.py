@@ -25,6 +25,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
+from benchmarks.studies.never_worse import directions
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
@@ -90,15 +91,10 @@ def simple(X: Rows) -> dict[str, Map]:
         "min-max": lambda Z: (Z - least) / reach,
     }
 
-    def directions(apply: Map) -> Map:
-        def scaled(Z: Rows) -> Rows:
-            rows = apply(Z)
-            length = np.linalg.norm(rows, axis=1, keepdims=True)
-            return np.asarray(rows / np.where(length > 0.0, length, 1.0))
+    def turned(apply: Map) -> Map:
+        return lambda Z: directions(apply(Z))
 
-        return scaled
-
-    return scalings | {f"{name} cosine": directions(apply) for name, apply in scalings.items()}
+    return scalings | {f"{name} cosine": turned(apply) for name, apply in scalings.items()}
 
 
 def batch_learners(X: Rows, y: Codes, seed: int) -> Iterator[tuple[str, Map]]:

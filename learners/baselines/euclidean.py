@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
-from kinstream.learners.kernels.one_modality import scores
+from kinstream.learners.kernels import scores
 from kinstream.learners.shared.one_modality import Batch, SingleModal
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.targets import Targets
@@ -115,7 +115,7 @@ class Euclidean(SingleModal):
     def _scored(
         self, batch: Batch, outcomes: Outcomes, first: int, since: int, every: int
     ) -> tuple[int, int, bool]:
-        """See `kinstream.learners.kernels.one_modality.scores.constraints`."""
+        """See `kinstream.learners.kernels.scores.constraints`."""
         return scores.constraints(
             self._T,
             batch.X,

@@ -21,6 +21,26 @@ CLEAR: Final = 1e-3
 
 
 @compiled
+def slot_of(hashes: NDArray[np.uint64], used: int, wanted: np.uint64) -> int:
+    """Where a vector stands among the first so many, by its hash; -1 where it does not."""
+    for i in range(used):
+        if hashes[i] == wanted:
+            return i
+    return -1
+
+
+@compiled
+def set_bit(bits: NDArray[np.uint8], own: np.uint64) -> bool:
+    """Set the bit of a hash; whether it was not set before."""
+    bit = own % np.uint64(8 * len(bits))
+    byte, mask = np.int64(bit >> np.uint64(3)), np.uint8(1 << np.int64(bit & np.uint64(7)))
+    if bits[byte] & mask != 0:
+        return False
+    bits[byte] |= mask
+    return True
+
+
+@compiled
 def largest(T: Matrix) -> float:
     """Largest absolute entry."""
     top = 0.0

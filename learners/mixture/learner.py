@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.baselines.euclidean import Euclidean
-from kinstream.learners.mixture.neighbours import Neighbours, spread
+from kinstream.learners.composite import Composite
+from kinstream.learners.distances import spread
+from kinstream.learners.mixture.neighbours import Neighbours
 from kinstream.learners.mixture.views import OneScale, View
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, shared, take
-from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import (
     DEFAULT_MODALITY,
     PREFERENCE_RULES,
-    PREFIX_RULE,
     ConstraintBlock,
     Kind,
     Table,
@@ -71,7 +72,7 @@ class Member:
     learns: bool
 
 
-class Mixture(SingleModal):
+class Mixture(Composite):
     r"""Un-learned and learned metrics behind several scalings, weighted by the neighbours that they find.
 
     Which scaling suits a data set, and whether learning pays, is not known beforehand, and mistakes on triplets tell
@@ -154,10 +155,6 @@ class Mixture(SingleModal):
         """Weight of every member; none before the first block."""
         return {m.name: float(w) for m, w in zip(self._members, self._weights, strict=True)}
 
-    @property
-    def map(self) -> Rows:
-        raise SettingsError(f"{self.algorithm} is not a linear map")
-
     def learn(self, block: ConstraintBlock) -> Outcomes:
         vectors, events = self._table(block), shared(block.events, len(block))
         index = self._checked(vectors, block.index, block.kind)
@@ -206,13 +203,6 @@ class Mixture(SingleModal):
         if self._scaler.ready:
             self._views = self._scales.views()
         self._weigh()
-
-    def distance(self, X: Rows, Y: Rows) -> Rows:
-        left, right = self.transform(X), self.transform(Y)
-        if left.shape != right.shape:
-            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
-        moved = left - right
-        return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
     @property
     def metric(self) -> list[tuple[View, Rows]]:
@@ -294,15 +284,19 @@ class Mixture(SingleModal):
             least = float(losses.min())
             rate = (least * count + ROWS * LOSS) / (count + ROWS)
             prior = prior * np.exp(-(losses - least) / np.sqrt(rate * (1.0 - rate) / count))
-        usable = (self._spreads > 0.0) & np.isfinite(self._spreads)
-        prior = np.where(usable, prior, 0.0)
+        prior = np.where(self._usable, prior, 0.0)
         total = float(prior.sum())
         self._weights = prior / total if total > 0.0 else np.full(len(prior), 1.0 / len(prior))
 
     def _shares(self) -> Vector:
         """Of each member's squared distance in that of the metric."""
-        usable = (self._spreads > 0.0) & np.isfinite(self._spreads)
+        usable = self._usable
         return np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
+
+    @property
+    def _usable(self) -> NDArray[np.bool_]:
+        """(N,) members whose distances tell vectors apart."""
+        return np.asarray((self._spreads > 0.0) & np.isfinite(self._spreads))
 
     def _learn_on(
         self, block: ConstraintBlock, events: Numbers | None, start: int, outcomes: Outcomes
@@ -374,7 +368,9 @@ class Mixture(SingleModal):
             self._before = {m.name: m.learner.map for m in self._members if m.learns}
             sample = self._neighbours.window[:SAMPLED]
             with np.errstate(all="ignore"):
-                self._spreads = np.array([spread(mapped) for mapped in self._embedded(sample)])
+                self._spreads = np.array(
+                    [spread(np.asarray(mapped, np.float64)) for mapped in self._embedded(sample)]
+                )
         self._weigh()
 
     def _embedded(self, Z: Rows) -> Iterator[Rows]:
@@ -414,64 +410,8 @@ class Mixture(SingleModal):
                 found.append((view, np.asarray(np.linalg.qr(np.concatenate(stack), mode="r"))))
         return found
 
-    def _table(self, block: ConstraintBlock) -> Rows:
-        """The vectors of a block that fits."""
-        m = len(block)
-        if len(block.tables) != 1:
-            raise BadRecord(
-                Reason.BAD_SHAPE, f"{self.algorithm} takes one modality, the block has {len(block.tables)}"
-            )
-        for name in ("signs", "rule"):
-            found = getattr(block, name)
-            if found.shape != (m,):
-                raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and {name} of shape {found.shape}")
-        if block.kind is Kind.PAIR and not np.isin(block.signs, (-1, 1)).all():
-            raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
-        return block.tables[0].vectors
-
-    def _learn(
-        self,
-        vectors: Rows,
-        index: Index,
-        kind: Kind,
-        signs: NDArray[np.int8] | None = None,
-        targets: NDArray[np.float32] | None = None,
-        ignored: NDArray[np.bool_] | None = None,
-        events: Numbers | None = None,
-    ) -> Outcomes:
-        """Constraints from arrays as a block."""
-        m = len(index)
-        return self.learn(
-            ConstraintBlock(
-                space="",
-                kind=kind,
-                tables=(Table(DEFAULT_MODALITY, vectors),),
-                index=index,
-                signs=np.zeros(m, np.int8) if signs is None else np.asarray(signs),
-                rules=(PREFIX_RULE,),
-                rule=np.zeros(m, np.uint8),
-                derived=np.zeros(m, np.bool_),
-                weights=np.ones(m, np.float32),
-                time_ms=0,
-                events=events,
-            )
-        )
-
-    def _begin(self, d: int) -> None:
-        """Members begin by themselves."""
-
     def _model(self) -> State:
         raise NotImplementedError("`state` gives all there is")
 
     def _restore_model(self, state: State) -> int:
         raise NotImplementedError("`restore` takes all there is")
-
-    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
-        raise NotImplementedError("members learn from blocks, not from batches")
-
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """By Euclidean distance, for this comes before the members. What a pair should be is not known yet."""
-        if len(points) == 2:
-            return -1, 0.0, np.nan
-        near, far = (float(gap @ gap) for gap in points[0] - points[1:])
-        return int(near >= far), 0.0, far - near

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
+from kinstream.learners.distances import between
 from kinstream.learners.kernels.ensembles import neighbours
 from kinstream.learners.kernels.ensembles.distinct import hashes
-from kinstream.learners.portfolio.metric import squared_distances
 
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
@@ -156,10 +156,11 @@ class Neighbours:
         window, new, wanted = mapped[:used], mapped[used : used + p], mapped[used + p :]
         to_wanted = np.zeros(p)
         with np.errstate(all="ignore"):
-            apart = _between(new, window)
+            centre = window.mean(axis=0)
+            apart = np.asarray(between(new - centre, window - centre), np.float64)
             if len(wanted):
                 # As in `apart`, so that an item is as far as itself.
-                to_wanted = np.diagonal(_between(new, wanted, window.mean(axis=0))).copy()
+                to_wanted = np.diagonal(between(new - centre, wanted - centre)).astype(np.float64)
         neighbours.lost(
             apart,
             to_wanted,
@@ -171,18 +172,3 @@ class Neighbours:
             found,
         )
         return found
-
-
-def spread(mapped: Rows) -> float:
-    """Standard deviation of the squared distances from a row (n, k) to the others, as a mean over the rows."""
-    apart = squared_distances(np.asarray(mapped, np.float64))
-    others = apart[~np.eye(len(mapped), dtype=np.bool_)].reshape(len(mapped), -1)
-    return float(others.std(axis=1).mean())
-
-
-def _between(left: Rows, right: Rows, centre: Rows | None = None) -> NDArray[np.float64]:
-    """Squared distances (m, n) of the rows of both."""
-    centre = right.mean(axis=0) if centre is None else centre
-    left, right = left - centre, right - centre
-    squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", right, right)
-    return np.asarray(np.maximum(squares - 2.0 * (left @ right.T), 0.0), np.float64)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner
-from kinstream.learners.mixture.learner import Mixture
-from kinstream.learners.portfolio.learner import Portfolio
+from kinstream.learners.composite import Composite
 from kinstream.learners.registry import create
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.learners.shared.bilinear import Bilinear
@@ -167,7 +166,7 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
     SettingsError, CheckpointError : as `linear_map` and `linear_maps`.
     """
     more = {}
-    if isinstance(learner, Portfolio | Mixture):
+    if isinstance(learner, Composite):
         arrays, parts = learner.exported()
         scaler = _left_over(learner.scaler)
         use = PARTS if scaler == "none" else PARTS_UNIT

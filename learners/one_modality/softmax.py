@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.distances import between
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import softmax
@@ -276,7 +277,7 @@ class Softmax(SingleModal):
             W = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][: self.rank]
         candidates = self._candidates(slice(0, waiting))
         centre = candidates[0].mean(axis=0)
-        apart = _squared((X - centre) @ W.T, (candidates[0] - centre) @ W.T)
+        apart = between((X - centre) @ W.T, (candidates[0] - centre) @ W.T)
         target = candidates[1] & ~candidates[2]
         within = float(apart[target].mean()) if target.any() else 0.0
         if not 0.0 < within < np.inf:
@@ -300,7 +301,7 @@ class Softmax(SingleModal):
         centre = H.mean(axis=0)
         H, X = H - centre, self._pending[rows][: len(target)] - centre
         PX, PH = X @ self._W.T, H @ self._W.T
-        apart = np.where(itself, np.inf, _squared(PX, PH))
+        apart = np.where(itself, np.inf, between(PX, PH))
         target &= ~itself
         learns = target.any(axis=1) & (~target & ~itself).any(axis=1)
         if not learns.any():
@@ -332,9 +333,3 @@ class Softmax(SingleModal):
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         near, far = (float(difference @ difference) for difference in points[0] - points[1:])
         return int(near >= far), float(np.logaddexp(0.0, near - far)), far - near
-
-
-def _squared(left: Model, right: Model) -> Model:
-    """Squared distances (m, n) of the rows of both."""
-    squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", right, right)
-    return np.asarray(np.maximum(squares - 2.0 * (left @ right.T), 0.0))

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
+from kinstream.learners.distances import squared_distances
 from kinstream.learners.portfolio.members import BROKEN, Member
-from kinstream.learners.portfolio.metric import squared_distances
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.composite import Composite
 from kinstream.learners.kernels.ensembles import portfolio
 from kinstream.learners.portfolio import metric as portfolio_metric
 from kinstream.learners.portfolio.hubs import Hubs
@@ -17,19 +18,19 @@ from kinstream.learners.portfolio.metric import Metric
 from kinstream.learners.portfolio.unit import Unit
 from kinstream.learners.portfolio.views import Views
 from kinstream.learners.shared import scaler
-from kinstream.learners.shared.events import Events, Numbers, shared, take
-from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.events import Events, shared, take
+from kinstream.learners.shared.one_modality import Index
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import not_negative, positive, whole
 from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
 from kinstream.streams.records.state import without_prefix
-from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
+from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
 #: Constraints in a row that a member may reject where others do not, before it is dropped.
 PATIENCE: Final = 100
 
 
-class Portfolio(SingleModal):
+class Portfolio(Composite):
     r"""Several learners and two un-learned metrics side by side, with weights by progressive validation.
 
     Every constraint reaches every member. Before one learns from its event, its mistake is counted; decayed sums L_i of
@@ -187,10 +188,6 @@ class Portfolio(SingleModal):
         return tuple(m.name for m, gone in zip(self._members, self._gone, strict=True) if gone)
 
     @property
-    def map(self) -> Rows:
-        raise SettingsError(f"{self.algorithm} is not a linear map")
-
-    @property
     def metric(self) -> Metric:
         """What `transform` does with scaled vectors.
 
@@ -248,13 +245,6 @@ class Portfolio(SingleModal):
             if not gone:
                 member.learner.restore(without_prefix(f"member.{member.name}.", state))
 
-    def distance(self, X: Rows, Y: Rows) -> Rows:
-        left, right = self.transform(X), self.transform(Y)
-        if left.shape != right.shape:
-            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
-        moved = left - right
-        return np.asarray(np.einsum("ij,ij->i", moved, moved))
-
     def exported(self) -> tuple[dict[str, Rows], list[dict[str, str]]]:
         """The metric as arrays by name, and its parts; see docs/portfolio.md.
 
@@ -295,9 +285,6 @@ class Portfolio(SingleModal):
         )
         return found
 
-    def _begin(self, d: int) -> None:
-        """Members begin by themselves."""
-
     def _model(self) -> State:
         state: State = {f"views.{name}": value for name, value in self._views.state().items()}
         state |= {f"hubs.{name}": value for name, value in self._hubs.state().items()}
@@ -319,60 +306,6 @@ class Portfolio(SingleModal):
         self._views.restore(without_prefix("views.", state))
         self._hubs.restore(without_prefix("hubs.", state))
         return int(state["dimension"])
-
-    def _update(self, batch: Batch, outcomes: Outcomes) -> None:
-        raise NotImplementedError("members learn from blocks, not from batches")
-
-    def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """By Euclidean distance, because this comes before the members. The targets of pairs are not known yet."""
-        if len(points) == 2:
-            return -1, 0.0, np.nan
-        near, far = (float(gap @ gap) for gap in points[0] - points[1:])
-        return int(near >= far), 0.0, far - near
-
-    def _learn(
-        self,
-        vectors: Rows,
-        index: Index,
-        kind: Kind,
-        signs: NDArray[np.int8] | None = None,
-        targets: NDArray[np.float32] | None = None,
-        ignored: NDArray[np.bool_] | None = None,
-        events: Numbers | None = None,
-    ) -> Outcomes:
-        """Constraints from arrays as a block: members learn from those."""
-        m = len(index)
-        return self.learn(
-            ConstraintBlock(
-                space="",
-                kind=kind,
-                tables=(Table(DEFAULT_MODALITY, vectors),),
-                index=index,
-                signs=np.zeros(m, np.int8) if signs is None else np.asarray(signs),
-                # Pairs from arrays have no rule; a member that goes by rules takes them as it would alone.
-                rules=(PREFIX_RULE,),
-                rule=np.zeros(m, np.uint8),
-                derived=np.zeros(m, np.bool_),
-                weights=np.ones(m, np.float32),
-                time_ms=0,
-                events=events,
-            )
-        )
-
-    def _table(self, block: ConstraintBlock) -> Rows:
-        """The vectors of a block that fits."""
-        m = len(block)
-        if len(block.tables) != 1:
-            raise BadRecord(
-                Reason.BAD_SHAPE, f"{self.algorithm} takes one modality, the block has {len(block.tables)}"
-            )
-        for name in ("signs", "rule"):
-            found = getattr(block, name)
-            if found.shape != (m,):
-                raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints, and {name} of shape {found.shape}")
-        if block.kind is Kind.PAIR and not np.isin(block.signs, (-1, 1)).all():
-            raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
-        return block.tables[0].vectors
 
     def _learn_on(
         self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.distances import spread
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.portfolio.members import Member
 from kinstream.learners.shared.scaler import UnitLength
@@ -21,8 +22,6 @@ Matrix = NDArray[np.float64]
 #: What a linear member maps: scaled vectors z, or their directions z / |z|.
 VIEWS: Final = ("plain", "directions")
 _DIRECTIONS: Final = UnitLength()
-#: Distances that differ by less than this share of them are all the same.
-_NOTHING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +69,8 @@ def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix
             mapped = (
                 member.learner.transform(sample) if matrix is None else seen(_view(member), sample) @ matrix.T
             )
-            spread = _spread(np.asarray(mapped, np.float64))
-            factor = np.sqrt(weight / spread) if spread > 0.0 else np.inf
+            apart = spread(np.asarray(mapped, np.float64))
+            factor = np.sqrt(weight / apart) if apart > 0.0 else np.inf
         if not 0.0 < factor < np.inf:
             continue
         if matrix is None:
@@ -135,22 +134,6 @@ def _matrix(member: Member) -> Matrix | None:
 
 def _view(member: Member) -> str:
     return "directions" if member.learner.scaler == "unit" else "plain"
-
-
-def _spread(mapped: Matrix) -> float:
-    """Standard deviation of the squared distances from a row to the others, the mean over the rows (n, k)."""
-    with one_blas_thread():
-        apart = squared_distances(mapped)
-    others = apart[~np.eye(len(mapped), dtype=np.bool_)].reshape(len(mapped), -1)
-    found, mean = float(others.std(axis=1).mean()), float(others.mean())
-    return found if found > _NOTHING * mean else 0.0
-
-
-def squared_distances(rows: Matrix) -> Matrix:
-    """Those between any two of the rows (n, k), as (n, n); of rows that are the same 0 but for rounding."""
-    centred = rows - rows.mean(axis=0)
-    squares = np.einsum("ij,ij->i", centred, centred)
-    return np.asarray(squares[:, None] + squares - 2.0 * (centred @ centred.T))
 
 
 def _root(stack: list[Matrix]) -> Matrix:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.shared import set_bit
 from kinstream.streams.compute.compiled import compiled
 
 Bits = NDArray[np.uint8]
@@ -56,11 +57,7 @@ def views(
         if not counted[t]:
             continue
         for j in range(index.shape[1]):
-            bit = rows[index[t, j]] % np.uint64(M)
-            byte, mask = np.int64(bit >> np.uint64(3)), np.uint8(1 << np.int64(bit & np.uint64(7)))
-            if bits[byte] & mask == 0:
-                bits[byte] |= mask
-                tally[0] += 1
+            tally[0] += set_bit(bits, rows[index[t, j]])
         tally[1] += index.shape[1]
 
 

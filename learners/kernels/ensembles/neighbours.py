@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.shared import set_bit, slot_of
 from kinstream.streams.compute.compiled import compiled
 
 Matrix = NDArray[Any]
@@ -36,15 +37,6 @@ K: Final = 5
 
 
 @compiled
-def _find(hashes: Hashes, used: int, wanted: np.uint64) -> int:
-    """The slot of a vector, -1 where there is none."""
-    for i in range(used):
-        if hashes[i] == wanted:
-            return i
-    return -1
-
-
-@compiled
 def _put(
     vector: Matrix,
     own: np.uint64,
@@ -66,18 +58,13 @@ def _put(
 @compiled
 def _is_new(own: np.uint64, seen: NDArray[np.uint8], tally: Numbers) -> bool:
     """Whether a vector has not been seen; it has, from now on."""
-    M = 8 * len(seen)
-    if 2 * tally[SET] > M:
+    if tally[SET] > 4 * len(seen):
         # Too full to tell new from old: what is forgotten counts as new once more.
         seen[:] = 0
         tally[SET] = 0
-    bit = own % np.uint64(M)
-    byte, mask = np.int64(bit >> np.uint64(3)), np.uint8(1 << np.int64(bit & np.uint64(7)))
-    if seen[byte] & mask:
-        return False
-    seen[byte] |= mask
-    tally[SET] += 1
-    return True
+    new = set_bit(seen, own)
+    tally[SET] += new
+    return new
 
 
 @compiled
@@ -131,7 +118,7 @@ def admit(
             a, p = index[t, 0], index[t, 1]
             kind = np.int64(ITEM)
             if links[t] and not lists:
-                at_p, at_a = _find(hashes, tally[USED], own[p]), _find(hashes, tally[USED], own[a])
+                at_p, at_a = slot_of(hashes, tally[USED], own[p]), slot_of(hashes, tally[USED], own[a])
                 kind = classes[at_p] if at_p >= 0 else np.int64(-1)
                 if kind < 0 and at_a >= 0:
                     kind = classes[at_a]
@@ -150,13 +137,13 @@ def admit(
             for j in range(1, index.shape[1]):
                 other = index[t, j]
                 _is_new(own[other], seen, tally)
-                if _find(hashes, tally[USED], own[other]) < 0:
+                if slot_of(hashes, tally[USED], own[other]) < 0:
                     label = kind
                     if not lists and (j == 2 or not links[t]):
                         label = tally[CLASS]
                         tally[CLASS] += 1
                     _put(X[other], own[other], label, window, hashes, classes, tally)
-            if not lists and _find(hashes, tally[USED], own[a]) < 0:
+            if not lists and slot_of(hashes, tally[USED], own[a]) < 0:
                 label = kind
                 if not links[t]:
                     label = tally[CLASS]

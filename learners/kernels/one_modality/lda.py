@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.shared import slot_of
 from kinstream.streams.compute.compiled import compiled
 
 Matrix = NDArray[Any]
@@ -77,9 +78,9 @@ def collect(
 def _slot(x: Matrix, own: np.uint64, vectors: Matrix, hashes: NDArray[np.uint64], tally: Numbers) -> int:
     """The place of a vector in the buffer, where it is put if it is not there."""
     used = int(tally[VECTORS])
-    for i in range(used):
-        if hashes[i] == own:
-            return i
+    found = slot_of(hashes, used, own)
+    if found >= 0:
+        return found
     vectors[used] = x
     hashes[used] = own
     tally[VECTORS] += 1

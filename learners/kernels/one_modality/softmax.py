@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.shared import slot_of
 from kinstream.streams.compute.compiled import compiled
 
 Matrix = NDArray[Any]
@@ -23,15 +24,6 @@ TALLY: Final = 4
 #: Decay of Adam's first and second moment.
 FIRST: Final = 0.9
 SECOND: Final = 0.999
-
-
-@compiled
-def _find(hashes: Hashes, used: int, wanted: np.uint64) -> int:
-    """The slot of a vector, -1 where there is none."""
-    for i in range(used):
-        if hashes[i] == wanted:
-            return i
-    return -1
 
 
 @compiled
@@ -114,7 +106,7 @@ def admit(
         if not good[t]:
             continue
         a, p, n = index[t, 0], index[t, 1], index[t, 2]
-        places = _find(hashes, tally[SLOTS], own[p]), _find(hashes, tally[SLOTS], own[a])
+        places = slot_of(hashes, tally[SLOTS], own[p]), slot_of(hashes, tally[SLOTS], own[a])
         target = groups[places[0]] if places[0] >= 0 else -1
         anchor = groups[places[1]] if places[1] >= 0 else -1
         if target < 0:
@@ -134,7 +126,7 @@ def admit(
             for i in range(tally[PENDING]):
                 if goals[i] == anchor:
                     goals[i] = target
-        if _find(hashes, tally[SLOTS], own[n]) < 0:
+        if slot_of(hashes, tally[SLOTS], own[n]) < 0:
             _put(X[n], own[n], tally[GROUP], per_group, memory, hashes, groups, stamps, tally)
             tally[GROUP] += 1
         k = tally[PENDING]
@@ -146,7 +138,7 @@ def admit(
         goals[k] = target
         tally[PENDING] += 1
         if chains:
-            place = _find(hashes, tally[SLOTS], own[a])
+            place = slot_of(hashes, tally[SLOTS], own[a])
             if place < 0:
                 _put(X[a], own[a], target, per_group, memory, hashes, groups, stamps, tally)
             else:
