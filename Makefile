@@ -13,6 +13,9 @@ LONG_EXTRAS := dev,all
 # Processes that run tests: some wait for others.
 JOBS ?= 3
 
+# Tests start hundreds of processes: each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first Python that is new enough and can make virtual environments.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	if $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)

@@ -54,9 +54,15 @@ LONG: Final = (
     "tests/learners/test_omks.py",
     "tests/learners/test_sors.py",
     "tests/learners/test_oahu.py::test_every_gradient_is_a_finite_difference",
-    "tests/learners/test_portfolio.py::test_looks_are_after_numbers_of_scored_constraints",
+    "tests/learners/test_omdml.py",
+    # The portfolio has all of them for members.
+    "tests/learners/test_portfolio.py",
     "tests/learners/test_rank_one.py",
     "tests/learners/test_pola.py::test_a_step_is_the_two_projections",
+    "tests/learners/test_oasis.py::test_utilised_means_other_bits_and_the_converse",
+    "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
+    "tests/learners/test_soml.py::test_utilised_means_other_bits_and_the_converse",
+    "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
     # What draws must look like in the long run, and a second implementation of the rules for clicks.
     "tests/processors/test_click_reference.py",
     "tests/processors/test_closure.py::test_triplet_draws_are_uniform_over_all_kinds",
@@ -100,6 +106,7 @@ LONG: Final = (
     "tests/cli/test_demo.py::test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process",
     "tests/cli/test_demo.py::test_it_stays_up_when_told_to",
     "tests/cli/test_demo.py::test_ctrl_c_ends_it_within_ten_seconds",
+    "tests/cli/test_demo.py::test_it_needs_no_torch",
     "tests/cli/test_demo_clicks.py",
     "tests/docs/test_own_learner.py::test_a_learner_of_another_package_is_installed_checked_and_learns_live",
     "tests/cli/test_up.py::test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id",
@@ -110,9 +117,11 @@ LONG: Final = (
     "tests/search/test_process.py::test_a_catalogue_is_read_anew_where_its_topic_was_recreated",
 )
 #: Cases: torch, which `make test` does not install; what fills the memory of every builder; odd strings in the
-#: closure; of the commands that wait for a broker that does not answer all but one.
+#: closure; of the commands that wait for a broker that does not answer all but one; what compiles for long.
 LONG_CASES: Final = re.compile(
-    r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list))"
+    r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
+    r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
+    r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001)"
 )
 #: Tests over cases, of which `make test` runs the first of every learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"

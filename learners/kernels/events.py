@@ -103,8 +103,16 @@ def map_many(M: Matrix, Z: Matrix, lo: int, count: int, W: Matrix) -> None:
         end = min(begin + COLUMNS, r)
         for j in range(0, whole, 4):
             t0, t1, t2, t3 = M[j, begin:end], M[j + 1, begin:end], M[j + 2, begin:end], M[j + 3, begin:end]
-            for n in range(count):
-                w, z = W[n, begin:end], Z[n]
+            # Two rows at a time: what is read of M serves both.
+            for n in range(0, count - 1, 2):
+                w, z, v, y = W[n, begin:end], Z[n], W[n + 1, begin:end], Z[n + 1]
+                z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
+                y0, y1, y2, y3 = y[lo + j], y[lo + j + 1], y[lo + j + 2], y[lo + j + 3]
+                for i in range(end - begin):
+                    w[i] += (z0 * t0[i] + z1 * t1[i]) + (z2 * t2[i] + z3 * t3[i])
+                    v[i] += (y0 * t0[i] + y1 * t1[i]) + (y2 * t2[i] + y3 * t3[i])
+            if count % 2:
+                w, z = W[count - 1, begin:end], Z[count - 1]
                 z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
                 for i in range(end - begin):
                     w[i] += (z0 * t0[i] + z1 * t1[i]) + (z2 * t2[i] + z3 * t3[i])
