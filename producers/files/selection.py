@@ -18,12 +18,14 @@ class Selection:
     label : its column; None for a column named label, class, target or y (without a header: the last one).
     ids : column of item names, or None.
     label_type : "integer", "string", or "auto" for the type of all labels of the file.
+    keep_missing : features that are empty or NaN are read as NaN; by default they are refused.
     """
 
     features: Mapping[str, Sequence[str]] | None = None
     label: str | None = None
     ids: str | None = None
     label_type: str = "auto"
+    keep_missing: bool = False
 
     def __post_init__(self) -> None:
         if self.label_type not in ("auto", "integer", "string"):

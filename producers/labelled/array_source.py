@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.producers.files.numbers import Where, as_float32
 from kinstream.producers.files.text import check_array
-from kinstream.producers.labelled.batch import Batch, Layout
+from kinstream.producers.labelled.batch import Batch, Layout, entries
 from kinstream.producers.labelled.labels import LabelScan, check_rows, labels
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_DIMENSION
@@ -58,6 +58,8 @@ def from_arrays(
     label_type: str = "auto",
     place: str = "arrays",
     label: str = "y",
+    names: Mapping[str, Sequence[str]] | None = None,
+    keep_missing: bool = False,
 ) -> ArraySource:
     """A source of arrays.
 
@@ -66,6 +68,8 @@ def from_arrays(
     features : modality -> (n, ...) numbers; the axes after the first become one vector.
     y : (n,) whole numbers or text.
     place, label : for messages.
+    names : modality -> the names of its features; by default its name with the place in the vector.
+    keep_missing : NaN is kept; by default it is refused.
 
     Raises
     ------
@@ -79,15 +83,19 @@ def from_arrays(
     column = pa.array(check_array(y, Where(place, label)))
     scan.add(column, Where(place, label))
     check_rows(scan, place)
-    tables = tuple(Table(name, _vectors(array, len(y), place, name)) for name, array in features.items())
+    tables = tuple(
+        Table(name, _vectors(array, len(y), place, name, keep_missing)) for name, array in features.items()
+    )
     if ids is not None and len(ids) != len(y):
         raise SourceError(f"{place}: {len(ids)} ids for {len(y)} labels")
     sizes = tuple((t.name, t.vectors.shape[1]) for t in tables)
-    layout = Layout(sizes, scan.kind, scan.rows, scan.classes)
+    given = names or {}
+    named = tuple(tuple(given.get(name, entries(name, size))) for name, size in sizes)
+    layout = Layout(sizes, scan.kind, scan.rows, scan.classes, named)
     return ArraySource(Batch(tables, labels(column, scan.kind, Where(place, label)), ids), layout, identity)
 
 
-def _vectors(array: NDArray[Any], rows: int, place: str, name: str) -> Vectors:
+def _vectors(array: NDArray[Any], rows: int, place: str, name: str, keep_missing: bool) -> Vectors:
     if array.dtype.kind not in "biuf":
         raise SourceError(f"{place}: array {name!r} holds {array.dtype}, not numbers")
     if array.ndim < 1 or len(array) != rows:
@@ -98,7 +106,7 @@ def _vectors(array: NDArray[Any], rows: int, place: str, name: str) -> Vectors:
         raise SourceError(f"{place}: array {name!r} has {width} features; possible are 1 to {MAX_DIMENSION}")
     with np.errstate(over="ignore"):
         small = flat.astype(np.float32)
-    finite = np.isfinite(small)
+    finite = np.isfinite(small) | (np.isnan(small) if keep_missing else False)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         as_float32(flat[row, column : column + 1], Where(place, f"{name}[{column}]", row))

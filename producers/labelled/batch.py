@@ -100,17 +100,24 @@ class Layout:
     modalities : name and dimension of each.
     labels : one type for the whole source.
     rows, classes : how many.
+    features : names of the features of each modality, in the order of its vectors; empty if they have none.
     """
 
     modalities: tuple[tuple[str, int], ...]
     labels: LabelType
     rows: int
     classes: int
+    features: tuple[tuple[str, ...], ...] = ()
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of one row's vectors."""
         return 4 * sum(dimension for _, dimension in self.modalities)
+
+
+def entries(name: str, width: int) -> tuple[str, ...]:
+    """Names of the features that a column holds: its own, or NAME[0], NAME[1], and so on if it holds several."""
+    return (name,) if width == 1 else tuple(f"{name}[{at}]" for at in range(width))
 
 
 class Source(RowSource[Batch], Protocol):

@@ -37,5 +37,10 @@ def open_bundled(name: str, selection: Selection) -> ArraySource:
     X, y = np.ascontiguousarray(loaded.data, np.float64), np.ascontiguousarray(loaded.target, np.int64)
     digest = hashlib.sha256(f"{name} {X.shape} {selection.label_type}".encode() + X.tobytes() + y.tobytes())
     return from_arrays(
-        {DEFAULT_MODALITY: X}, y, identity=digest.hexdigest(), label_type=selection.label_type, place=place
+        {DEFAULT_MODALITY: X},
+        y,
+        identity=digest.hexdigest(),
+        label_type=selection.label_type,
+        place=place,
+        names={DEFAULT_MODALITY: [str(feature) for feature in loaded.feature_names]},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 from kinstream.producers.files.columns import Columns, choose
@@ -11,6 +12,7 @@ from kinstream.producers.files.npz import default_features, opened, read
 from kinstream.producers.files.selection import Selection
 from kinstream.producers.files.tables import file_digest
 from kinstream.producers.labelled.array_source import ArraySource, from_arrays
+from kinstream.producers.labelled.batch import entries
 from kinstream.streams.errors import SourceError
 
 
@@ -37,6 +39,11 @@ def open_npz(path: Path, selection: Selection) -> ArraySource:
         label_type=selection.label_type,
         place=str(path),
         label=columns.label,
+        names={
+            modality: entries(found[0], math.prod(arrays[found[0]].shape[1:]))
+            for modality, found in columns.features
+        },
+        keep_missing=selection.keep_missing,
     )
 
 

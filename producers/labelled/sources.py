@@ -35,4 +35,4 @@ def open_source(name: str, selection: Selection = _USUAL_COLUMNS, csv: CsvFormat
 
     file = open_table(name, csv, *(BUNDLED_PREFIX + known for known in BUNDLED))
     columns = choose(str(path), file.names, selection, file.usable, file.last)
-    return TableSource(file, columns, selection.label_type)
+    return TableSource(file, columns, selection.label_type, keep_missing=selection.keep_missing)

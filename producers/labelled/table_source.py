@@ -13,7 +13,7 @@ from kinstream.producers.files.columns import Columns
 from kinstream.producers.files.numbers import Where, numbers
 from kinstream.producers.files.tables import TableFile, file_digest
 from kinstream.producers.files.text import names
-from kinstream.producers.labelled.batch import Batch, LabelType, Layout
+from kinstream.producers.labelled.batch import Batch, LabelType, Layout, entries
 from kinstream.producers.labelled.labels import LabelScan, check_rows, labels
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_DIMENSION
@@ -31,25 +31,30 @@ class TableSource:
     file : the source of the columns.
     columns : the columns to read.
     label_type : "auto", "integer" or "string".
+    keep_missing : see `kinstream.producers.files.selection.Selection`.
 
     Raises
     ------
     SourceError : a row cannot be used.
     """
 
-    def __init__(self, file: TableFile, columns: Columns, label_type: str) -> None:
+    def __init__(
+        self, file: TableFile, columns: Columns, label_type: str, *, keep_missing: bool = False
+    ) -> None:
         path = self._path = file.path
         self._file = file
         self._columns = columns
+        self._keep_missing = keep_missing
         scan = LabelScan(label_type, text_is_typed=file.text_is_typed)
         self._sizes: tuple[tuple[str, int], ...] = ()
+        self._features: tuple[tuple[str, ...], ...] = ()
         for part in file.parts(columns.all(), 0):
             self._tables(part, scan.rows)
             self._ids(part, scan.rows)
             scan.add(part.column(columns.label), Where(str(path), columns.label, scan.rows))
         check_rows(scan, str(path))
         self._labels: LabelType = scan.kind
-        self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes)
+        self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes, self._features)
         described = {
             "reading": file.reading,
             "columns": [columns.features, columns.label, columns.ids],
@@ -83,12 +88,18 @@ class TableSource:
 
     def _tables(self, part: pa.RecordBatch, first: int) -> tuple[Table, ...]:
         place = str(self._path)
-        tables = []
+        tables, features = [], []
         for modality, columns in self._columns.features:
-            read = [numbers(part.column(name), Where(place, name, first)) for name in columns]
+            read = [
+                numbers(part.column(name), Where(place, name, first), keep_missing=self._keep_missing)
+                for name in columns
+            ]
+            features.append(
+                tuple(f for name, one in zip(columns, read, strict=True) for f in entries(name, one.shape[1]))
+            )
             tables.append(Table(modality, np.ascontiguousarray(np.concatenate(read, axis=1))))
         sizes = tuple((t.name, t.vectors.shape[1]) for t in tables)
-        self._sizes = self._sizes or sizes
+        self._sizes, self._features = self._sizes or sizes, self._features or tuple(features)
         for (name, size), (_, wanted) in zip(sizes, self._sizes, strict=True):
             if size != wanted:
                 raise SourceError(
