@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 _LOGS: Final = ("events", "constraints")
-#: The scaler of rows if no learner has a scaler of its own.
-_USUAL_SCALING: Final = "zscore"
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +37,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "learners",
                 multiple=True,
                 metavar="NAME",
-                help="[learners.NAME], or a kind. [default: all of the settings]",
+                help="[learners.NAME], or a kind. [default: all of the settings, or mixture]",
             ),
             click.option(
                 "--builder",
@@ -61,7 +60,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
                 show_default=True,
                 help="Number of parts left out in turn for the choice.",
             ),
-            click.option("--splits", default=5, show_default=True, help="Splits of each data set."),
+            click.option("--splits", default=10, show_default=True, help="Splits of each data set."),
             click.option(
                 "--seed", default=0, show_default=True, help="Seed of splits, builders and learners."
             ),
@@ -71,12 +70,27 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--max-test", type=int, help="Maximum number of rows to measure on."),
             click.option(
                 "--scaling",
-                help="none, zscore, minmax or one-scale, by the rows learned from. "
-                "[default: zscore, or none if a learner has a scaler]",
+                type=click.Choice(["none", "zscore", "minmax", "one-scale"]),
+                default="zscore",
+                show_default=True,
+                help="Rows of learners without a scaler of their own, by the rows learned from.",
+            ),
+            click.option(
+                "--missing",
+                type=click.Choice(["refuse", "drop", "mean"]),
+                default="refuse",
+                show_default=True,
+                help="File: empty features and NaN: an error, the row left out, or the mean of the training rows.",
+            ),
+            click.option(
+                "--batch", is_flag=True, help="Also LDA, NCA and LMNN, fitted to all training rows at once."
             ),
             click.option("--limit", type=int, help="Maximum number of constraints per split."),
             click.option(
-                "--passes", default=1, show_default=True, help="Maximum number of passes over the rows."
+                "--passes",
+                type=click.IntRange(min=1),
+                help="Maximum number of passes over the rows. [default: as many as make 5,000 constraints; "
+                "1 with --in-order or --delay]",
             ),
             click.option("--block-rows", default=256, show_default=True, help="Rows per block."),
             click.option("--delay", default=0, show_default=True, help="Delay of a label, in constraints."),
@@ -90,7 +104,12 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--gallery", default="train", show_default=True, help="Rows to retrieve from: train or test."
             ),
-            click.option("--no-unlearned", is_flag=True, help="Leave out Euclidean and cosine distance."),
+            click.option(
+                "--importance",
+                metavar="METRIC",
+                help="The metric whose features are listed. [default: the recommended one]",
+            ),
+            click.option("--no-unlearned", is_flag=True, help="Leave out the un-learned metrics."),
             click.option("--space", metavar="NAME", help="Log: the space."),
             click.option("--start", metavar="OFFSET|TIME", help="Log: first offset, or ISO time."),
             click.option("--end", metavar="OFFSET|TIME", help="Log: end offset or ISO time, exclusive."),
@@ -149,6 +168,10 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
         raise SettingsError(
             "--from is missing: name a log, a file or a data set; see kinstream evaluate --help"
         )
+    if options["batch"]:
+        from kinstream.learners.baselines.metric_learn import require
+
+        require("kinstream evaluate --batch")
     settings = settings_of(ctx)
     data, contenders = (
         _of_log(settings, options) if options["sources"][0] in _LOGS else _of_files(settings, options)
@@ -156,6 +179,23 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
     plan = _plan(contenders, data, settings, options)
     folder = options["output"] or Path("evaluation") / "-".join(one.name for one in data[:3])
     finish(plan, data, folder, options)
+
+
+def _batch(options: dict[str, Any], data: list[Data]) -> tuple[str, ...]:
+    """Kinds of batch learners; LMNN not where it takes too long."""
+    from kinstream.replay.evaluation.experiment.contenders import BATCH, LMNN_FEATURES
+
+    if not options["batch"]:
+        return ()
+    wide = max(data, key=lambda one: int(getattr(one, "features", 0)))
+    features = int(getattr(wide, "features", 0))
+    if features <= LMNN_FEATURES:
+        return tuple(BATCH)
+    click.echo(
+        f"LMNN is left out: {wide.name} has {features} features, and above {LMNN_FEATURES} it takes minutes a split",
+        err=True,
+    )
+    return tuple(kind for kind in BATCH if kind != "lmnn")
 
 
 def _asked(options: dict[str, Any]) -> Asked:
@@ -166,9 +206,10 @@ def _asked(options: dict[str, Any]) -> Asked:
         builders=tuple(dict.fromkeys(options["builders"])),
         grids=parse_grids(options["grids"]),
         limit=options["limit"],
-        passes=options["passes"],
+        passes=options["passes"] or (1 if options["in_order"] or options["delay"] else None),
         block_rows=options["block_rows"],
         unlearned=not options["no_unlearned"],
+        scaling=options["scaling"],
     )
 
 
@@ -183,6 +224,8 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
     if given := [f"--{name}" for name in ("space", "start", "end") if options[name] is not None]:
         raise SettingsError(f"{', '.join(given)}: only for --from events and --from constraints")
     selection, form = reading(options)
+    missing = options["missing"]
+    selection = replace(selection, keep_missing=missing != "refuse")
     found: list[Data] = []
     for source in options["sources"]:
         if not source.startswith((FILE_PREFIX, BUNDLED_PREFIX)):
@@ -191,11 +234,12 @@ def _of_files(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], 
             )
         path = source.removeprefix(FILE_PREFIX)
         name = source.removeprefix(BUNDLED_PREFIX) if source.startswith(BUNDLED_PREFIX) else Path(path).stem
-        found.append(of_source(name, open_source(path, selection, form)))
+        found.append(of_source(name, open_source(path, selection, form), missing))
     modalities = {len(getattr(one, "tables", ())) for one in found}
     if len(modalities) > 1:
         raise SettingsError("data sets of one modality and of several cannot be compared in one evaluation")
-    return found, of_rows(settings, _asked(options), modalities=modalities.pop())
+    asked = replace(_asked(options), batch=_batch(options, found))
+    return found, of_rows(settings, asked, modalities=modalities.pop())
 
 
 def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tuple[Contender, ...]]:
@@ -212,6 +256,10 @@ def _of_log(settings: Settings, options: dict[str, Any]) -> tuple[list[Data], tu
         raise SettingsError(
             f"--from {origin} stands alone: no other log or data set can be evaluated beside it"
         )
+    if options["batch"]:
+        raise SettingsError("--batch needs labelled rows: --from file:PATH or sklearn:NAME")
+    if options["missing"] != "refuse":
+        raise SettingsError("--missing is for files: a record with a missing number is never in a log")
     if space is None:
         raise SettingsError(f"--from {origin} needs --space NAME")
     asked = _asked(options)
@@ -251,9 +299,8 @@ def _plan(
     contenders: tuple[Contender, ...], data: list[Data], settings: Settings, options: dict[str, Any]
 ) -> Plan:
     from kinstream.replay.evaluation.experiment.plan import MEASURES, Choice, Measuring, Plan
-    from kinstream.replay.evaluation.experiment.splits import InOrder, RandomHalves, Scaling
+    from kinstream.replay.evaluation.experiment.splits import InOrder, RandomHalves
 
-    own = any(c.settings.get("scaler", "none") not in (None, "none") for c in contenders if not c.unlearned)
     rows = all(hasattr(one, "tables") for one in data)
     share, splits = options["test_share"], options["splits"]
     if options["in_order"]:
@@ -266,7 +313,6 @@ def _plan(
         splitter=InOrder(splits, share)
         if options["in_order"]
         else RandomHalves(share, options["seed"], options["max_train"], options["max_test"]),
-        scaling=Scaling(options["scaling"] or ("none" if own or not rows else _USUAL_SCALING)),
         hold_out=options["hold_out"],
         delay=options["delay"],
         choice=Choice(options["choose_by"] if rows else "mistakes", options["folds"]),

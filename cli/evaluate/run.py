@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinstream.streams.errors import SettingsError
+
 if TYPE_CHECKING:
     from kinstream.replay.evaluation.experiment.data import Data
     from kinstream.replay.evaluation.experiment.plan import Plan
@@ -45,7 +47,13 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
     if not options["no_report"]:
         require("matplotlib", "jinja2", who="the report (--no-report leaves it out)")
 
+    from kinstream.replay.evaluation.runner.run import TIMES
     from kinstream.replay.evaluation.runner.run import evaluate as run
+
+    shown = options.get("importance")
+    names = [contender.name for contender in plan.contenders]
+    if shown is not None and shown not in names:
+        raise SettingsError(f"--importance {shown!r}: there is no such metric; there are: {'; '.join(names)}")
 
     jobs = options["jobs"] or os.cpu_count() or 1
     done = [0, 0]
@@ -64,16 +72,17 @@ def finish(plan: Plan, data: list[Data], folder: Path, options: dict[str, Any]) 
             err=True,
         )
         raise SystemExit(130) from None
+    times = json.loads((folder / TIMES).read_text(encoding="utf-8"))
     if not options["no_report"]:
         from kinstream.replay.evaluation.report import write_report
 
-        write_report(result, folder)
+        write_report(result, folder, times=times, shown=shown)
     if options["as_json"]:
         click.echo(json.dumps(result, indent=1, sort_keys=True))
         return result
     from kinstream.replay.evaluation.report.terminal import print_summary
 
-    print_summary(result)
+    print_summary(result, times=times, shown=shown)
     click.echo(f"result: {folder / 'result.json'}")
     if not options["no_report"]:
         click.echo(f"report: {folder / 'report.html'}")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
 from kinstream.replay.evaluation.experiment.feeds import Built, Feed, Follows
-from kinstream.replay.evaluation.experiment.plan import SIDE_BY_SIDE, Contender, grid
+from kinstream.replay.evaluation.experiment.plan import SIDE_BY_SIDE, TABLES, Contender, grid
 from kinstream.replay.evaluation.experiment.recorded import stream_name
 from kinstream.replay.evaluation.experiment.views import several
 from kinstream.streams.errors import SettingsError
@@ -18,12 +18,33 @@ from kinstream.streams.settings import BuilderSettings, LearnerSettings, Setting
 from kinstream.streams.spelling import meant
 
 #: The learners that are compared if none is named and the settings have none.
-USUAL: Final = ("opml", "copml", "lego", "rdml", "oasis", "soml-tg")
+USUAL: Final = ("mixture",)
 #: Builder of a learner that is named only by its kind.
 BUILDER: Final = "one-pass"
 EUCLIDEAN: Final = "euclidean"
-#: Un-learned metrics by name: the arguments of the kind "euclidean".
-UNLEARNED: Final[Mapping[str, Mapping[str, Any]]] = {"euclidean": {}, "cosine": {"scaler": "unit"}}
+#: Un-learned metrics by the names that the mixture has for them: scaling of the rows, and arguments of the kind
+#: "euclidean".
+UNLEARNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "euclidean": ("none", {}),
+    "cosine": ("none", {"scaler": "unit"}),
+    "zscore": ("zscore", {}),
+    "zscore-cosine": ("zscore", {"scaler": "unit"}),
+    "minmax": ("minmax", {}),
+}
+#: Kinds of learners that bring scales for features as they are.
+SCALES_ITSELF: Final = frozenset({"mixture"})
+#: Scaling of the rows of a learner without a scaler, and of batch learners.
+USUAL_SCALING: Final = "zscore"
+#: Rows that the slow batch learners are fitted to, at most.
+BATCH_ROWS: Final = 600
+#: Features from which LMNN takes minutes a split, and is left out.
+LMNN_FEATURES: Final = 200
+#: Batch learners: kind to name.
+BATCH: Final[Mapping[str, str]] = {
+    "lda": "LDA (batch)",
+    "nca": f"NCA (batch, {BATCH_ROWS} rows at most)",
+    "lmnn": f"LMNN (batch, {BATCH_ROWS} rows at most)",
+}
 
 
 @dataclass(frozen=True)
@@ -37,15 +58,19 @@ class Asked:
     grids : values by setting by learner.
     limit, passes, block_rows : of the constraints built from rows; see `feeds.Built`.
     unlearned : whether to include un-learned metrics.
+    scaling : of the rows of learners that do not scale them themselves; see `scaling_of`.
+    batch : kinds of the batch learners to include, of `BATCH`.
     """
 
     learners: tuple[str, ...] = ()
     builders: tuple[str, ...] = ()
     grids: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     limit: int | None = None
-    passes: int = 1
+    passes: int | None = 1
     block_rows: int = 256
     unlearned: bool = True
+    scaling: str = USUAL_SCALING
+    batch: tuple[str, ...] = ()
 
 
 def wanted(settings: Settings, asked: Asked) -> dict[str, LearnerSettings]:
@@ -92,8 +117,10 @@ def of_rows(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[C
             feeds.setdefault(builder, _feed(settings, builder, asked))
             several_feeds = len(asked.builders or section.follows) > 1
             called = f"{name}, {builder}" if several_feeds else name
-            found.append(_contender(called, name, section, feeds[builder], asked, modalities))
-    return (*_beside(list(feeds.values()), sections, asked, modalities), *found)
+            made = _contender(called, name, section, feeds[builder], asked, modalities)
+            found.append(replace(made, scaling=scaling_of(made, asked.scaling)))
+    beside = _beside(list(feeds.values()), asked, modalities)
+    return (*beside, *found, *_batch(asked, next(iter(feeds.values())), modalities))
 
 
 def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Contender, ...]:
@@ -108,9 +135,11 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
     for name, section in sections.items():
         followed = asked.builders or section.follows
         names.append(stream_name(followed))
-        found.append(_contender(name, name, section, Follows(names[-1]), asked, modalities))
+        made = _contender(name, name, section, Follows(names[-1]), asked, modalities)
+        # As it would learn live.
+        found.append(replace(made, scaling="none"))
     feeds: list[Feed] = [Follows(name) for name in dict.fromkeys(names)]
-    return (*_beside(feeds, sections, asked, modalities), *found)
+    return (*_beside(feeds, asked, modalities), *found)
 
 
 def streams(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
@@ -170,22 +199,20 @@ def _contender(
     return replace(found, view=SIDE_BY_SIDE) if modalities > 1 and not several(found) else found
 
 
-def _beside(
-    feeds: Sequence[Feed], sections: Mapping[str, LearnerSettings], asked: Asked, modalities: int
-) -> list[Contender]:
-    """Un-learned metrics on every stream, for their online mistakes; the first stream's have the plain names.
+def scaling_of(contender: Contender, scaling: str) -> str:
+    """The scaling of a learner's rows: none if it scales them itself, else `scaling`.
 
-    Beside Euclidean and cosine distance there is Euclidean distance after each scaler of a learner: the effect of the
-    scaler alone.
+    A learner scales itself if its kind does, or if its settings or its grid name a scaler other than none.
     """
+    scalers = {contender.settings.get("scaler"), *(point.get("scaler") for point in contender.grid)}
+    own = contender.kind in SCALES_ITSELF or bool(scalers - {None, "none"})
+    return "none" if own else scaling
+
+
+def _beside(feeds: Sequence[Feed], asked: Asked, modalities: int) -> list[Contender]:
+    """Un-learned metrics on every stream, for their online mistakes; the first stream's have the plain names."""
     if not asked.unlearned:
         return []
-    scalers = [section.arguments().get("scaler") for section in sections.values()]
-    metrics = dict(UNLEARNED)
-    for scaler in dict.fromkeys(scalers):
-        if scaler not in (None, "none", "unit"):
-            metrics[f"{EUCLIDEAN}, {scaler}"] = {"scaler": scaler}
-    view = SIDE_BY_SIDE if modalities > 1 else "tables"
     return [
         Contender(
             name if at == 0 else f"{name}, {feed.name}",
@@ -193,8 +220,17 @@ def _beside(
             feed,
             given,
             unlearned=True,
-            view=view,
+            view=SIDE_BY_SIDE if modalities > 1 else TABLES,
+            scaling=scaling,
         )
         for at, feed in enumerate(feeds)
-        for name, given in metrics.items()
+        for name, (scaling, given) in UNLEARNED.items()
+    ]
+
+
+def _batch(asked: Asked, feed: Feed, modalities: int) -> list[Contender]:
+    view = SIDE_BY_SIDE if modalities > 1 else TABLES
+    return [
+        Contender(BATCH[kind], kind, feed, batch=True, view=view, scaling=USUAL_SCALING)
+        for kind in asked.batch
     ]

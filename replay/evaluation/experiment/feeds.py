@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, Final, Protocol
+
+import numpy as np
 
 from kinstream.processors import registry as builders
 from kinstream.processors.shared.base import Origin
 from kinstream.replay.evaluation.experiment.data import Labels, Tables
 from kinstream.streams.records.values import ConstraintBlock, Kind, SampleBlock, Table
 
+#: Constraints that passes are repeated for where their number is not given.
+ENOUGH: Final = 5_000
 #: Space of all evaluations, on which a builder's random choices depend.
 SPACE = "evaluation"
 
@@ -47,7 +52,8 @@ class Built:
     ----------
     kind, settings : of the builder; see `kinstream.processors.registry`.
     limit : constraints at most; None for all of `passes` passes.
-    passes : over the rows at most.
+    passes : over the rows at most, in one order. None for as many as it takes to make `limit` constraints, or `ENOUGH`
+        without a limit; every pass after the first is in a new order, by the seed.
     block_rows : rows per block.
     called : a name other than the kind.
     """
@@ -55,7 +61,7 @@ class Built:
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
-    passes: int = 1
+    passes: int | None = 1
     block_rows: int = 256
     called: str | None = None
 
@@ -80,16 +86,26 @@ class Built:
     def _blocks(self, tables: Tables, labels: Labels, seed: int) -> Iterator[ConstraintBlock]:
         builder = builders.create(self.kind, **({"seed": seed} | dict(self.settings)))
         starts = range(0, len(labels), self.block_rows)
-        every = (start for _ in range(self.passes) for start in starts)
-        for number, start in enumerate(every):
-            part = slice(start, start + self.block_rows)
-            columns = tuple(Table(name, table[part]) for name, table in tables.items())
-            made = builder.process(
-                SampleBlock(SPACE, columns, labels[part], time_ms=0), Origin(offset=number)
-            )
-            for refused in made.refused:
-                raise refused
-            yield from made.blocks
+        offset = made_so_far = 0
+        for turn in count() if self.passes is None else range(self.passes):
+            order = None
+            if self.passes is None and turn:
+                order = np.random.default_rng([seed, turn, 2_236]).permutation(len(labels))
+            before = made_so_far
+            for start in starts:
+                rows = slice(start, start + self.block_rows)
+                part = rows if order is None else order[rows]
+                columns = tuple(Table(name, table[part]) for name, table in tables.items())
+                made = builder.process(
+                    SampleBlock(SPACE, columns, labels[part], time_ms=0), Origin(offset=offset)
+                )
+                offset += 1
+                for refused in made.refused:
+                    raise refused
+                made_so_far += sum(map(len, made.blocks))
+                yield from made.blocks
+            if self.passes is None and (made_so_far == before or made_so_far >= (self.limit or ENOUGH)):
+                return
 
     def describe(self) -> dict[str, Any]:
         return {

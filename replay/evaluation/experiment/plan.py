@@ -17,13 +17,17 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 
 #: Changes whenever the same plan gives other results, so that finished cells of older versions are not reused.
-VERSION: Final = 1
+VERSION: Final = 2
 
 #: The view of a contender of one modality on several.
 SIDE_BY_SIDE: Final = "side-by-side"
 TABLES: Final = "tables"
 
 MEASURES: Final = ("classification", "verification", "retrieval")
+#: What a metric is, from the simplest one; a batch learner is only compared with.
+FAMILIES: Final = ("un-learned", "single", "ensemble", "batch")
+#: Kinds of learners that are made of others.
+ENSEMBLES: Final = frozenset({"fusion", "mixture", "oahu", "portfolio"})
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Contender:
     settings : of the learner; `grid` overrides them.
     grid : settings to choose from, in each split separately and by the training rows alone. The first of equals wins.
     unlearned : whether it is a metric that learns nothing.
+    scaling : kind of the scaler of its rows, see `kinstream.replay.evaluation.experiment.splits.Scaling`; None for that
+        of the plan.
+    batch : whether it is fitted to all training rows at once; `kind` is then one of
+        `kinstream.replay.evaluation.experiment.contenders.BATCH`.
     view : "tables" (a block has a table for each modality), "side-by-side" (one table of all), or the name of the one
         modality that it sees.
     """
@@ -49,6 +57,17 @@ class Contender:
     grid: tuple[Mapping[str, Any], ...] = ({},)
     unlearned: bool = False
     view: str = TABLES
+    scaling: str | None = None
+    batch: bool = False
+
+    @property
+    def family(self) -> str:
+        """One of `FAMILIES`."""
+        if self.unlearned:
+            return "un-learned"
+        if self.batch:
+            return "batch"
+        return "ensemble" if self.kind in ENSEMBLES else "single"
 
     def describe(self) -> dict[str, Any]:
         """Everything that its results depend on."""
@@ -60,12 +79,14 @@ class Contender:
             "grid": [dict(point) for point in self.grid],
             "unlearned": self.unlearned,
             "view": self.view,
+            "scaling": self.scaling,
+            "batch": self.batch,
         }
 
     def arguments(self, point: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
         """Of the learner's constructor, at one point of the grid; `seed` if the settings name none."""
         given = {**self.settings, **point}
-        if seed is not None and learners.has(self.kind, "seed"):
+        if seed is not None and not self.batch and learners.has(self.kind, "seed"):
             given.setdefault("seed", seed)
         return given
 
@@ -240,6 +261,10 @@ def check(contender: Contender) -> None:
     """
     if not contender.grid:
         raise SettingsError(f"{contender.name}: an empty grid leaves no settings to run with")
+    if contender.scaling is not None:
+        Scaling(contender.scaling)
+    if contender.batch:
+        return
     for point in contender.grid:
         try:
             learner = learners.create(contender.kind, **contender.arguments(point))

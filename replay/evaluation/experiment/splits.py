@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from kinstream.replay.evaluation.experiment.data import Rows, Tables
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.values import Vectors
+from kinstream.streams.records.values import ConstraintBlock, Table, Vectors
 
 Index = NDArray[np.int64]
 
@@ -118,13 +119,69 @@ class Scaling:
             raise SettingsError(f"a scaling is fitted on train or on all, not on {self.fitted!r}")
 
     def __call__(self, tables: Tables, train: Index) -> dict[str, Vectors]:
-        """All rows of each table after the scaler."""
+        """All rows of each table after the scaler; the tables have no missing entries."""
         if self.kind == "none":
             return dict(tables)
         return {
             name: _scaled(table, table if self.fitted == "all" else table[train], self.kind)
             for name, table in tables.items()
         }
+
+
+def scaled_blocks(
+    blocks: Sequence[ConstraintBlock | None], stop: int, kind: str
+) -> list[ConstraintBlock | None]:
+    """Recorded constraints after a scaler that is fitted to the vectors of the first `stop` blocks.
+
+    A vector counts once for each block that it is in.
+    """
+    known = [block for block in blocks[:stop] if block is not None]
+    if kind == "none" or not known:
+        return list(blocks)
+    fits = {
+        table.name: np.concatenate([block.tables[at].vectors for block in known])
+        for at, table in enumerate(known[0].tables)
+    }
+    return [
+        block
+        if block is None
+        else replace(
+            block, tables=tuple(Table(t.name, _scaled(t.vectors, fits[t.name], kind)) for t in block.tables)
+        )
+        for block in blocks
+    ]
+
+
+def filled(tables: Tables, train: Index, names: Sequence[str] = ()) -> Tables:
+    """Tables whose missing entries (NaN) are the mean of their column over the training rows that have it.
+
+    Parameters
+    ----------
+    names : of the columns of all tables, one after the other, for the error.
+
+    Raises
+    ------
+    SettingsError : a column has no value in the training rows.
+    """
+    found, before = dict(tables), 0
+    for name, table in tables.items():
+        first, before = before, before + table.shape[1]
+        missing = np.isnan(table)
+        if not missing.any():
+            continue
+        known = ~missing[train]
+        empty = np.flatnonzero(missing.any(axis=0) & ~known.any(axis=0))
+        if len(empty):
+            column = int(empty[0])
+            called = repr(names[first + column]) if names else f"{column + 1} of {name}"
+            raise SettingsError(
+                f"column {called} has no value in the {len(train)} training rows, and so no mean: leave it out with "
+                "--features"
+            )
+        total = np.where(known, table[train], 0.0).sum(axis=0, dtype=np.float64)
+        mean = total / np.maximum(known.sum(axis=0), 1)
+        found[name] = np.where(missing, mean, table).astype(np.float32)
+    return found
 
 
 def _scaled(table: Vectors, fit: Vectors, kind: str) -> Vectors:

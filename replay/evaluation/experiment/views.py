@@ -18,6 +18,8 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, 
 
 def several(contender: Contender) -> bool:
     """Whether the learner takes a table for each modality."""
+    if contender.batch:
+        return False
     made = learners.create(contender.kind, **contender.arguments(contender.grid[0]))
     return isinstance(made, MultiModal | Fusion)
 

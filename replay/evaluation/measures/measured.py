@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,20 @@ from kinstream.learners.base import Learner
 from kinstream.replay.evaluation.experiment import views
 from kinstream.replay.evaluation.experiment.data import Labels, Tables
 from kinstream.replay.evaluation.experiment.plan import Measuring
+from kinstream.replay.evaluation.measures.clicks import click_lists
 from kinstream.replay.evaluation.measures.held_out import begun
+from kinstream.replay.evaluation.measures.importance import shares
 from kinstream.replay.evaluation.measures.quality import (
+    Retrieval,
     Verification,
+    click_retrieval,
     evaluation_pairs,
     graded,
     knn,
     retrieval,
     verification,
 )
+from kinstream.replay.evaluation.measures.ranking import NDCG_ITEMS
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 
@@ -30,10 +36,17 @@ class Measured:
 
     Parameters
     ----------
+    columns : of `transform`; None if the learner had seen nothing.
+    seconds_transform, transformed : the time of one `transform`, and its rows. No result may depend on it.
+    shares : of the features, see `kinstream.replay.evaluation.measures.importance`; None where there are none.
     roc : {"fpr": [...], "tpr": [...]}; recall : {"k": [...], "value": [...]}.
     """
 
     values: dict[str, float] = field(default_factory=dict)
+    columns: int | None = None
+    seconds_transform: float = 0.0
+    transformed: int = 0
+    shares: list[float] | None = None
     roc: dict[str, list[float]] | None = None
     recall: dict[str, list[float]] | None = None
 
@@ -66,6 +79,10 @@ def of_rows(
     # Before its first constraint a learner of one modality has its first metric, the others have none yet.
     if not begun(learner) and (many or hasattr(model, "classify")):
         return found
+    if what is None:
+        _describe(found, model, u)
+        own = None if many else shares(model, x)
+        found.shares = None if own is None else [round(float(share), 6) for share in own]
     near: Any = None
     asked: Any = None
     if "retrieval" in wanted or ("classification" in wanted and not hasattr(model, "classify")):
@@ -90,6 +107,7 @@ def of_rows(
         ranked = retrieval(asked, gallery, v, labels, ranks, itself)
         if ranked.mean_average_precision is not None:
             found.values["map"] = ranked.mean_average_precision
+        _add_ranks(found, ranked)
         if ranked.recall is not None and ranked.precision is not None:
             for k, recall, precision in zip(ranks, ranked.recall, ranked.precision, strict=True):
                 found.values |= {f"recall_at_{k}": recall, f"precision_at_{k}": precision}
@@ -97,8 +115,14 @@ def of_rows(
     return found
 
 
-def of_constraints(learner: Learner, many: bool, blocks: Sequence[ConstraintBlock]) -> Measured:
-    """Share of held-out triplets that are ranked wrong (ties too), and ROC and AUC over held-out pairs."""
+def of_constraints(
+    learner: Learner, many: bool, blocks: Sequence[ConstraintBlock], ranks: Sequence[int]
+) -> Measured:
+    """Share of held-out triplets that are ranked wrong (ties too), and ROC and AUC over held-out pairs.
+
+    Of triplets from clicks also the rank of the clicked items among all items of these blocks, with Recall@K for each K
+    of `ranks`.
+    """
     model: Any = learner
     wrong = total = 0
     distances: list[np.ndarray[Any, Any]] = []
@@ -116,12 +140,40 @@ def of_constraints(learner: Learner, many: bool, blocks: Sequence[ConstraintBloc
             wrong += int(np.count_nonzero(near >= far))
             total += len(block)
     found = Measured()
+    if blocks and (begun(learner) or not many):
+        first = {table.name: table.vectors for table in blocks[0].tables}
+        _describe(found, model, views.features(first, many))
+        lists = click_lists(blocks)
+        if lists is not None:
+            asked, gallery = (
+                model.transform(views.features(side, many)) for side in (lists.queries, lists.items)
+            )
+            kept = [k for k in ranks if k <= len(gallery)]
+            ranked = click_retrieval(asked, gallery, lists.clicked, kept)
+            _add_ranks(found, ranked)
+            if ranked.recall is not None:
+                for k, recall in zip(kept, ranked.recall, strict=True):
+                    found.values[f"recall_at_{k}"] = recall
     if total:
         found.values["held_out_mistakes"] = wrong / total
     if distances:
         judged = verification(np.concatenate(distances), np.concatenate(signs))
         _add(found, judged)
     return found
+
+
+def _describe(found: Measured, model: Any, rows: Any) -> None:
+    """Columns of `transform`, and its time."""
+    mapped = model.transform(rows)
+    began = perf_counter()
+    model.transform(rows)
+    found.seconds_transform, found.transformed = perf_counter() - began, len(mapped)
+    found.columns = int(np.asarray(mapped).shape[1])
+
+
+def _add_ranks(found: Measured, ranked: Retrieval) -> None:
+    if ranked.ndcg is not None and ranked.reciprocal_rank is not None:
+        found.values |= {f"ndcg_at_{NDCG_ITEMS}": ranked.ndcg, "mrr": ranked.reciprocal_rank}
 
 
 def _add(found: Measured, judged: Verification) -> None:

@@ -37,6 +37,8 @@ _NAMED: Final = (
     Measure("macro_f1", "macro F1", False),
     Measure("auc", "verification AUC", False),
     Measure("map", "mean average precision", False),
+    Measure("ndcg_at_10", "NDCG@10", False),
+    Measure("mrr", "mean reciprocal rank", False),
     Measure("held_out_mistakes", "mistakes on held-out triplets", True),
     Measure("mistake_rate", "online mistake rate", True),
     Measure("utilisation", "utilisation", None),

@@ -6,7 +6,7 @@ entries that are not finite or too large to square.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -17,6 +17,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import ThreadpoolController
+
+from kinstream.replay.evaluation.measures.ranking import ndcg, reciprocal_rank
 
 Vectors = NDArray[np.floating[Any]]
 Labels = NDArray[Any]
@@ -71,7 +73,8 @@ class Retrieval:
     precision : mean share of rows of the query's class among the K nearest.
     mean_average_precision : over the whole gallery.
     queries : how many were measured.
-    left_out : queries that were not measured, because the gallery has no row of their class.
+    left_out : queries that were not measured, because nothing in the gallery is relevant to them.
+    ndcg, reciprocal_rank : means of `kinstream.replay.evaluation.measures.ranking`'s, over the whole gallery.
     """
 
     ks: tuple[int, ...]
@@ -80,6 +83,8 @@ class Retrieval:
     mean_average_precision: float | None
     queries: int
     left_out: int
+    ndcg: float | None = None
+    reciprocal_rank: float | None = None
 
 
 def knn(x: Vectors, y: Labels, u: Vectors, v: Labels, neighbours: int = NEIGHBOURS) -> Vote:
@@ -175,15 +180,47 @@ def retrieval(
         raise ValueError(f"K is at least 1, not {min(ks)}")
     if same_rows and len(query) != len(gallery):
         raise ValueError(f"there are {len(query)} queries and {len(gallery)} rows of the gallery")
+    sizes = np.bincount(number, minlength=len(known) + 1)
+    relevant = np.where(asked < len(known), sizes[asked] - int(same_rows), 0)
+    return _ranked(query, gallery, ks, relevant, lambda row: number == asked[row], same_rows)
+
+
+def click_retrieval(
+    query: Vectors, gallery: Vectors, clicked: Sequence[Items], ks: Sequence[int]
+) -> Retrieval:
+    """The ranking of every query, whose relevant items are those that were clicked; order and memory as `retrieval`.
+
+    Parameters
+    ----------
+    query, gallery : (q, d) and (n, d).
+    clicked : for each query the row numbers of the gallery.
+    """
+    query, gallery = np.asarray(query, np.float64), np.asarray(gallery, np.float64)
+
+    def relevant(row: int) -> NDArray[np.bool_]:
+        mask = np.zeros(len(gallery), np.bool_)
+        mask[clicked[row]] = True
+        return mask
+
+    sizes = np.array([len(np.unique(one)) for one in clicked], np.int64)
+    return _ranked(query, gallery, ks, sizes, relevant, same_rows=False)
+
+
+def _ranked(
+    query: Vectors,
+    gallery: Vectors,
+    ks: Sequence[int],
+    sizes: Items,
+    relevant: Callable[[int], NDArray[np.bool_]],
+    same_rows: bool,
+) -> Retrieval:
+    """Retrieval where `relevant` says which rows of the gallery are relevant to a query, and `sizes` how many."""
     if not _measurable(query, gallery):
         return Retrieval(tuple(ks), None, None, None, 0, 0)
-    own = 1 if same_rows else 0
-    sizes = np.bincount(number, minlength=len(known) + 1)
-    relevant = np.where(asked < len(known), sizes[asked] - own, 0)
-    queries = np.flatnonzero(relevant > 0)
+    queries = np.flatnonzero(sizes > 0)
     hits = np.zeros(len(ks), np.int64)
     found = np.zeros(len(ks), np.int64)
-    average = np.empty(len(queries))
+    average, gains, firsts = np.empty((3, len(queries)))
     step = max(1, _DISTANCES // max(len(gallery), 1))
     for start in range(0, len(queries), step):
         rows = queries[start : start + step]
@@ -191,8 +228,9 @@ def retrieval(
         for i, row in enumerate(rows):
             if same_rows:
                 D[i, row] = np.inf
-            places = _places(D[i], number == asked[row])[: relevant[row]]
+            places = _places(D[i], relevant(row))[: sizes[row]]
             average[start + i] = np.mean(np.arange(1, len(places) + 1) / places)
+            gains[start + i], firsts[start + i] = ndcg(places), reciprocal_rank(places)
             within = np.searchsorted(places, ks, side="right")
             hits += within > 0
             found += within
@@ -206,6 +244,8 @@ def retrieval(
         float(np.mean(average)),
         n,
         len(query) - n,
+        float(np.mean(gains)),
+        float(np.mean(firsts)),
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kinstream.streams.extras import importing
 
 
-def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
+def write_report(
+    result: Mapping[str, Any],
+    folder: Path,
+    *,
+    times: Sequence[Mapping[str, Any]] = (),
+    shown: str | None = None,
+) -> list[Path]:
     """Write `report.html`, its charts as PNG files and its numbers as CSV files.
 
     Parameters
@@ -17,10 +23,12 @@ def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
     result : the content of `result.json` of `kinstream evaluate`; see docs/evaluating.md.
     folder : is created if it is missing. Charts go to its folder `figures`, which belongs to the report: charts of an
         earlier report are removed from it.
+    times : the content of `timings.json`; without it the page has no costs.
+    shown : the metric whose features are listed; None for the recommended one.
 
     Returns
     -------
-    The files, the page first. The same result gives the same bytes, with the same versions of the libraries.
+    The files, the page first. The same result and times give the same bytes, with the same versions of the libraries.
 
     Raises
     ------
@@ -30,4 +38,4 @@ def write_report(result: Mapping[str, Any], folder: Path) -> list[Path]:
     with importing("a report"):
         from kinstream.replay.evaluation.report.write import write
 
-    return write(result, folder)
+    return write(result, folder, times, shown)

@@ -1,5 +1,6 @@
-"""Which learner to run, and whether it is better than doing nothing: the results of the tests, in sentences.
+"""Which metric to use, and whether it is better than doing nothing: the results of the tests, in sentences.
 
+One data set has the recommendation of its result. Over several, learners are ordered by the data sets that they win.
 Doing nothing is the best un-learned metric of a data set. A learner is better if the paired t-test is significant at
 0.05 (spec 11); the report adds whether that holds after Holm's correction.
 """
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kinstream.replay.evaluation.measures.names import Measure
-from kinstream.replay.evaluation.report.results import Entry, Mark, Results, Standing
-from kinstream.replay.evaluation.report.words import chance, listed, several, spread
+from kinstream.replay.evaluation.report.advice import sentences
+from kinstream.replay.evaluation.report.results import Entry, Results, Standing
+from kinstream.replay.evaluation.report.words import listed, several, spread
 
 _FEW_SPLITS: Final = 5
 
@@ -23,9 +25,8 @@ class Advice:
 
     Parameters
     ----------
-    run : a metric; None if nothing could be tested.
-    learner : the best of the learners that are significantly better than doing nothing, those that stay so after the
-        correction first; without any, the best of all learners. None if none was measured.
+    run : the recommended metric; None if nothing could be tested.
+    learner : that, or the best of all learners if it is un-learned. None if none was measured.
     reference : the best un-learned metric; None if none was measured.
     """
 
@@ -58,7 +59,7 @@ def answer(results: Results) -> Answer:
     what = results.headline
     if what is None:
         return Answer("Nothing was measured that could be better or worse.")
-    standings = [results.standing(name, what) for name in results.learners]
+    standings = [results.standing(name, what) for name in results.learners if name not in results.batch]
     standings = [one for one in standings if one.rank is not None]
     if not standings:
         return Answer("No learner was measured, so there is nothing to choose.")
@@ -68,31 +69,27 @@ def answer(results: Results) -> Answer:
     if not any(one.tested for one in standings):
         return _untested(results, what, standings, judged, by_data)
     top = standings[0]
-    if len(by_data) == 1:
-        sentences: tuple[str, ...] = (f"{judged}, {_advice_text(results, by_data[0], what)}.",)
-        by_data = ()
-    else:
-        sentences = (f"{judged}, {top.metric} is {_balance(top)}.", *_next(standings))
+    line = results.recommended(by_data[0].data)
+    if len(by_data) == 1 and line is not None and line["metric"] is not None:
+        return Answer(*sentences(results, line, what), cautions=_cautions(results))
+    why = (f"{judged}, {top.metric} is {_balance(top)}.", *_next(standings))
     title = _title(top, len(results.data_names))
-    return Answer(title, sentences + _others(results, what, standings), by_data, _cautions(results))
+    return Answer(title, why + _others(results, what, standings), by_data, _cautions(results))
 
 
 def advice(results: Results, data: str, what: Measure) -> Advice:
     """The advice for one data set."""
     entries = results.entries(data, what)
-    learners = [entries[name] for name in results.learners if name in entries]
+    learners = [entries[name] for name in results.learners if name in entries and name not in results.batch]
     reference = results.reference(data, what)
     if not learners:
         return Advice(data, None, None, reference)
     # The sort is stable: the first of equals by the order of display.
     learners.sort(key=lambda entry: entry.mean if what.smaller_is_better else -entry.mean)
-    if reference is None or not any(entry.test for entry in learners):
-        return Advice(data, None, learners[0], reference)
-    for mark in (Mark.BETTER, Mark.PERHAPS_BETTER):
-        for entry in learners:
-            if entry.mark is mark:
-                return Advice(data, entry.metric, entry, reference)
-    return Advice(data, reference.metric, learners[0], reference)
+    line = results.recommended(data)
+    run = None if line is None or reference is None else line["metric"]
+    best = next((entry for entry in learners if entry.metric == run), learners[0])
+    return Advice(data, run, best, reference)
 
 
 def _merit(one: Standing) -> tuple[int, int, float]:
@@ -134,42 +131,6 @@ def _next(standings: Sequence[Standing]) -> tuple[str, ...]:
     return (
         f"Next comes {other.metric}: better on {len(other.better)}, not significantly different on {len(other.same)}, "
         f"worse on {len(other.worse)}.",
-    )
-
-
-def _advice_text(results: Results, one: Advice, what: Measure) -> str:
-    """An advice as text."""
-    learner, reference = one.learner, one.reference
-    if learner is None or reference is None or one.run is None:
-        return "no test was possible"
-    nothing = f"{reference.metric}, the best un-learned metric, with {_value(reference)}"
-    tests = _chances(results, learner, what)
-    if one.run == learner.metric:
-        text = f"{learner.metric} has {_value(learner)}, significantly better than {nothing} ({tests})"
-        if learner.mark is Mark.PERHAPS_BETTER:
-            text += "; this does not hold after the correction, so take it as a hint"
-        return text
-    marks = [entry.mark for name in results.learners if (entry := results.entries(one.data, what).get(name))]
-    if all(mark in (Mark.WORSE, Mark.PERHAPS_WORSE) for mark in marks):
-        return (
-            f"every learner is significantly worse than {nothing}; the best one, {learner.metric}, has "
-            f"{_value(learner)}"
-        )
-    return (
-        f"no learner is significantly better than {nothing}; the best one, {learner.metric}, has {_value(learner)} "
-        f"({tests})"
-    )
-
-
-def _chances(results: Results, entry: Entry, what: Measure) -> str:
-    if entry.test is None:
-        return "not tested"
-    text = f"paired t-test over {several(entry.test['n'], 'split')}, {chance(entry.test['p'])}"
-    family = results.comparisons(entry.data, what)
-    return (
-        text
-        if family < 2
-        else f"{text}; after Holm's correction for {family} tests, {chance(entry.test['p_holm'])}"
     )
 
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kinstream.replay.evaluation.measures.names import Measure
 from kinstream.replay.evaluation.report import charts
+from kinstream.replay.evaluation.report.advice import missing_of, shares_of, shown_shares
 from kinstream.replay.evaluation.report.answer import answer
 from kinstream.replay.evaluation.report.results import Entry, Mark, Results, Standing
 from kinstream.replay.evaluation.report.words import capital, chance, number, several, spread
@@ -195,7 +196,16 @@ def _section(results: Results, data: Mapping[str, Any], pictures: Sequence[Pictu
     facts = [several(data["rows"], "row"), several(data["features"], "feature")]
     if data.get("classes"):
         facts.append(several(data["classes"], "class", "classes"))
-    return {"name": name, "facts": ", ".join(facts), "best": best, "groups": groups}
+    facts += missing_of(data)
+    found = shares_of(results, name)
+    return {
+        "name": name,
+        "facts": ", ".join(facts),
+        "best": best,
+        "groups": groups,
+        "metric": found and found.metric,
+        "shares": found and shown_shares(found),
+    }
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

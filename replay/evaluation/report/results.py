@@ -13,6 +13,7 @@ from kinstream.replay.evaluation.measures.names import Measure, measure, order
 Line = Mapping[str, Any]
 
 UNLEARNED: Final = "unlearned"
+BATCH: Final = "batch"
 LEVEL: Final = 0.05
 
 
@@ -89,19 +90,29 @@ class Standing:
         return len(self.better) + len(self.same) + len(self.worse)
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Mean times of a metric in microseconds: of a constraint that is learned, and of a row that is transformed."""
+
+    learn: float | None
+    transform: float | None
+
+
 class Results:
     """A result, with its entries grouped for a report.
 
     Parameters
     ----------
     result : format 1 of `kinstream evaluate`.
+    times : of its cells, the content of `timings.json`; without them costs are not known.
+    shown : the metric whose features are displayed; None for the recommended one.
 
     Raises
     ------
     ValueError : another format.
     """
 
-    def __init__(self, result: Line) -> None:
+    def __init__(self, result: Line, times: Sequence[Line] = (), shown: str | None = None) -> None:
         if result.get("format") != 1:
             raise ValueError(f"the format of this result is {result.get('format')!r}, and 1 is known")
         self.plan: Line = result["plan"]
@@ -111,10 +122,17 @@ class Results:
         self.summary: Sequence[Line] = result["summary"]
         self.tests: Sequence[Line] = result["tests"]
         self.win_tie_loss: Sequence[Line] = result["win_tie_loss"]
+        #: Empty in results of earlier versions.
+        self.importance: Sequence[Line] = result.get("importance", ())
+        self._recommended = {line["data"]: line for line in result.get("recommendation", ())}
+        self._times = times
+        self.shown = shown
         #: In the order of display.
         self.names = tuple(str(metric["name"]) for metric in self.metrics)
         self.unlearned = tuple(str(metric["name"]) for metric in self.metrics if metric["role"] == UNLEARNED)
         self.learners = tuple(name for name in self.names if name not in self.unlearned)
+        #: Learners that are fitted to all rows at once, and only compared with.
+        self.batch = tuple(str(metric["name"]) for metric in self.metrics if metric.get("family") == BATCH)
         self.data_names = tuple(str(one["name"]) for one in self.data)
         place = (
             {name: i for i, name in enumerate(self.names)},
@@ -178,9 +196,26 @@ class Results:
         return sum(
             line["data"] == data
             and line["measure"] == what.name
+            and line["first"] not in self.batch
             and line["second"] in self.unlearned
             and line["p"] is not None
             for line in self.tests
+        )
+
+    def recommended(self, data: str) -> Line | None:
+        """The line of a data set in the part "recommendation"; None where there is none."""
+        return self._recommended.get(data)
+
+    def cost(self, data: str, metric: str) -> Cost:
+        """Of a metric on a data set, over all splits."""
+        times = [one for one in self._times if (one["data"], one["metric"]) == (data, metric)]
+        constraints = sum(cell.get("constraints", 0) for cell in self.of(data, metric))
+        rows = sum(one.get("transformed", 0) for one in times)
+        learning = sum(one["seconds_learning"] for one in times)
+        transform = sum(one.get("seconds_transform", 0.0) for one in times)
+        return Cost(
+            1e6 * learning / constraints if times and constraints else None,
+            1e6 * transform / rows if rows else None,
         )
 
     def standing(self, metric: str, what: Measure) -> Standing:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinstream.replay.evaluation.measures.names import Measure
+from kinstream.replay.evaluation.report.advice import shares_of, shown_shares
 from kinstream.replay.evaluation.report.answer import Answer, answer
 from kinstream.replay.evaluation.report.results import Entry, Mark, Results
 from kinstream.replay.evaluation.report.words import capital, number, spread
@@ -23,16 +24,23 @@ _BALANCE: Final = 19
 _NAME: Final = 40
 
 
-def print_summary(result: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print what to run, and the table behind it.
+def print_summary(
+    result: Mapping[str, Any],
+    console: Console | None = None,
+    *,
+    times: Sequence[Mapping[str, Any]] = (),
+    shown: str | None = None,
+) -> None:
+    """Print the table, what to use, and the features that the metric goes by.
 
     Parameters
     ----------
     result : the content of `result.json` of `kinstream evaluate`.
     console : standard output by default.
+    times, shown : see `kinstream.replay.evaluation.report.results.Results`.
     """
     console = console or Console()
-    results = Results(result)
+    results = Results(result, times, shown)
     advice = answer(results)
     what = results.headline
     if what is not None:
@@ -46,6 +54,17 @@ def print_summary(result: Mapping[str, Any], console: Console | None = None) -> 
             console.print(Text(legend), highlight=False, soft_wrap=not console.is_terminal)
     console.print()
     _print_answer(console, advice)
+    if len(results.data_names) == 1:
+        _print_importance(console, results, results.data_names[0])
+
+
+def _print_importance(console: Console, results: Results, data: str) -> None:
+    found = shares_of(results, data)
+    if found is None:
+        return
+    lines = ["", *columns((f"feature of {found.metric}", "share"), shown_shares(found)), ""]
+    for line in lines:
+        console.print(Text(line), highlight=False, soft_wrap=True)
 
 
 def _parts(results: Results, width: int) -> list[list[str]]:

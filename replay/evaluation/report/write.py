@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +20,11 @@ FIGURES: Final = "figures"
 _CHART: Final = re.compile(r"[0-9]{2,}-[a-z0-9-]+\.png")
 
 
-def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
+def write(
+    result: Mapping[str, Any], folder: Path, times: Sequence[Mapping[str, Any]], shown: str | None
+) -> list[Path]:
     """See `kinstream.replay.evaluation.report.write_report`."""
-    results = Results(result)
+    results = Results(result, times, shown)
     figures = folder / FIGURES
     try:
         figures.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,9 @@ from kinstream.learners.warm_up import warm_up
 from kinstream.replay.evaluation.experiment import views
 from kinstream.replay.evaluation.experiment.data import Data, Labels, Recorded, Rows, Tables
 from kinstream.replay.evaluation.experiment.plan import Cell, Contender, Plan
-from kinstream.replay.evaluation.experiment.splits import Index
+from kinstream.replay.evaluation.experiment.splits import Index, Scaling, filled, scaled_blocks
 from kinstream.replay.evaluation.measures.measured import Measured, of_constraints, of_rows
+from kinstream.replay.evaluation.runner.batch import fitted
 from kinstream.replay.evaluation.runner.prequential import Run, prequential
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import KinstreamError, SettingsError
@@ -55,7 +56,8 @@ class Runner:
         self._plan = plan
         self._data = tuple(data)
         self._streams = _Kept()
-        self._scaled: tuple[tuple[int, int], dict[str, Any]] | None = None
+        #: Of the last split, by kind of scaler.
+        self._scaled: tuple[tuple[int, int], dict[str | None, dict[str, Any]]] | None = None
         self._warm: set[str] = set()
 
     def run(self, cell: Cell) -> Done:
@@ -78,6 +80,8 @@ class Runner:
 
     def compile(self, contender: Contender) -> None:
         """Compile once in this process, so that times of constraints exclude compilation."""
+        if contender.batch:
+            return
         arguments = contender.arguments(contender.grid[0])
         key = f"{contender.kind} {arguments}"
         if key not in self._warm:
@@ -99,32 +103,50 @@ class Runner:
                     {"settings": dict(point), "score": self._tried(data, split.train, contender, point, seed)}
                 )
         point = contender.grid[_best(tried)] if tried else contender.grid[0]
-        scaled = self._scaling(data, cell, split.train)
+        scaled = self._scaling(data, cell, split.train, contender)
         seen = views.tables(scaled, contender.view)
         train = {name: table[split.train] for name, table in seen.items()}
         test = {name: table[split.test] for name, table in seen.items()}
         began = perf_counter()
-        stream = self._stream((cell.data, cell.split), contender, train, y, seed)
-        built = perf_counter() - began
-        run = self._learned(contender, point, seed, stream)
+        if contender.batch:
+            built, run = 0.0, self._fitted(contender, train, y, seed)
+        else:
+            stream = self._stream((cell.data, cell.split), contender, train, y, seed)
+            built = perf_counter() - began
+            run = self._learned(contender, point, seed, stream)
         began = perf_counter()
         with one_blas_thread():
             found = of_rows(run.learner, views.several(contender), train, y, test, v, plan.measuring, seed)
         measuring = perf_counter() - began
-        return self._done(
+        done = self._done(
             cell, data, contender, point, tried, run, found, (len(y), len(v)), (built, measuring)
         )
+        done.result["smallest_class"] = int(np.unique(y, return_counts=True)[1].min())
+        return done
 
-    def _scaling(self, data: Rows, cell: Cell, train: Index) -> dict[str, Any]:
-        place = (cell.data, cell.split)
+    def _fitted(self, contender: Contender, train: Tables, y: Labels, seed: int) -> Run:
+        began = perf_counter()
+        with one_blas_thread():
+            model: Any = fitted(contender.kind, next(iter(train.values())), y, seed)
+        return Run(model, seconds=[perf_counter() - began], sizes=[len(y)])
+
+    def _scaling(self, data: Rows, cell: Cell, train: Index, contender: Contender) -> dict[str, Any]:
+        place, kind = (cell.data, cell.split), contender.scaling
         if self._scaled is None or self._scaled[0] != place:
-            self._scaled = (place, self._plan.scaling(data.tables, train))
-        return self._scaled[1]
+            self._scaled = (place, {})
+        if kind not in self._scaled[1]:
+            self._scaled[1][kind] = self._scale(data, train, contender)
+        return self._scaled[1][kind]
+
+    def _scale(self, data: Rows, train: Index, contender: Contender) -> dict[str, Any]:
+        """All rows, their missing entries filled in, after the contender's scaler; both by the training rows."""
+        scaling = self._plan.scaling if contender.scaling is None else Scaling(contender.scaling)
+        return scaling(filled(data.tables, train, data.names), train)
 
     def _stream(
         self, place: tuple[int, int], contender: Contender, train: Tables, y: Labels, seed: int
     ) -> Blocks:
-        key = (place, repr(contender.feed.describe()), contender.view)
+        key = (place, repr(contender.feed.describe()), contender.view, contender.scaling)
         return self._streams.of(key, lambda: contender.feed(train, y, seed))
 
     def _tried(
@@ -136,7 +158,7 @@ class Runner:
         for fit, rest in _folds(len(train), choice.folds, seed):
             # A stream keeps its order.
             inner, left = train[np.sort(fit)], train[np.sort(rest)]
-            tables = views.tables(self._plan.scaling(data.tables, inner), contender.view)
+            tables = views.tables(self._scale(data, inner, contender), contender.view)
             x = {name: table[inner] for name, table in tables.items()}
             u = {name: table[left] for name, table in tables.items()}
             y, v = data.labels[inner], data.labels[left]
@@ -171,8 +193,10 @@ class Runner:
             b if b is None else views.block(b, contender.view) for b in data.streams[contender.feed.name]
         ]
         stop, end = _parts(every, self._plan.hold_out, self._plan.splits, cell.split)
+        every = scaled_blocks(every, stop, contender.scaling or "none")
         stream, rest = every[:stop], list(_begun(b for b in every[stop:end] if b is not None))
-        declared = {} if data.scaler is None else {"scaler": data.scaler}
+        own = contender.unlearned or not learners.has(contender.kind, "scaler")
+        declared = {} if data.scaler is None or own else {"scaler": data.scaler}
         tried: list[dict[str, Any]] = []
         if len(contender.grid) > 1:
             for point in contender.grid:
@@ -183,7 +207,7 @@ class Runner:
         run = self._learned(contender, point, None, stream, None, declared)
         began = perf_counter()
         with one_blas_thread():
-            found = of_constraints(run.learner, views.several(contender), rest)
+            found = of_constraints(run.learner, views.several(contender), rest, self._plan.measuring.ranks)
         sizes = (_constraints(stream), _constraints(rest))
         return self._done(
             cell, data, contender, point, tried, run, found, sizes, (0.0, perf_counter() - began)
@@ -238,6 +262,8 @@ class Runner:
             "settings": {**contender.settings, **point},
             "tried": tried,
             "constraints": run.constraints,
+            "columns": found.columns,
+            "shares": found.shares,
             "counts": counts,
             "curve": {
                 "constraints": curve.constraints,
@@ -256,7 +282,8 @@ class Runner:
             "roc": found.roc,
             "recall": found.recall,
         }
-        return Done(result, where | _times(run, *seconds))
+        transform = {"seconds_transform": found.seconds_transform, "transformed": found.transformed}
+        return Done(result, where | _times(run, *seconds) | transform)
 
 
 class _Kept:

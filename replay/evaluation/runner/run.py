@@ -12,6 +12,7 @@ from kinstream.replay.evaluation.experiment.data import Data
 from kinstream.replay.evaluation.experiment.plan import Plan
 from kinstream.replay.evaluation.runner.cells import Done
 from kinstream.replay.evaluation.runner.pool import run_all
+from kinstream.replay.evaluation.runner.recommendation import important
 from kinstream.replay.evaluation.runner.store import Store, canonical
 from kinstream.replay.evaluation.runner.summary import summarise
 from kinstream.streams.checkpoints.store import versions
@@ -78,6 +79,7 @@ def evaluate(
             {
                 "name": contender.name,
                 "role": "unlearned" if contender.unlearned else "learner",
+                "family": contender.family,
                 "kind": contender.kind,
                 "builder": contender.feed.name,
                 "grid": [dict(point) for point in contender.grid],
@@ -87,6 +89,8 @@ def evaluate(
         "data": [one.describe() for one in data],
         "cells": [finished[cell].result for cell in cells],
     }
+    features = {one.name: getattr(one, "names", ()) for one in data}
+    result["importance"] = important(result["cells"], [one.name for one in plan.contenders], features)
     result = json.loads(json.dumps(result)) | summarise(result)
     store.write(RESULT, canonical(result))
     store.write(TIMES, canonical([finished[cell].times for cell in cells]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -77,7 +79,8 @@ def paired(first: ArrayLike, second: ArrayLike) -> TTest:
         return TTest(mean, *_limit(mean), len(gaps))
     from scipy.stats import ttest_1samp
 
-    found = ttest_1samp(gaps, 0.0)
+    with _nearly_equal():
+        found = ttest_1samp(gaps, 0.0)
     return TTest(mean, float(found.statistic), float(found.pvalue), len(gaps))
 
 
@@ -108,7 +111,8 @@ def unpaired(first: ArrayLike, second: ArrayLike) -> TTest:
         return TTest(difference, *_limit(difference), min(n, m))
     from scipy.stats import ttest_ind
 
-    found = ttest_ind(a, b)
+    with _nearly_equal():
+        found = ttest_ind(a, b)
     return TTest(difference, float(found.statistic), float(found.pvalue), min(n, m))
 
 
@@ -146,6 +150,14 @@ def verdict(test: TTest, *, smaller_is_better: bool, level: float = LEVEL) -> Ve
     if test.p is None or test.p >= level or test.difference == 0.0:
         return Verdict.TIE
     return Verdict.WIN if (test.difference < 0.0) == smaller_is_better else Verdict.LOSS
+
+
+@contextmanager
+def _nearly_equal() -> Iterator[None]:
+    """Values that differ by little more than rounding are tested like others; scipy would warn on the terminal."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
+        yield
 
 
 def _vectors(first: ArrayLike, second: ArrayLike) -> tuple[Values, Values]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kinstream.replay.evaluation.measures.names import measure, order
+from kinstream.replay.evaluation.runner.recommendation import BATCH, family, recommend
 from kinstream.replay.evaluation.runner.statistics import holm_known, paired, unpaired, verdict
 
 #: A cell, metric, data set, or one entry of a summary, as in `result.json`.
@@ -21,7 +22,7 @@ UNLEARNED: Final = "unlearned"
 
 
 def summarise(result: Item) -> dict[str, list[Line]]:
-    """The parts "summary", "tests" and "win_tie_loss" of a result.
+    """The parts "summary", "tests", "win_tie_loss" and "recommendation" of a result.
 
     Parameters
     ----------
@@ -36,7 +37,12 @@ def summarise(result: Item) -> dict[str, list[Line]]:
     names = [str(item["name"]) for item in result["data"]]
     values = _values(result["cells"], [str(item["name"]) for item in metrics], names)
     lines = _tests(values, metrics, names)
-    return {"summary": _means(values, metrics, names), "tests": lines, "win_tie_loss": _win_tie_loss(lines)}
+    return {
+        "summary": _means(values, metrics, names),
+        "tests": lines,
+        "win_tie_loss": _win_tie_loss(lines),
+        "recommendation": recommend(values, metrics, names),
+    }
 
 
 def _means(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> list[Line]:
@@ -60,11 +66,15 @@ def _tests(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> lis
     Measures without a better direction are not tested, nor measures that no split has for both. `difference` is the
     mean of first less second; `t` is None where it is infinite. With one split there is no test: `p` is None and the
     verdict a tie. One family of Holm's correction are the tests of one data set and measure against un-learned
-    metrics, and another one those between learners.
+    metrics, those of batch learners apart, and another one those between learners.
     """
     learners = [str(metric["name"]) for metric in metrics if metric["role"] == LEARNER]
     unlearned = [str(metric["name"]) for metric in metrics if metric["role"] == UNLEARNED]
-    against_none = [(first, second) for first in learners for second in unlearned]
+    batch = [str(metric["name"]) for metric in metrics if family(metric) == BATCH]
+    online = [name for name in learners if name not in batch]
+    against_none, beside = (
+        [(first, second) for first in some for second in unlearned] for some in (online, batch)
+    )
     between = [(first, second) for i, first in enumerate(learners) for second in learners[i + 1 :]]
     found: list[Line] = []
     kinds = _measures(values)
@@ -73,8 +83,8 @@ def _tests(values: _Values, metrics: Sequence[Item], data: Sequence[str]) -> lis
             smaller = measure(kind).smaller_is_better
             if smaller is None:
                 continue
-            for family in (against_none, between):
-                lines = list(_family(values, name, kind, family, smaller))
+            for pairs in (against_none, beside, between):
+                lines = list(_family(values, name, kind, pairs, smaller))
                 for line, p in zip(lines, holm_known([line["p"] for line in lines]), strict=True):
                     line["p_holm"] = p
                 found += lines

@@ -377,3 +377,29 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"the report cannot be written to .*file"):
         write_report(made({}), tmp_path / "file")
+
+
+def test_the_page_shows_cost_and_shares_of_the_recommended_metric(tmp_path: Path) -> None:
+    features = [
+        {"name": name, "share": share} for name, share in ((EVIL, 0.6), ("height", 0.5), ("depth", -0.1))
+    ]
+    lines = [{"data": "wine", "metric": name, "features": features} for name in ("oasis", "opml")]
+    result = made({"wine": WINE}, importance=lines)
+    times = []
+    for cell in result["cells"]:
+        cell |= {"constraints": 100, "columns": 13}
+        place = {name: cell[name] for name in ("data", "metric", "split")}
+        times.append(place | {"seconds_learning": 0.001, "seconds_transform": 0.001, "transformed": 100})
+    write_report(result, tmp_path, times=times)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    text = "".join(page.text)
+    assert "Cost: 10.0 µs a constraint to learn, 10.0 µs a row to transform, 13 columns." in text
+    assert "Share of each feature in the metric opml, mean over splits" in text
+    (table,) = [rows for rows in page.tables if rows[0][0][2] == "Feature"]
+    assert [[cell[2] for cell in row] for row in table[1:]] == [
+        [EVIL, "60.0 %"],
+        ["height", "50.0 %"],
+        ["depth", "-10.0 %"],
+    ]
+    write_report(result, tmp_path, shown="oasis")
+    assert "in the metric oasis" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from kinstream.cli.main import cli
+from kinstream.replay.evaluation.experiment.contenders import LMNN_FEATURES, UNLEARNED
+from kinstream.replay.evaluation.experiment.feeds import ENOUGH
 from kinstream.replay.evaluation.runner.run import RESULT
 from kinstream.replay.evaluation.runner.store import CELLS
 from kinstream.streams.errors import SettingsError
@@ -73,10 +75,75 @@ def test_files_and_bundled_sets_stand_beside_each_other(table: str, tmp_path: Pa
         *("--grid", "opml.gamma=1e-3,1e-2", "--output", str(tmp_path / "out")),
     )
     assert [data["name"] for data in found["data"]] == ["wine", "table"]
-    assert [metric["name"] for metric in found["metrics"]] == ["euclidean", "cosine", "opml"]
-    assert len(found["cells"]) == 2 * 2 * 3
-    assert found["plan"]["scaling"] == {"kind": "zscore", "fitted": "train"}
+    assert [metric["name"] for metric in found["metrics"]] == [*UNLEARNED, "opml"]
+    assert len(found["cells"]) == 2 * 2 * 6
+    assert [one["scaling"] for one in found["plan"]["contenders"]] == [
+        *("none", "none", "zscore", "zscore", "minmax"),
+        "zscore",
+    ]
+    # Rows are repeated until there are enough constraints; a number of passes is taken as it is.
+    assert all(cell["constraints"] >= ENOUGH for cell in found["cells"])
     assert json.loads((tmp_path / "out" / RESULT).read_text()) == found
+
+
+def test_streams_in_order_and_late_labels_have_one_pass(table: str, tmp_path: Path) -> None:
+    words = ("--from", table, "--learner", "opml", "--splits", "1")
+    for more in (("--in-order",), ("--delay", "2"), ("--passes", "1")):
+        found = evaluate(*words, *more, "--output", str(tmp_path / more[0]))
+        assert found["cells"][-1]["constraints"] < 120
+
+
+def test_a_newcomer_reads_one_table_one_recommendation_and_the_features(tmp_path: Path) -> None:
+    words = ("--from", "sklearn:breast_cancer", "--jobs", "1", "--no-report", "--output", str(tmp_path))
+    found = CliRunner().invoke(cli, ["evaluate", *words])
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    table, rest = lines[: lines.index("")], lines[lines.index("") :]
+    assert [line.split("  ")[0] for line in table[2:]] == [*UNLEARNED, "mixture"]
+    (title,) = [line for line in rest if line.startswith("Use ")]
+    assert title.startswith("Use mixture: k-NN error 0.0") and title.endswith(" without learning.")
+    at = rest.index(title)
+    assert "the best un-learned metric, is 0.0" in rest[at + 1] and "95 % interval 0.0" in rest[at + 1]
+    assert "µs a constraint to learn" in rest[at + 2] and "120 columns" in rest[at + 2]
+    start = next(i for i, line in enumerate(rest) if line.startswith("feature of mixture"))
+    shares = [float(line.split("  ")[-1].removesuffix(" %")) for line in rest[start + 1 : start + 12]]
+    assert shares[:10] == sorted(shares[:10], reverse=True)
+    assert sum(shares) == pytest.approx(100.0, abs=0.6)
+    assert rest[start + 11].startswith("20 other features")
+    assert "worst concave points" in "".join(rest[start + 1 : start + 6])
+    # The table is six metrics and a heading of two lines; with everything else the output stays short.
+    assert len(table) == 8 and len(lines) <= 35
+
+
+def test_features_of_another_metric_are_listed_by_its_name(table: str, tmp_path: Path) -> None:
+    words = ("evaluate", "--from", table, "--learner", "opml", "--splits", "2", "--no-report", "--jobs", "1")
+    found = CliRunner().invoke(cli, [*words, "--importance", "zscore", "--output", str(tmp_path)])
+    assert "feature of zscore" in found.stdout and "x[0]" in found.stdout
+    refused = CliRunner().invoke(cli, [*words, "--importance", "mixture", "--output", str(tmp_path)])
+    assert "there is no such metric; there are: euclidean; cosine" in str(refused.exception)
+
+
+def test_batch_learners_stand_beside_and_lmnn_not_where_it_takes_minutes(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    path = tmp_path / "wide.npz"
+    np.savez(path, x=draw.normal(size=(60, LMNN_FEATURES + 1)), y=np.arange(60) % 2)
+    words = (
+        "evaluate",
+        "--from",
+        f"file:{path}",
+        "--learner",
+        "opml",
+        "--splits",
+        "2",
+        "--limit",
+        "100",
+        "--batch",
+    )
+    found = CliRunner().invoke(cli, [*words, *QUICK, "--output", str(tmp_path / "out")])
+    assert found.exit_code == 0, found.output
+    names = [metric["name"] for metric in json.loads(found.stdout)["metrics"]]
+    assert names[-2:] == ["LDA (batch)", "NCA (batch, 600 rows at most)"]
+    assert "LMNN is left out: wide has 201 features" in found.stderr
 
 
 def test_two_processes_and_an_interruption_end_in_the_bytes_of_one(tmp_path: Path) -> None:
@@ -150,7 +217,7 @@ def test_a_range_of_a_log_is_evaluated_alone(running: None) -> None:
 
 def test_constraints_of_a_log_are_taken_as_they_are(running: None) -> None:
     found = evaluate("--from", "constraints", "--space", "a", "--hold-out", "0.2", "--splits", "2")
-    assert [metric["builder"] for metric in found["metrics"]] == ["one-pass"] * 3
+    assert [metric["builder"] for metric in found["metrics"]] == ["one-pass"] * 6
     assert "held_out_mistakes" in found["cells"][0]["measures"]
     assert found["cells"][-1]["settings"] == {"gamma": 0.01}
 

@@ -7,7 +7,7 @@ import pytest
 
 from kinstream.processors import registry as builders
 from kinstream.processors.shared.base import Origin
-from kinstream.replay.evaluation.experiment.feeds import SPACE, Built
+from kinstream.replay.evaluation.experiment.feeds import ENOUGH, SPACE, Built
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import SampleBlock, Table
 from tests.replay.evaluation.plans import blobs
@@ -50,3 +50,27 @@ def test_the_settings_name_the_seed_first() -> None:
     assert [encode(b) for b in free(data.tables, data.labels, 0)] != [
         encode(b) for b in free(data.tables, data.labels, 1)
     ]
+
+
+def test_without_a_number_of_passes_rows_come_in_new_orders_until_there_are_enough() -> None:
+    data = blobs()
+    fed = list(Built("one-pass", passes=None)(data.tables, data.labels, 3))
+    once = list(Built("one-pass")(data.tables, data.labels, 3))
+    sizes = [len(block) for block in fed]
+    # Whole passes, and not one more than it takes.
+    assert sum(sizes) >= ENOUGH > sum(sizes[:-1])
+    assert [encode(block) for block in fed[: len(once)]] == [encode(block) for block in once]
+    first, second = (set(map(bytes, block.tables[0].vectors)) for block in fed[:2])
+    assert second <= set(map(bytes, data.tables["x"])) and len(first | second) == len(data)
+    orders = {block.tables[0].vectors[block.index[:20, 0]].tobytes() for block in fed}
+    assert len(orders) == len(fed)
+    again = list(Built("one-pass", passes=None)(data.tables, data.labels, 3))
+    assert [encode(block) for block in again] == [encode(block) for block in fed]
+
+
+def test_a_limit_ends_the_passes_and_rows_that_make_nothing_are_not_repeated() -> None:
+    data = blobs()
+    fed = list(Built("one-pass", passes=None, limit=6_000)(data.tables, data.labels, 0))
+    assert sum(map(len, fed)) == 6_000
+    alone = {"x": data.tables["x"][:1]}
+    assert list(Built("one-pass", passes=None)(alone, data.labels[:1], 0)) == []

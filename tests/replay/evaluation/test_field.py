@@ -8,6 +8,7 @@ import pytest
 
 from kinstream.learners import registry
 from kinstream.replay.evaluation.experiment.contenders import (
+    UNLEARNED,
     USUAL,
     Asked,
     of_log,
@@ -39,19 +40,53 @@ def names(found: Any) -> list[str]:
 def test_all_learners_of_the_settings_are_compared_with_what_learns_nothing() -> None:
     found = of_rows(SETTINGS, Asked())
     assert names(found) == [
-        *("euclidean", "cosine", "euclidean, zscore"),
-        *("euclidean, pairs", "cosine, pairs", "euclidean, zscore, pairs"),
+        *UNLEARNED,
+        *(f"{name}, pairs" for name in UNLEARNED),
         *("careful", "both, one-pass", "both, pairs"),
     ]
-    careful = found[6]
+    careful = found[10]
     assert careful.kind == "opml" and careful.settings == {"gamma": 1e-4, "scaler": "zscore"}
     assert careful.feed.describe()["settings"] == {"negatives": "official"}
-    assert [c.unlearned for c in found] == [True] * 6 + [False] * 3
+    assert [c.unlearned for c in found] == [True] * 10 + [False] * 3
+    # Only the learner without a scaler gets the one of --scaling.
+    assert [c.scaling for c in found[10:]] == ["none", "zscore", "zscore"]
 
 
-def test_without_settings_the_usual_learners_are_compared() -> None:
+def test_un_learned_metrics_have_their_own_scaling_whatever_learners_get() -> None:
+    asked = Asked(("mixture", "opml", "careful"), scaling="minmax")
+    found = {c.name: (c.scaling, dict(c.settings)) for c in of_rows(SETTINGS, asked)}
+    assert found == {
+        "euclidean": ("none", {}),
+        "cosine": ("none", {"scaler": "unit"}),
+        "zscore": ("zscore", {}),
+        "zscore-cosine": ("zscore", {"scaler": "unit"}),
+        "minmax": ("minmax", {}),
+        # The mixture brings its scales, `careful` its scaler.
+        "mixture": ("none", {}),
+        "opml": ("minmax", {}),
+        "careful": ("none", {"gamma": 1e-4, "scaler": "zscore"}),
+    }
+
+
+def test_a_grid_over_scalers_gets_features_as_they_are() -> None:
+    found = of_rows(Settings(), Asked(("opml",), grids={"opml": {"scaler": ["none", "unit"]}}))
+    assert found[-1].scaling == "none"
+
+
+def test_batch_learners_follow_the_others() -> None:
+    found = of_rows(Settings(), Asked(batch=("lda", "nca", "lmnn")))
+    assert [(c.name, c.kind, c.scaling, c.family) for c in found[-4:]] == [
+        ("mixture", "mixture", "none", "ensemble"),
+        ("LDA (batch)", "lda", "zscore", "batch"),
+        ("NCA (batch, 600 rows at most)", "nca", "zscore", "batch"),
+        ("LMNN (batch, 600 rows at most)", "lmnn", "zscore", "batch"),
+    ]
+    Plan("test", found)
+
+
+def test_without_settings_the_default_learner_is_compared() -> None:
     found = of_rows(Settings(), Asked())
-    assert names(found) == ["euclidean", "cosine", *USUAL]
+    assert names(found) == [*UNLEARNED, "mixture"]
     assert {c.feed.name for c in found} == {"one-pass"}
 
 
@@ -74,7 +109,7 @@ def test_kinds_and_builders_are_taken_by_name() -> None:
 def test_several_modalities_are_seen_side_by_side_or_as_tables() -> None:
     found = of_rows(Settings(), Asked(("opml", "lomdml")), modalities=3)
     assert {c.name: c.view for c in found} == {
-        **{"euclidean": "side-by-side", "cosine": "side-by-side", "opml": "side-by-side"},
+        **dict.fromkeys([*UNLEARNED, "opml"], "side-by-side"),
         "lomdml": "tables",
     }
 
@@ -82,7 +117,9 @@ def test_several_modalities_are_seen_side_by_side_or_as_tables() -> None:
 def test_a_log_has_one_stream_for_all_builders_that_a_learner_follows() -> None:
     assert streams(SETTINGS, Asked()) == (("one-pass",), ("one-pass", "pairs"))
     found = of_log(SETTINGS, Asked(("both",)))
-    assert names(found) == ["euclidean", "cosine", "both"]
+    assert names(found) == [*UNLEARNED, "both"]
+    # As it would learn live.
+    assert found[-1].scaling == "none"
     assert {c.feed.name for c in found} == {"one-pass + pairs"}
 
 

@@ -189,6 +189,7 @@ def test_nothing_comes_of_nothing() -> None:
         "summary": [],
         "tests": [],
         "win_tie_loss": [],
+        "recommendation": [],
     }
 
 
