@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
+from kinstream.learners.announcing import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
+from kinstream.learners.held_out.choice import compile_choice
+from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create
 from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
@@ -17,10 +19,8 @@ from kinstream.processors import registry as builders
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
-from kinstream.streams.agents.space_facts import SpaceFacts
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State
-from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_constraints, encode
 from kinstream.streams.records.identity import Identity, read_identity
@@ -32,7 +32,6 @@ from kinstream.streams.records.values import (
     Counts,
     Declaration,
     Kind,
-    ModelVersion,
     Outcome,
 )
 from kinstream.streams.settings import Settings
@@ -69,25 +68,42 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
 
     def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
         follows = frozenset(section.follows)
-        return LearnerMachine(place, make, follows=follows, load_space=load_space, updates=updates)
+        return LearnerMachine(
+            place,
+            make,
+            follows=follows,
+            held_out=section.held_out,
+            load_space=load_space,
+            updates=updates,
+        )
 
+    def compile_kernels() -> None:
+        warm_up(section.kind, arguments)
+        compile_choice()
+
+    shaping: dict[str, Any] = {
+        "kind": section.kind,
+        "algorithm": learner.algorithm,
+        "arguments": arguments,
+        "from": sorted(section.follows),
+        "codec": CODEC_VERSION,
+    }
+    if section.held_out:
+        # Generations from before this setting hold nothing out, and have no such entry.
+        shaping["held_out"] = section.held_out
     return AgentSpec(
         application=f"learner-{name}",
         name=name,
         prefix=settings.topics.prefix,
         input_role="constraints",
         output_role="outcomes",
-        shaping={
-            "kind": section.kind,
-            "algorithm": learner.algorithm,
-            "arguments": arguments,
-            "from": sorted(section.follows),
-            "codec": CODEC_VERSION,
-        },
+        shaping=shaping,
         make_machine=machine,
         pinned=section.generation,
-        announce=lambda store: ModelAnnouncer(store, name, learner.algorithm, settings.topic("models")),
-        warm_up=partial(warm_up, section.kind, arguments),
+        announce=lambda store: ModelAnnouncer(
+            store, name, learner.algorithm, settings.topic("models"), withholds=withholds(settings, name)
+        ),
+        warm_up=compile_kernels,
         also_writes=("models", "updates") if section.publish_updates else ("models",),
     )
 
@@ -109,42 +125,6 @@ def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
         )
 
 
-class ModelAnnouncer:
-    """Publishes the location of the newest model of each space, after the manifest that names it."""
-
-    def __init__(self, store: CheckpointStore, learner: str, algorithm: str, topic: str) -> None:
-        self._store = store
-        self._learner = learner
-        self._algorithm = algorithm
-        self._topic = topic
-
-    def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> list[Output]:
-        outputs = []
-        for name in sorted(spaces):
-            file = manifest.spaces[name]
-            facts = SpaceFacts.parse(file.label)
-            if facts.epoch < 0:
-                continue  # only a refused record has named that space
-            version = ModelVersion(
-                space=name,
-                learner=self._learner,
-                algorithm=self._algorithm,
-                generation=manifest.generation,
-                epoch=facts.epoch,
-                step=facts.step,
-                topic=manifest.topic,
-                partition=manifest.partition,
-                offset=manifest.offset,
-                location=self._store.location(file),
-                sha256=file.sha256,
-                time_ms=manifest.written_ms,
-                deleted=facts.deleted,
-            )
-            key = f"{name}/{self._learner}/{manifest.generation}".encode()
-            outputs.append(Output(self._topic, key, encode(version), ()))
-        return outputs
-
-
 LearnerFactory = Callable[[Declaration | None], Learner]
 
 
@@ -155,6 +135,7 @@ class LearnerMachine(Machine):
     ----------
     make : learner of a space, from the space's declaration.
     follows : names of the builders whose blocks are learned.
+    held_out : share of the events that are judged and never learned.
     updates : topic of update records; None for a learner that publishes none.
     """
 
@@ -164,16 +145,21 @@ class LearnerMachine(Machine):
         make: LearnerFactory,
         *,
         follows: frozenset[str],
+        held_out: float = 0.0,
         load_space: Callable[[str], State] | None = None,
         updates: str | None = None,
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
         self._follows = follows
+        self._held_out = held_out
         self._updates = updates
 
     def make_core(self, name: str, space: Space) -> Learner:
         return self._make(space.declaration)
+
+    def make_judge(self, name: str) -> Judge:
+        return Judge(self._held_out, name)
 
     def apply(self, message: Message) -> None:
         identity = read_identity(message.headers)
@@ -216,12 +202,25 @@ class LearnerMachine(Machine):
         declaration = None if current is None else current.declaration
         core = cast(Learner | None, None if current is None else current.core) or self._fresh(declaration)
         before = None if self._updates is None else Before(core)
-        outcomes = core.learn(record) if record.kind in core.accepts else None
+        judge = None if current is None else cast(Judge | None, current.judge)
+        if judge is None and self._held_out:
+            judge = self.make_judge(name)
+        learned, report, kept = record, None, None
+        if judge is not None and record.kind in core.accepts:
+            held = judge.rows(record)
+            if judge.watches(held):
+                if not judge.knows(record):
+                    # Refuses what does not fit, although all of it may be held out.
+                    core.learn(record.take(slice(0, 0)))
+                judge, report = judge.after(core, record, held)
+            if held.any():
+                learned, kept = record.take(~held), record.take(held)
+        outcomes = core.learn(learned) if record.kind in core.accepts else None
         space = self.open(name)
         if current is None:
             space.begin(epoch, None)
-        space.core = core
-        counts, by_rule = count(record, outcomes)
+        space.core, space.judge = core, judge
+        counts, by_rule = count(learned, outcomes, kept)
         base_step = space.step
         space.step += counts.seen
         outcome = Outcome(
@@ -237,6 +236,7 @@ class LearnerMachine(Machine):
             by_rule=by_rule,
             weights=dict(getattr(core, "weights", {})),
             kind=record.kind.value,
+            held_out=report,
         )
         self.emit(name, space, encode(outcome))
         self.counts["applied"] += 1
@@ -245,7 +245,7 @@ class LearnerMachine(Machine):
             at = (message.topic, message.partition, message.offset)
             steps = (base_step, space.step, record.time_ms)
             origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
-            self._publish([encode(update) for update in before.updates(origin, record, outcomes)], name)
+            self._publish([encode(update) for update in before.updates(origin, learned, outcomes)], name)
 
     def _fresh(self, declaration: Declaration | None) -> Learner:
         try:
@@ -269,14 +269,29 @@ class LearnerMachine(Machine):
             self.emit(name, space, encode(control))
 
 
-def count(block: ConstraintBlock, outcomes: Outcomes | None) -> tuple[Counts, dict[str, Counts]]:
-    """Sum the outcomes of a block, in total and by rule (spec 1.3). None if the learner does not accept that kind."""
+def count(
+    block: ConstraintBlock, outcomes: Outcomes | None, held_out: ConstraintBlock | None = None
+) -> tuple[Counts, dict[str, Counts]]:
+    """Sum the outcomes of a block, in total and by rule (spec 1.3). None if the learner does not accept that kind.
+
+    Parameters
+    ----------
+    held_out : the constraints that were left out of the block to be judged alone.
+    """
     if outcomes is None:
         outcomes = Outcomes.blank(len(block), ignored=True)
     total = outcomes.counts()
     if len(block.rules) == 1:
-        return total, {block.rules[0]: total}
-    present = {int(number) for number in np.unique(block.rule)}
-    return total, {
-        rule: outcomes.counts(block.rule == n) for n, rule in enumerate(block.rules) if n in present
-    }
+        by_rule = {block.rules[0]: total}
+    else:
+        present = {int(number) for number in np.unique(block.rule)}
+        by_rule = {
+            rule: outcomes.counts(block.rule == n) for n, rule in enumerate(block.rules) if n in present
+        }
+    if held_out is not None:
+        for n, number in enumerate(np.bincount(held_out.rule).tolist()):
+            if number:
+                rule = block.rules[n]
+                by_rule[rule] = by_rule.get(rule, Counts()) + Counts(held_out=number)
+        total += Counts(held_out=len(held_out))
+    return total, by_rule

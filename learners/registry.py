@@ -51,6 +51,8 @@ _KINDS: Final = {
     "sors": "kinstream.learners.one_modality.sors:SORS",
 }
 
+_BASELINES: Final = "kinstream.learners.baselines."
+
 #: Members of a learner; see `kinstream.learners.base.Learner`.
 _OFFERS: Final = ("accepts", "algorithm", "distance", "form", "learn", "restore", "state", "transform")
 
@@ -114,6 +116,16 @@ def settings_of(kind: str) -> tuple[str, ...]:
 def has(kind: str, setting: str) -> bool:
     """Whether learners of that kind have a setting of that name."""
     return setting in settings_of(kind)
+
+
+def offers(kind: str, method: str) -> bool:
+    """Whether learners of that kind have a method of that name, beyond what every learner has."""
+    return hasattr(_class(kind), method)
+
+
+def is_baseline(kind: str) -> bool:
+    """Whether learners of that kind are there to be compared with: un-learned, or fitted anew now and then."""
+    return _KINDS.get(kind, "").startswith(_BASELINES)
 
 
 def _class(kind: str) -> type:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kinstream.learners.announcing import withholds
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
@@ -116,5 +117,12 @@ def metrics_spec(settings: Settings) -> AgentSpec:
         },
         make_machine=machine,
         pinned=settings.metrics.generation,
-        collectors=(TallyCollector(owned, top_spaces=settings.metrics.top_spaces), Roster(settings)),
+        collectors=(
+            TallyCollector(
+                owned,
+                top_spaces=settings.metrics.top_spaces,
+                withholds=lambda learner: withholds(settings, learner),
+            ),
+            Roster(settings),
+        ),
     )

@@ -16,6 +16,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kinstream.monitoring.held_out import held_out_series
 from kinstream.monitoring.tallies import OTHER, Part, Row, Snapshot, Tallies, mistakes, utilised
 from kinstream.streams.records.values import Outcome
 
@@ -39,6 +40,7 @@ _COUNTERS: Final = {
     "rejected": "Constraints refused because they, or the model after them, were not finite.",
     "degenerate": "Constraints that cannot teach anything, such as a zero difference.",
     "ignored": "Constraints of a kind that the learner does not learn from.",
+    "held_out": "Constraints of held-out events, which are judged and never learned. They are in no other count.",
     "split_scored": "Accepted constraints with a defined prediction whose event began in an earlier block. They are "
     "in no mistake rate.",
     "split_mistakes": "Those of them that the model got wrong (ties included) before it learned from their block.",
@@ -198,14 +200,21 @@ class TallyCollector(Collector):
     Parameters
     ----------
     top_spaces : the bound on named spaces, for the help text.
+    withholds : whether a learner of that name withholds models that are worse than the best un-learned metric.
     clock : seconds since the epoch, for the age of the models.
     """
 
     def __init__(
-        self, owned: OwnedTallies, *, top_spaces: int, clock: Callable[[], float] = time.time
+        self,
+        owned: OwnedTallies,
+        *,
+        top_spaces: int,
+        withholds: Callable[[str], bool] = lambda learner: True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._owned = owned
         self._top_spaces = top_spaces
+        self._withholds = withholds
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
@@ -219,6 +228,7 @@ class TallyCollector(Collector):
         yield from _counters(rows)
         yield from _by_rule(rows)
         yield from _ratios(rows)
+        yield from held_out_series(rows, self._withholds)
         yield from self._models(rows)
         yield from self._cardinality(snapshots)
         yield from self._owned.delays.collect()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums
 from kinstream.streams.records.values import COUNT_NAMES, Counts, Outcome
 
 #: Label of sums: unlisted spaces, rules beyond `MAX_RULES`, and spaces or rules with this very name.
@@ -26,9 +27,12 @@ MAX_RULES: Final = 32
 #: No block holds more rows; a larger count is invalid, and sums stay far below 2^63.
 MAX_COUNT: Final = 2**31
 
-#: Columns of a checkpoint. The second ones are separate, so that older versions can read the first.
+#: Columns of a checkpoint. The second and third ones are separate, so that older versions can read the first.
 _SPLIT: Final = ("split_scored", "split_mistakes")
-_INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum", *_SPLIT))
+_HELD: Final = ("held_out",)
+_INTEGERS: Final = tuple(name for name in COUNT_NAMES if name not in ("loss_sum", *_SPLIT, *_HELD))
+#: Columns of a tally's held-out events: its number, whether they stand, and both sums.
+_FLAT: Final = 3 + 2 * (2 + len(METRICS) + len(UNLEARNED))
 
 
 class Part(NamedTuple):
@@ -91,6 +95,8 @@ class Tally:
     mistake_window, utilisation_window : None while the space is not listed.
     generation, epoch, step, weights : of the newest outcome; experts or modalities by name.
     time_ms : newest event since the model began, or None before the first.
+    held_out : all blocks, and where the newest model stands; None before the first held-out event.
+    stands : whether the window of `held_out` is that of the current model.
     """
 
     totals: Counts = field(default_factory=Counts)
@@ -102,10 +108,15 @@ class Tally:
     step: int = 0
     time_ms: int | None = None
     weights: dict[str, float] = field(default_factory=dict)
+    held_out: HeldOut | None = None
+    stands: bool = False
 
-    def count(self, counts: Counts, by_rule: dict[str, Counts]) -> None:
+    def count(self, counts: Counts, by_rule: dict[str, Counts], held_out: HeldOut | None = None) -> None:
         """Add one block to the totals."""
         self.totals += counts
+        if held_out is not None:
+            self.held_out = held_out if self.held_out is None else self.held_out + held_out
+            self.stands = True
         for rule, some in by_rule.items():
             self.by_rule[rule] = self.by_rule.get(rule, Counts()) + some
 
@@ -129,7 +140,7 @@ class Tally:
         """Copy the model's values from the outcome. A newer model empties the windows, never the totals."""
         if (outcome.generation, outcome.epoch) > (self.generation, self.epoch):
             self.drop_windows()
-            self.time_ms = None
+            self.time_ms, self.stands = None, False
         self.generation, self.epoch = outcome.generation, outcome.epoch
         self.step = outcome.step
         self.time_ms = outcome.time_ms if self.time_ms is None else max(self.time_ms, outcome.time_ms)
@@ -137,7 +148,7 @@ class Tally:
 
 
 class Row(NamedTuple):
-    """A tally at one moment. Unlisted spaces together have no `step`, `time_ms`, `weights`."""
+    """A tally at one moment. Unlisted spaces together have no `step`, `time_ms`, `weights`, and nothing that stands."""
 
     space: str
     learner: str
@@ -148,6 +159,8 @@ class Row(NamedTuple):
     step: int | None
     time_ms: int | None
     weights: dict[str, float]
+    held_out: HeldOut | None
+    stands: bool
 
 
 class Snapshot(NamedTuple):
@@ -210,12 +223,12 @@ class Tallies:
             name = self._rule(rule)
             by_rule[name] = by_rule.get(name, Counts()) + counts
         tally.follow(outcome)
-        tally.count(outcome.counts, by_rule)
+        tally.count(outcome.counts, by_rule, outcome.held_out)
         if self._admit(outcome.space):
             tally.slide(outcome.counts, self.window)
         else:
             other = self._others.setdefault(outcome.learner, Tally())
-            other.count(outcome.counts, by_rule)
+            other.count(outcome.counts, by_rule, outcome.held_out)
             other.slide(outcome.counts, self.window)
         return True
 
@@ -307,10 +320,16 @@ class Tallies:
             "models": np.array(models, np.int64).reshape(-1, 6),
             "counts": _integers([t.totals for t in tallies], _INTEGERS),
             "split": _integers([t.totals for t in tallies], _SPLIT),
+            "held": _integers([t.totals for t in tallies], _HELD),
+            "held_out": np.array(
+                [(i, t.stands, *_flat(t.held_out)) for i, t in enumerate(tallies) if t.held_out is not None],
+                np.float64,
+            ).reshape(-1, _FLAT),
             "losses": np.array([t.totals.loss_sum for t in tallies], np.float64),
             "rule_names": json.dumps([(i, rule) for i, rule, _ in by_rule]),
             "rule_counts": _integers([counts for _, _, counts in by_rule], _INTEGERS),
             "rule_split": _integers([counts for _, _, counts in by_rule], _SPLIT),
+            "rule_held": _integers([counts for _, _, counts in by_rule], _HELD),
             "rule_losses": np.array([counts.loss_sum for _, _, counts in by_rule], np.float64),
             "blocks": np.array(blocks, np.int64).reshape(-1, 4),
             "weight_names": json.dumps([(i, name) for i, name, _ in weights]),
@@ -329,6 +348,9 @@ class Tallies:
             tally.time_ms = time_ms if known else None
             if windows:
                 tally.windows(self.window)
+        # Older checkpoints have no held-out events.
+        for i, stands, *numbers in _rows(state, "held_out") if "held_out" in state else ():
+            tallies[int(i)].held_out, tallies[int(i)].stands = _held_out(numbers), bool(stands)
         names = json.loads(str(state["rule_names"]))
         for (i, rule), counts in zip(names, _counts(state, "rule_"), strict=True):
             tallies[i].by_rule[rule] = counts
@@ -387,7 +409,7 @@ def check_counts(counts: Counts) -> None:
     ------
     BadRecord : mistakes above scored, all scored or utilised above seen, a count out of range, a negative loss.
     """
-    if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in (*_INTEGERS, *_SPLIT)):
+    if any(not 0 <= getattr(counts, name) <= MAX_COUNT for name in (*_INTEGERS, *_SPLIT, *_HELD)):
         raise BadRecord(Reason.BAD_SHAPE, f"a count outside 0 to {MAX_COUNT}")
     within = counts.mistakes <= counts.scored and counts.split_mistakes <= counts.split_scored
     if not within or max(counts.scored + counts.split_scored, counts.utilised) > counts.seen:
@@ -398,9 +420,20 @@ def check_counts(counts: Counts) -> None:
 
 def _row(space: str, learner: str, tally: Tally, *, has_model: bool) -> Row:
     windows = (tally.mistake_window, tally.utilisation_window)
-    sums = [Part() if window is None else window.sum for window in windows]
-    model = (tally.step, tally.time_ms, dict(tally.weights)) if has_model else (None, None, {})
-    return Row(space, learner, tally.totals, dict(tally.by_rule), sums[0], sums[1], *model)
+    wrong, used = (Part() if window is None else window.sum for window in windows)
+    return Row(
+        space,
+        learner,
+        tally.totals,
+        dict(tally.by_rule),
+        wrong,
+        used,
+        step=tally.step if has_model else None,
+        time_ms=tally.time_ms if has_model else None,
+        weights=dict(tally.weights) if has_model else {},
+        held_out=tally.held_out,
+        stands=tally.stands and has_model,
+    )
 
 
 def _integers(counts: list[Counts], names: tuple[str, ...]) -> NDArray[np.int64]:
@@ -409,10 +442,35 @@ def _integers(counts: list[Counts], names: tuple[str, ...]) -> NDArray[np.int64]
 
 
 def _counts(state: State, which: str) -> list[Counts]:
-    """The counts whose columns' names begin with `which`; older checkpoints have none of split constraints."""
+    """The counts whose columns' names begin with `which`; older checkpoints lack some columns."""
     integers, losses = _rows(state, f"{which}counts"), _rows(state, f"{which}losses")
-    split = _rows(state, f"{which}split") if f"{which}split" in state else [(0, 0)] * len(losses)
-    return [Counts(*(*some, loss, *more)) for some, loss, more in zip(integers, losses, split, strict=True)]
+
+    def newer(name: str, names: tuple[str, ...]) -> list[Any]:
+        return (
+            _rows(state, f"{which}{name}") if f"{which}{name}" in state else [(0,) * len(names)] * len(losses)
+        )
+
+    columns = zip(integers, losses, newer("split", _SPLIT), newer("held", _HELD), strict=True)
+    return [Counts(*(*some, loss, *split, *held)) for some, loss, split, held in columns]
+
+
+def _flat(found: HeldOut) -> list[float]:
+    numbers = [float(found.events)]
+    for sums in (found.block, found.window):
+        numbers += [sums.weight, sums.squared_weight, *sums.losses.values(), *sums.squares.values()]
+    return numbers
+
+
+def _held_out(numbers: list[float]) -> HeldOut:
+    """The inverse of `_flat`."""
+    half = (len(numbers) - 1) // 2
+
+    def sums(part: list[float]) -> HeldOutSums:
+        losses, squares = part[2 : 2 + len(METRICS)], part[2 + len(METRICS) :]
+        by_metric = dict(zip(METRICS, losses, strict=True))
+        return HeldOutSums(part[0], part[1], by_metric, dict(zip(UNLEARNED, squares, strict=True)))
+
+    return HeldOut(sums(numbers[1 : 1 + half]), int(numbers[0]), sums(numbers[1 + half :]))
 
 
 def _rows(state: State, name: str) -> list[Any]:

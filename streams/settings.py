@@ -72,14 +72,17 @@ class BuilderSettings(_Section):
 class LearnerSettings(_Section):
     """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and the arguments of its constructor.
 
-    `publish_updates` writes what each block changed to `updates`. It does not shape outcomes, so generations do not
-    depend on it.
+    `held_out` is the share of events that are judged and never learned. `publish` says whether models are announced
+    that are worse on them than the best un-learned metric. `publish_updates` writes what each block changed to
+    `updates`. The last two do not shape outcomes, so generations do not depend on them.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
     kind: str
     follows: tuple[str, ...] = Field(alias="from", min_length=1)
     generation: int | None = Field(default=None, ge=1)
+    held_out: float = Field(default=0.02, ge=0.0, lt=0.5)
+    publish: Literal["better", "always"] = "better"
     publish_updates: bool = False
 
     def arguments(self) -> dict[str, Any]:

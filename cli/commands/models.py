@@ -70,6 +70,9 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
     fields = _fields(version)
+    held_back = _withheld(version, settings)
+    if held_back is not None:
+        fields["withheld"] = held_back
     try:
         fields["file"] = f"whole, {len(data_of(version, settings))} bytes"
     except CheckpointError as error:
@@ -81,6 +84,17 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
             click.echo(f"{name + ':':<12} {value}")
     if not fields["file"].startswith("whole"):
         ctx.exit(1)
+
+
+def _withheld(version: ModelVersion, settings: Settings) -> str | None:
+    """Since which step the learner's newest model is not announced, as a sentence; None if it is."""
+    from kinstream.learners.announcing import withholds
+    from kinstream.streams.operations.models import worse_at
+
+    step = worse_at(version, settings) if withholds(settings, version.learner) else None
+    if step is None:
+        return None
+    return f"at step {step}: worse than the best un-learned metric on held-out events, so it is not announced"
 
 
 @models.command()

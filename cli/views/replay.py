@@ -12,6 +12,8 @@ from kinstream.cli.views.tables import echo_table
 from kinstream.monitoring.tallies import mistakes, utilised
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.run import Result
+from kinstream.streams.records.held_out import LEARNED, METRICS
+from kinstream.streams.records.held_out import HeldOut as HeldOutEvents
 from kinstream.streams.records.values import Counts
 
 if TYPE_CHECKING:
@@ -91,8 +93,23 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
             **{name: getattr(counts, name) for name in Counts.__dataclass_fields__},
             "mistake_rate": mistakes(counts).ratio,
             "utilisation": utilised(counts).ratio,
+            "held_out_events": _held_out(result.held_out.get((learner, model.space))),
             "digest": model.digest,
         }
+
+
+def _held_out(found: HeldOutEvents | None) -> dict[str, Any] | None:
+    """Mistake rates on held-out events by metric: of all, and of the window, in which the newest count most."""
+    if found is None:
+        return None
+    return {
+        "events": int(found.block.weight),
+        "mistake_rates": {metric: found.block.rate(metric) for metric in METRICS},
+        "window_mistake_rates": {metric: found.window.rate(metric) for metric in METRICS},
+        "best_unlearned": found.window.best,
+        "difference": found.difference and found.difference._asdict(),
+        "worse": found.worse,
+    }
 
 
 def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> None:
@@ -112,6 +129,8 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
     for row in rows:
         if row["split_scored"]:
             click.echo(_split(row))
+        if row["held_out_events"]:
+            click.echo(_judged(row))
     for agent, dead in result.dead.items():
         if dead:
             listed = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))
@@ -151,6 +170,20 @@ def _split(row: dict[str, Any]) -> str:
         f"{row['learner']} on {row['space']}: {row['split_scored']:,} more scored constraints belong to events that "
         f"began in an earlier block, with {row['split_mistakes']:,} mistakes; the mistake rate leaves them out"
     )
+
+
+def _judged(row: dict[str, Any]) -> str:
+    """One line about held-out events."""
+    found = row["held_out_events"]
+    rates, best = found["window_mistake_rates"], found["best_unlearned"]
+    text = (
+        f"{row['learner']} on {row['space']}: {found['events']:,} events held out: mistake rate {rates[LEARNED]:.4f} "
+        f"learned, {rates[best]:.4f} {best}"
+    )
+    if found["difference"] is None:
+        return f"{text}; too few events to say which is better"
+    low, high = found["difference"]["low"], found["difference"]["high"]
+    return f"{text}; difference {found['difference']['value']:+.4f} (95 % {low:+.4f} to {high:+.4f})"
 
 
 def _show_comparisons(result: Result) -> None:

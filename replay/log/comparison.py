@@ -12,7 +12,7 @@ from enum import StrEnum
 from kinstream.replay.log.pipeline import AgentReplay, state_digest
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.machine import Machine
-from kinstream.streams.agents.space import core_state, restore_space
+from kinstream.streams.agents.space import learned_state, restore_space
 from kinstream.streams.checkpoints.manifest import LastRecord, Manifest
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import DataFile, Restored, versions
@@ -177,7 +177,7 @@ class _ModelGoal:
     marks: dict[str, Position]
     epoch: int
     step: int
-    digest: str | None
+    digest: str
 
 
 class ChainWatch:
@@ -250,7 +250,7 @@ class ChainWatch:
             return
         if {emitter: mark.position for emitter, mark in space.marks.items()} != model.marks:
             return
-        here = (space.epoch, space.step, None if space.core is None else state_digest(space.core.state()))
+        here = (space.epoch, space.step, state_digest(space.learned()))
         equal = here == (model.epoch, model.step, model.digest)
         detail = ""
         if not equal:
@@ -285,9 +285,8 @@ class ChainWatch:
 
 def _model_goal(goal: Goal, state: State) -> _ModelGoal:
     space = restore_space(state)
-    core = core_state(state)
     marks = {emitter: mark.position for emitter, mark in space.marks.items()}
-    return _ModelGoal(goal, marks, space.epoch, space.step, None if core is None else state_digest(core))
+    return _ModelGoal(goal, marks, space.epoch, space.step, state_digest(learned_state(state)))
 
 
 def _damaged(agent: str, goal: Goal) -> Iterator[Comparison]:

@@ -18,6 +18,7 @@ from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.state_bytes import State, to_bytes
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Control, Counts, Outcome
 
@@ -218,6 +219,7 @@ class Pipeline:
         self.builders = tuple(builders)
         self.learners = tuple(learners)
         self.outcomes: dict[tuple[str, str], Counts] = {}
+        self.held_out: dict[tuple[str, str], HeldOut] = {}
         self._log = VirtualLog(constraints)
         self._tap = tap
 
@@ -248,6 +250,9 @@ class Pipeline:
         if isinstance(record, Outcome):
             key = (record.learner, record.space)
             self.outcomes[key] = self.outcomes.get(key, Counts()) + record.counts
+            if record.held_out is not None:
+                before = self.held_out.get(key)
+                self.held_out[key] = record.held_out if before is None else before + record.held_out
 
 
 def _nothing_to_load(name: str) -> State:

@@ -23,6 +23,7 @@ from kinstream.streams.agents.machine import Machine
 from kinstream.streams.checkpoints.store import versions
 from kinstream.streams.errors import CheckpointError, GenerationMismatch, SettingsError
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.records.held_out import HeldOut
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Counts, SampleBlock
 from kinstream.streams.settings import Settings
@@ -64,6 +65,7 @@ class Result:
     ----------
     ranges : [start, stop) per partition of what was read; empty for a data set.
     outcomes : by (learner, space).
+    held_out : verdicts on held-out events, by (learner, space) that had some.
     input : counts of the machines and dead letters by reason, by agent.
     learned : the learners themselves by (name, space), of a data set; None for a learner that no constraint has
         reached.
@@ -79,6 +81,7 @@ class Result:
     comparisons: tuple[Comparison, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
     learned: Mapping[tuple[str, str], Learner | None] = field(default_factory=dict)
+    held_out: Mapping[tuple[str, str], HeldOut] = field(default_factory=dict)
 
 
 class Replay:
@@ -383,4 +386,5 @@ def _result(
         {agent.name: agent.counts() for agent in agents},
         {agent.name: agent.dead() for agent in agents},
         tuple(comparisons),
+        held_out=pipeline.held_out,
     )

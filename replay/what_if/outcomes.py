@@ -212,9 +212,11 @@ class SideBySide:
                 continue
             self.recorded += old
             self.what_if += new
-            # The block and the learner's form determine which rows are split.
+            # The block and the learner's form determine which rows are split; the block and the share which are held
+            # out.
             apart = new.split_scored if new.split_scored == old.split_scored else 0
-            self.certain += new.scored if new.scored + apart == _rows_of(new) else 0
+            held_out = new.held_out if new.held_out == old.held_out else 0
+            self.certain += new.scored if new.scored + apart + held_out == _rows_of(new) else 0
             scored, theirs, ours = scored + new.scored, theirs + old.mistakes, ours + new.mistakes
         if scored:
             self._rows.extend((place[1], scored, theirs, ours))
@@ -325,7 +327,7 @@ def _why(
 
 def _rows_of(counts: Counts) -> int:
     """The number of constraints in the counts."""
-    return counts.seen + counts.rejected + counts.ignored
+    return counts.seen + counts.rejected + counts.ignored + counts.held_out
 
 
 def counts_as_dict(counts: Counts) -> dict[str, Any]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
-from kinstream.streams.agents.space import Core, SegmentedCore, Space, core_state, restore_space
+from kinstream.streams.agents.space import (
+    Core,
+    Judge,
+    SegmentedCore,
+    Space,
+    core_state,
+    judge_state,
+    restore_space,
+)
 from kinstream.streams.agents.space_facts import label
 from kinstream.streams.records.state import State
 
@@ -29,6 +37,10 @@ class PartitionSpaces(ABC):
     @abstractmethod
     def make_core(self, name: str, space: Space) -> Core:
         """A fresh algorithm for a space."""
+
+    def make_judge(self, name: str) -> Judge:
+        """A fresh judge for a space. Most agents have none."""
+        raise RuntimeError(f"space {name!r} has a judge in its checkpoint, and this agent has none")
 
     def read_segments_with(self, read: Callable[[str, str], State]) -> None:
         """Set where the segments of spaces are read from."""
@@ -58,6 +70,10 @@ class PartitionSpaces(ABC):
             space.core.restore(core)
             if isinstance(space.core, SegmentedCore):
                 space.core.restore_segments(lambda segment: self._load_segment(name, segment))
+        judged = judge_state(state)
+        if judged is not None:
+            space.judge = self.make_judge(name)
+            space.judge.restore(judged)
         return space
 
     def _load_segment(self, name: str, segment: str) -> State:

@@ -13,6 +13,7 @@ from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import Declaration
 
 _CORE = "core."
+_JUDGE = "judge."
 #: The offset of a mark from another partition: before every offset of this one.
 NOT_HERE: Final = -1
 
@@ -50,6 +51,14 @@ class HeirCore(Core, Protocol):
         """`load` reads a segment of that state. The state may be of other settings."""
 
 
+class Judge(Core, Protocol):
+    """What an agent knows of how well the algorithm of a space does."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether nobody should use what the algorithm has made."""
+
+
 class Status(StrEnum):
     """A deleted space keeps its epoch as a tombstone."""
 
@@ -85,6 +94,7 @@ class Space:
     loads : per load, the last sequence applied or refused; the load that was used last comes last.
     step : constraints accepted by the model in this epoch.
     core : the algorithm, or None where it holds nothing yet.
+    judge : of the algorithm, in agents that have one.
     """
 
     epoch: int = -1
@@ -95,6 +105,7 @@ class Space:
     loads: dict[str, int] = field(default_factory=dict)
     step: int = 0
     core: Core | None = None
+    judge: Judge | None = None
 
     def begin(self, epoch: int, declaration: Declaration | None, status: Status = Status.ACTIVE) -> None:
         """Start a new epoch: learned state is dropped, the marks of the inputs stay."""
@@ -104,6 +115,7 @@ class Space:
         self.loads = {}
         self.step = 0
         self.core = None
+        self.judge = None
 
     def next_position(self, generation: int, offset: int) -> tuple[Position, Position | None]:
         """Position of the next output caused by the input at `offset`, and its predecessor in the chain."""
@@ -135,9 +147,16 @@ class Space:
             "step": self.step,
             "has_core": self.core is not None,
         }
+        return state | self.learned()
+
+    def learned(self) -> State:
+        """The part of the state that does not depend on where the input lies: the algorithm, and its judge."""
+        found: State = {}
         if self.core is not None:
-            state |= with_prefix(_CORE, self.core.state())
-        return state
+            found |= with_prefix(_CORE, self.core.state())
+        if self.judge is not None:
+            found |= with_prefix(_JUDGE, self.judge.state())
+        return found
 
 
 def on_another_partition(state: State) -> State:
@@ -154,8 +173,18 @@ def core_state(state: State) -> State | None:
     return without_prefix(_CORE, state)
 
 
+def judge_state(state: State) -> State | None:
+    """The judge's part of a space's state, or None where there was none."""
+    return without_prefix(_JUDGE, state) or None
+
+
+def learned_state(state: State) -> State:
+    """What `Space.learned` was when this was a space's state."""
+    return {name: value for name, value in state.items() if name.startswith((_CORE, _JUDGE))}
+
+
 def restore_space(state: State) -> Space:
-    """The inverse of `Space.state`, without the algorithm."""
+    """The inverse of `Space.state`, without the algorithm and its judge."""
     raw: dict[str, Any] | None = json.loads(str(state["declaration"]))
     declaration = None
     if raw is not None:

@@ -129,6 +129,21 @@ def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion
         )
 
 
+def worse_at(version: ModelVersion, settings: Settings) -> int | None:
+    """The step of the newest checkpoint of a model's space, if it is worse there than the best un-learned metric."""
+    own = folder_of(
+        settings, f"learner-{version.learner}", version.generation, version.topic, version.partition
+    )
+    for offset in reversed(own.offsets()):
+        try:
+            file = own.manifest(offset).spaces.get(version.space)
+        except (CheckpointError, FileNotFoundError):
+            continue
+        facts = None if file is None else SpaceFacts.parse(file.label)
+        return facts.step if facts is not None and facts.worse else None
+    return None
+
+
 def find(models: Models, space: str, learner: str | None) -> ModelVersion:
     """The model of a space; the learner may be left out if there is only one.
 

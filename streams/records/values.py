@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.records.held_out import HeldOut
+
 Vectors = NDArray[np.float32]
 
 #: Name of the only modality of a space that has one.
@@ -322,7 +324,9 @@ class Counts:
 
     `mistakes` of `scored` were judged before anything of their event was learned: that is the mistake rate.
     `split_mistakes` of `split_scored` belong to an event that began in an earlier block. They were judged before
-    anything of their own block was learned, and are in `seen` but not in `scored` and `mistakes`.
+    anything of their own block was learned, and are in `seen` but not in `scored` and `mistakes`. `held_out` are of
+    events that were judged and never learned: they are in nothing else, so that seen, rejected, ignored and held_out
+    add up to the constraints of the block.
     """
 
     seen: int = 0
@@ -336,6 +340,7 @@ class Counts:
     loss_sum: float = 0.0
     split_scored: int = 0
     split_mistakes: int = 0
+    held_out: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, name) + getattr(other, name) for name in COUNT_NAMES))
@@ -356,6 +361,7 @@ class Outcome:
     by_rule : the same counts for each rule in the block.
     weights : of experts or modalities, by name; empty for a single metric.
     time_ms : of the newest event behind the block.
+    held_out : None where no held-out event was judged in the block.
     """
 
     space: str
@@ -370,6 +376,7 @@ class Outcome:
     by_rule: dict[str, Counts] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     kind: str = "triplet"
+    held_out: HeldOut | None = None
 
 
 # ---- kinstream.models -------------------------------------------------------------------------------------------

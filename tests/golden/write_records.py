@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums
 from kinstream.streams.records.values import (
     Action,
     Click,
@@ -104,6 +105,11 @@ def _outcome() -> Outcome:
     )
 
 
+def _sums(weight: float) -> HeldOutSums:
+    losses = {name: weight / (2 + n) for n, name in enumerate(METRICS)}
+    return HeldOutSums(weight, weight / 2, losses, {name: weight / 8 for name in UNLEARNED})
+
+
 def records() -> dict[str, Record]:
     """The records, by file name."""
     load = LoadPosition("load-1", 7)
@@ -149,6 +155,12 @@ def records() -> dict[str, Record]:
             _outcome(), counts=split, by_rule={"closure-triplet": split, "one-pass": COUNTS}
         ),
         "outcome": _outcome(),
+        "outcome-held-out": replace(
+            _outcome(),
+            counts=replace(split, held_out=3),
+            by_rule={"closure-triplet": split, "one-pass": replace(COUNTS, held_out=3)},
+            held_out=HeldOut(_sums(2.0), 60, _sums(50.0)),
+        ),
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
         ),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.every_kind import decode, encode
+from kinstream.streams.records.codec.held_out import held_out_out
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
@@ -48,6 +49,9 @@ KINDS: tuple[type[Record], ...] = (
     ModelUpdate,
 )
 GOLDEN = records()
+#: Of a record, as its body has them.
+HELD_OUT: Any = held_out_out(GOLDEN["outcome-held-out"].held_out)  # type: ignore[union-attr]
+SUMS = HELD_OUT["block"]
 
 
 def same(left: Any, right: Any) -> bool:
@@ -80,10 +84,16 @@ def test_what_needs_no_newer_field_is_written_as_version_1_wrote_it(name: str) -
 
 @pytest.mark.parametrize("name", ["pairs", "triplets", "outcome"])
 def test_a_newer_field_takes_a_newer_schema(name: str) -> None:
-    more = {"triplets": "triplets-events", "pairs": "pairs-events", "outcome": "outcome-split"}[name]
+    more = {"triplets": "triplets-events", "pairs": "pairs-events", "outcome": "outcome-held-out"}[name]
     old, new = encode(GOLDEN[name]), encode(GOLDEN[more])
     assert old[:2] == new[:2] == avro.MARKER
     assert old[2:10] != new[2:10] == avro._schemas()[0][type(GOLDEN[name]).__name__][0]
+
+
+def test_split_constraints_without_held_out_ones_keep_the_second_schema() -> None:
+    split = encode(GOLDEN["outcome-split"])
+    assert split == (FOLDER / "outcome-split.avro").read_bytes()
+    assert split[2:10] == avro._versions()["Outcome"][1][0]
 
 
 def test_versions_of_a_schema_are_in_the_order_of_their_numbers() -> None:
@@ -170,6 +180,14 @@ def matrix(rows: int, columns: int, data: bytes) -> list[dict[str, Any]]:
         ("triplets-events", {"earlier": "triplet"}, Reason.BAD_SHAPE),
         ("triplets-events", {"earlier": "quartet"}, Reason.BAD_SHAPE),
         ("outcome-split", {"counts": {**asdict(COUNTS), "split_scored": -1}}, Reason.BAD_SHAPE),
+        ("outcome-held-out", {"held_out": {**HELD_OUT, "events": 1}}, Reason.BAD_SHAPE),
+        ("outcome-held-out", {"held_out": {**HELD_OUT, "block": {**SUMS, "weight": -1.0}}}, Reason.BAD_SHAPE),
+        ("outcome-held-out", {"held_out": {**HELD_OUT, "block": {**SUMS, "losses": {}}}}, Reason.BAD_SHAPE),
+        (
+            "outcome-held-out",
+            {"held_out": {**HELD_OUT, "block": {**SUMS, "weight": float("nan")}}},
+            Reason.NOT_FINITE,
+        ),
         ("click", {"positions": [0]}, Reason.BAD_SHAPE),
         ("click", {"items": [], "positions": []}, Reason.EMPTY),
         ("update", {"dtype": "float16"}, Reason.BAD_SHAPE),

@@ -120,6 +120,16 @@ class Agent:
                     found[name] = space.core.state()
         return found
 
+    def judges(self) -> dict[str, Any]:
+        """The state of every space's judge, for agents that have one."""
+        found = {}
+        for runner in self.runners.values():
+            for name in list(runner.machine.names()):
+                space = runner.machine.find(name)
+                if space is not None and space.judge is not None:
+                    found[name] = space.judge.state()
+        return found
+
     def segments(self) -> dict[str, Any]:
         """The segments of every space that has some."""
         found = {}

@@ -9,7 +9,6 @@ from deploy.grafana.source.panels import Query, Row, lines, number
 
 _WHO: Final = 'job=~"$job", space=~"$space", learner=~"$learner"'
 _NAME: Final = "{{learner}} · {{space}}"
-_WINDOW: Final = f"kinstream_online_mistake_window_constraints{{{_WHO}}}"
 _USED_WINDOW: Final = f"kinstream_constraint_utilisation_window_constraints{{{_WHO}}}"
 _SCORED: Final = f"job_space_learner:kinstream_comparable_scored:increase30m{{{_WHO}}}"
 _OWN: Final = f"job_space_learner:kinstream_comparable_mistakes:ratio_increase30m{{{_WHO}}}"
@@ -35,12 +34,12 @@ _GLANCE = Row(
             steps=((None, "green"), (1, "red")),
         ),
         number(
-            "Mistakes, newest constraints",
-            "at or below what it was yesterday, and below the un-learned baseline.",
-            "see whether it jumped (drift) or was never better, in the panels below.",
+            "Mistakes on held-out events",
+            "at or below what it was yesterday, and below the best un-learned metric. These events are never learned.",
+            "see whether it jumped (drift) or was never better, in the panels below. None: `held_out` of the learner "
+            "is 0, or no event was held out so far.",
             Query(
-                f"sum by (learner) (kinstream_online_mistake_window_rate{{{_WHO}}} * {_WINDOW})"
-                f" / sum by (learner) ({_WINDOW})",
+                f'avg by (learner) (kinstream_held_out_mistake_rate{{{_WHO}, metric="learned"}})',
                 "{{learner}}",
             ),
             unit="percentunit",
@@ -49,11 +48,11 @@ _GLANCE = Row(
         ),
         number(
             "Mistakes saved by learning",
-            "above 0: of the mistakes that Euclidean distance makes on the same constraints, this share is gone.",
-            "below 0, services get better results without the model. None: the settings have no learner of kind "
-            "euclidean, or it does not run.",
+            "above 0: of the mistakes that the best un-learned metric makes on held-out events, this share is gone.",
+            "below 0, services get better results without the model.",
             Query(
-                f"1 - sum by (learner) ({_OWN} * {_SCORED}) / (sum by (learner) ({_UNLEARNED} * {_SCORED}) > 0)",
+                f'1 - avg by (learner) (kinstream_held_out_mistake_rate{{{_WHO}, metric="learned"}})'
+                f' / (avg by (learner) (kinstream_held_out_mistake_rate{{{_WHO}, metric="best un-learned"}}) > 0)',
                 "{{learner}}",
             ),
             unit="percentunit",
@@ -100,6 +99,30 @@ _GLANCE = Row(
 _MISTAKES = Row(
     "Mistakes: wrong predictions before the model learned from the same event",
     (
+        lines(
+            "Held-out events: learned and best un-learned",
+            "each learner is below the line of the same name with “best un-learned”.",
+            'above it: the model is not announced (publish = "better"), and services keep the one before it, or none. '
+            "Check clipping, the scaler and the step size.",
+            Query(f"kinstream_held_out_mistake_rate{{{_WHO}}}", f"{_NAME}, {{{{metric}}}}"),
+            unit="percentunit",
+            high=1,
+            width=12,
+            runbook="KinstreamWorseThanUnlearned",
+        ),
+        lines(
+            "Held-out events: difference and its 95 % interval",
+            "the upper bound is below 0: learning helps beyond doubt.",
+            "the lower bound is above 0 for a quarter of an hour: the alert fires. Around 0: too few events to tell, "
+            "or no difference.",
+            Query(f"kinstream_held_out_difference{{{_WHO}}}", _NAME),
+            Query(f"kinstream_held_out_difference_low{{{_WHO}}}", f"{_NAME}, low"),
+            Query(f"kinstream_held_out_difference_high{{{_WHO}}}", f"{_NAME}, high"),
+            unit="percentunit",
+            low=None,
+            width=12,
+            runbook="KinstreamWorseThanUnlearned",
+        ),
         lines(
             "Online mistake rate",
             "flat, or falling for hours after a start.",

@@ -24,6 +24,7 @@ from kinstream.streams.records.checks import (
 )
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.clicks import click_block_in, click_block_out
+from kinstream.streams.records.codec.held_out import held_out_in, held_out_out
 from kinstream.streams.records.codec.json_events import read_json
 from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
 from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
@@ -71,6 +72,8 @@ def _version(record: Record) -> int | None:
             return 1 if record.events is None and record.earlier is None else 2
         case Outcome():
             counts = (record.counts, *record.by_rule.values())
+            if record.held_out is not None or any(c.held_out for c in counts):
+                return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
         case _:
             return None
@@ -351,6 +354,7 @@ def _constraints_in(b: dict[str, Any]) -> ConstraintBlock:
 
 def _outcome_out(r: Outcome) -> dict[str, Any]:
     body = {name: getattr(r, name) for name in Outcome.__dataclass_fields__}
+    body["held_out"] = held_out_out(r.held_out)
     body["counts"] = _counts_out(r.counts)
     body["by_rule"] = {rule: _counts_out(c) for rule, c in sorted(r.by_rule.items())}
     body["weights"] = dict(sorted(r.weights.items()))
@@ -372,6 +376,7 @@ def _outcome_in(b: dict[str, Any]) -> Outcome:
     strings([*b["by_rule"], *b["weights"]], len(b["by_rule"]) + len(b["weights"]), "names")
     for name in ("learner", "emitter", "kind"):
         text(b[name], name)
+    b["held_out"] = held_out_in(b["held_out"])
     b["counts"] = _counts_in(b["counts"])
     b["by_rule"] = {rule: _counts_in(c) for rule, c in b["by_rule"].items()}
     b["weights"] = {name: finite_float(w, "weight") for name, w in b["weights"].items()}

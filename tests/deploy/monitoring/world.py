@@ -267,6 +267,13 @@ def _learner(
         if name not in ("clipped", "rejected"):
             world.count(f"kinstream_rule_constraints_{name}_total", each, **where, rule="one-pass")
     world.count("kinstream_model_step", _each(1.0, flows), **where)
+    world.count("kinstream_held_out_events_total", _each(0.02, flows), **where)
+    for name, gap in (("difference", 0.0), ("difference_low", -0.03), ("difference_high", 0.03)):
+        world.put(f"kinstream_held_out_{name}", mistaken - 0.2 + gap, **where)
+    for metric, rate in (("learned", mistaken), ("best un-learned", 0.2)):
+        world.put("kinstream_held_out_mistake_rate", rate, **where, metric=metric)
+    world.put("kinstream_held_out_best_info", 1, **where, best="cosine")
+    world.put("kinstream_model_withheld", 0, **where)
     # A window's share differs from block to block by what chance does in 1000 constraints.
     world.put(
         "kinstream_online_mistake_window_rate", lambda minute: mistaken + 0.01 * (minute % 3 - 1), **where

@@ -1,0 +1,60 @@
+"""Which events are held out: by a hash of what they are about, not of where they come.
+
+So all passes over a row, all lists of one query, every builder and every replay choose the same ones, and nothing that
+is judged was learned under another number.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.kernels.ensembles.chosen import chosen
+from kinstream.streams.records.values import ConstraintBlock
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def first_rows(block: ConstraintBlock) -> Numbers:
+    """(k,) the first row of each event of the block. Rows of an earlier block's event are one event here."""
+    if block.events is None:
+        return np.arange(len(block))
+    begins = np.ones(len(block), np.bool_)
+    begins[1:] = block.events[1:] != block.events[:-1]
+    return np.flatnonzero(begins)
+
+
+class Choice:
+    """Holds a share of the events of a space out, by the first modality of the anchor of their first constraint.
+
+    Parameters
+    ----------
+    share : in (0, 1).
+    space : its name: spaces choose independently.
+    """
+
+    def __init__(self, share: float, space: str) -> None:
+        self._limit = np.uint64(int(share * 2.0**64))
+        self._key = np.frombuffer(blake2b(space.encode(), digest_size=8).digest(), "<u4").astype(np.uint32)
+
+    def rows(self, block: ConstraintBlock) -> Flags:
+        """(m,) rows of events that are held out."""
+        firsts = first_rows(block)
+        # Adding zero makes -0 and 0 one value.
+        words = np.ascontiguousarray(block.tables[0].vectors + np.float32(0.0), np.float32).view(np.uint32)
+        found = np.empty(len(firsts), np.bool_)
+        chosen(words, block.index[firsts, 0], self._key, self._limit, found)
+        if len(firsts) == len(block):
+            return found
+        return np.repeat(found, np.diff(firsts, append=len(block)))
+
+
+def compile_choice() -> None:
+    """Compile the hashes in advance."""
+    rows = np.zeros((1, 1), np.int32)
+    chosen(
+        np.zeros((1, 2), np.uint32), rows[:, 0], np.zeros(2, np.uint32), np.uint64(0), np.empty(1, np.bool_)
+    )

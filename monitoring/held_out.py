@@ -1,0 +1,75 @@
+"""Prometheus series of held-out events: how the learned metric fares beside the best un-learned one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from kinstream.monitoring.tallies import Row
+from kinstream.streams.records.held_out import LEARNED, HeldOut
+
+_LABELS: Final = ("partition", "space", "learner")
+#: Label of the un-learned metric with the fewest mistakes; which one it is says `kinstream_held_out_best_info`.
+BEST: Final = "best un-learned"
+
+
+def held_out_series(
+    rows: Iterable[tuple[list[str], Row]], withholds: Callable[[str], bool]
+) -> Iterator[Metric]:
+    """The series of some tallies.
+
+    Parameters
+    ----------
+    withholds : whether a learner of that name withholds models that are worse.
+    """
+    events = CounterMetricFamily(
+        "kinstream_held_out_events", "Events that were judged and never learned.", labels=_LABELS
+    )
+    rate = _gauge(
+        "held_out_mistake_rate",
+        "Share of wrong verdicts on held-out events, the newest counting most: by the learned metric, and by the best "
+        "un-learned one.",
+        "metric",
+    )
+    difference = _gauge(
+        "held_out_difference",
+        "Mistake rate of the learned metric on held-out events less that of the best un-learned one. Above 0: worse. "
+        "Absent with fewer than 50 events.",
+    )
+    bounds = {
+        "low": _gauge("held_out_difference_low", "Lower bound of a 95 % interval of that difference."),
+        "high": _gauge("held_out_difference_high", "Upper bound of a 95 % interval of that difference."),
+    }
+    best = _gauge("held_out_best_info", "1 for the un-learned metric with the fewest mistakes.", "best")
+    withheld = _gauge(
+        "model_withheld", "1 while the model is not announced, because it is worse than that metric."
+    )
+    for labels, row in rows:
+        if row.held_out is None:
+            continue
+        events.add_metric(labels, row.held_out.block.weight)
+        if not row.stands:
+            continue
+        _add_rates(labels, row.held_out, rate, best)
+        found = row.held_out.difference
+        if found is not None:
+            difference.add_metric(labels, found.value)
+            bounds["low"].add_metric(labels, found.low)
+            bounds["high"].add_metric(labels, found.high)
+        withheld.add_metric(labels, float(row.held_out.worse and withholds(row.learner)))
+    yield from (events, rate, difference, *bounds.values(), best, withheld)
+
+
+def _add_rates(labels: list[str], found: HeldOut, rate: GaugeMetricFamily, best: GaugeMetricFamily) -> None:
+    name = found.window.best
+    for label, metric in ((LEARNED, LEARNED), (BEST, name)):
+        value = found.window.rate(metric)
+        if value is not None:
+            rate.add_metric([*labels, label], value)
+    best.add_metric([*labels, name], 1)
+
+
+def _gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"kinstream_{name}", text, labels=[*_LABELS, *more])
