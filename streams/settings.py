@@ -42,6 +42,8 @@ DEFAULT_FILE: Final = "kinstream.toml"
 MAX_FILE_BYTES: Final = 1_000_000
 MAX_SECRET_BYTES: Final = 4_096
 SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password"})
+#: Share of the events that a learner judges and never learns.
+HELD_OUT: Final = 0.02
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
@@ -81,7 +83,7 @@ class LearnerSettings(_Section):
     kind: str
     follows: tuple[str, ...] = Field(alias="from", min_length=1)
     generation: int | None = Field(default=None, ge=1)
-    held_out: float = Field(default=0.02, ge=0.0, lt=0.5)
+    held_out: float = Field(default=HELD_OUT, ge=0.0, lt=0.5)
     publish: Literal["better", "always"] = "better"
     publish_updates: bool = False
 

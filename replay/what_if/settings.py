@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.settings import LearnerSettings, Settings
+from kinstream.streams.settings import HELD_OUT, LearnerSettings, Settings
 from kinstream.streams.settings_faults import dotted, faults_of
 from kinstream.streams.spelling import meant
 
@@ -31,7 +31,8 @@ def what_if_settings(
     ----------
     learner : the learner to replay; it may be a new one if `others` or `section` have its settings.
     changes : by name within the section; None leaves a setting out. With another `kind` the rest of the section is
-        left out too, except the builders that it follows, since its numbers would have another meaning.
+        left out too, except the builders that it follows and the held-out share, since its numbers would have
+        another meaning.
     others : settings to read the section from, instead of `settings`.
     section : its name, in place of the learner's.
 
@@ -55,7 +56,7 @@ def what_if_settings(
         )
     content = section_of(found)
     if changes.get("kind", content["kind"]) != content["kind"]:
-        content = {"from": content["from"]}
+        content = {name: content[name] for name in ("from", "held_out") if name in content}
     content = {name: value for name, value in {**content, **changes}.items() if value is not None}
     own = settings.learners.get(learner)
     content[_PINNED] = None if own is None else own.generation
@@ -77,7 +78,8 @@ def what_if_settings(
 
 def section_of(section: LearnerSettings) -> dict[str, Any]:
     """A section as in the settings file, without the generation that it may pin."""
-    return {"kind": section.kind, "from": list(section.follows), **section.arguments()}
+    own = {} if section.held_out == HELD_OUT else {"held_out": section.held_out}
+    return {"kind": section.kind, "from": list(section.follows), **own, **section.arguments()}
 
 
 def as_toml(learner: str, section: Mapping[str, Any]) -> str:

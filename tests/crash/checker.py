@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 SCHEMAS = Path(__file__).resolve().parents[2] / "streams" / "schemas"
 COUNTS = ("seen", "scored", "mistakes", "utilised", "clipped", "rejected", "degenerate", "ignored")
 #: Counts that an outcome in which they are 0 may leave out.
-SPLIT_COUNTS = ("split_scored", "split_mistakes")
+SPLIT_COUNTS = ("split_scored", "split_mistakes", "held_out")
 
 #: Epochs are offsets of control records; a space that came by itself, with its first event, has had none.
 OWN_EPOCH = 0
@@ -385,7 +385,7 @@ def check_outcomes(taken: list[Output], inputs: list[Output]) -> dict[str, int |
         require((body["kind"], body["time_ms"]) == (block["kind"], block["time_ms"]), made.place, body)
         rows = len(block["index"]) // (8 if block["kind"] == "pair" else 12)
         counts = body["counts"]
-        told = counts["seen"] + counts["rejected"] + counts["ignored"]
+        told = counts["seen"] + counts["rejected"] + counts["ignored"] + counts.get("held_out", 0)
         require(told == rows, made.place, f"counts {told} of {rows} constraints")
         for count in totals:
             totals[count] += counts.get(count, 0) if count in SPLIT_COUNTS else counts[count]

@@ -100,7 +100,7 @@ def rows_emitted(system: System) -> int:
 def rows_learned(system: System) -> int:
     found = [decode_outcome(value) for value in first_appearances(system.read("outcomes"))]
     counts = [outcome.counts for outcome in found if isinstance(outcome, Outcome)]
-    return sum(c.seen + c.rejected + c.ignored for c in counts)
+    return sum(c.seen + c.rejected + c.ignored + c.held_out for c in counts)
 
 
 def killed_before_its_first_checkpoint(system: System, case: Case) -> dict[tuple[int, int], set[int]]:

@@ -138,11 +138,11 @@ def learned(system: System) -> int:
     """Constraints of which the log holds an outcome."""
     records = [decode_outcome(message.value or b"") for message in once(system.read("outcomes"))]
     counts = [record.counts for record in records if isinstance(record, Outcome)]
-    return sum(one.seen + one.rejected + one.ignored for one in counts)
+    return sum(one.seen + one.rejected + one.ignored + one.held_out for one in counts)
 
 
 def counted(worker: Process) -> float:
-    fates = ("seen", "rejected", "ignored")
+    fates = ("seen", "rejected", "ignored", "held_out")
     return sum(worker.metric(f"kinstream_constraints_{fate}_total") or 0.0 for fate in fates)
 
 

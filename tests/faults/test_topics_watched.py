@@ -167,12 +167,12 @@ def learned(system: System) -> int:
     values = [value for chain in system.chain("outcomes").values.values() for value in chain]
     records = [decode_outcome(value) for value in values]
     counts = [record.counts for record in records if isinstance(record, Outcome)]
-    return sum(one.seen + one.rejected + one.ignored for one in counts)
+    return sum(one.seen + one.rejected + one.ignored + one.held_out for one in counts)
 
 
 def seen(worker: Process) -> float:
     """Constraints that the metrics agent has counted."""
-    fates = ("seen", "rejected", "ignored")
+    fates = ("seen", "rejected", "ignored", "held_out")
     return sum(worker.metric(f"kinstream_constraints_{fate}_total") or 0.0 for fate in fates)
 
 

@@ -49,7 +49,7 @@ def value(owned: OwnedTallies, name: str, **labels: str) -> float | None:
 
 def test_every_count_has_its_counter() -> None:
     owned = owned_partitions(0)
-    counts = Counts(12, 8, 3, 5, 1, 2, 4, 6, 0.5, 2, 1)
+    counts = Counts(12, 8, 3, 5, 1, 2, 4, 6, 0.5, 2, 1, 7)
     owned.apply(0, replace(outcome(), counts=counts, by_rule={"closure": counts}))
     for name in (n for n in COUNT_NAMES if n != "loss_sum"):
         assert value(owned, f"kinstream_constraints_{name}_total") == getattr(counts, name)

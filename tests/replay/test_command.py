@@ -34,7 +34,7 @@ from = ["one-pass"]
 LEARNER_FIELDS = {
     *("learner", "space", "epoch", "step", "status", "seen", "scored", "mistakes", "utilised", "clipped"),
     *("rejected", "degenerate", "ignored", "loss_sum", "split_scored", "split_mistakes"),
-    *("mistake_rate", "utilisation", "digest"),
+    *("held_out", "mistake_rate", "utilisation", "held_out_events", "digest"),
 }
 FIELDS = {
     *(

@@ -18,7 +18,7 @@ from tests.support.crashes import deduplicated, disturbed, letters
 from tests.support.equal import same_states
 from tests.support.join_events import events
 from tests.support.memory_log import MemoryLog
-from tests.support.pipeline import Agent, samples, settings
+from tests.support.pipeline import CONFIG, Agent, samples, settings
 
 SPACES = ("a", "b", "c", "d", "e")
 
@@ -41,6 +41,9 @@ RANDOM: dict[str, Any] = {
     "learners": {"opml": {"kind": "opml", "from": ["triplets"], "gamma": 0.01}},
 }
 CONFIGS: dict[str, dict[str, Any]] = {"one-pass": {}, "random": RANDOM, "joining": JOINING}
+for _config in CONFIGS.values():
+    _learners = _config.setdefault("learners", CONFIG["learners"])
+    _config["learners"] = {name: {**section, "held_out": 0.3} for name, section in _learners.items()}
 
 
 def _fill(log: MemoryLog, config: Settings) -> None:
@@ -62,7 +65,7 @@ def _totals(agent: Agent) -> dict[tuple[str, str], object]:
     for runner in agent.runners.values():
         assert isinstance(runner.machine, MetricsMachine)
         for row in runner.machine.tallies.snapshot().rows:
-            totals[row.space, row.learner] = (row.totals, row.step)
+            totals[row.space, row.learner] = (row.totals, row.step, row.held_out)
     return totals
 
 
@@ -105,7 +108,9 @@ def test_random_crashes_change_nothing(
     assert deduplicated(log, "kinstream.outcomes") == deduplicated(calm_log, "kinstream.outcomes")
     for mine, theirs in zip(agents[:-1], calm[:-1], strict=True):
         assert same_states(mine.states(), theirs.states())
+        assert same_states(mine.judges(), theirs.judges())
         assert same_states(mine.segments(), theirs.segments())
+    assert any(agent.judges() for agent in calm)
     refused = [letters(some) for some in (log, calm_log)]
     assert refused[0] == refused[1]
     assert bool(refused[0]) == (kind == "joining")

@@ -37,7 +37,9 @@ def config_of(kind: str) -> Settings:
     arguments = {name: value for name, value in SMALL.items() if learners.has(kind, name)}
     wanted = {learners.create(kind).form, Kind.TRIPLET}
     follows = [name for name in sources if builders.create(name).emits & wanted]
-    return settings(builders=sources, learners={"learner": {"kind": kind, "from": follows, **arguments}})
+    return settings(
+        builders=sources, learners={"learner": {"kind": kind, "from": follows, "held_out": 0.2, **arguments}}
+    )
 
 
 def filled(config: Settings, *, constraints: bool, root: Path) -> MemoryLog:
@@ -67,6 +69,7 @@ def test_a_learner_that_crashes_ends_as_one_that_does_not(kind: str, tmp_path: P
         agent, number = disturbed(spec, config, log, tmp_path / f"rough {seed}", random.Random(seed))
         crashes += number
         assert same_states(agent.states(), calm.states())
+        assert same_states(agent.judges(), calm.judges())
         assert deduplicated(log, "kinstream.outcomes") == deduplicated(calm_log, "kinstream.outcomes")
         assert letters(log) == letters(calm_log)
     assert crashes > 0
