@@ -148,7 +148,7 @@ class Learner(Protocol):
         """Name and version, such as "opml/1"; a new version where the same input gives another state."""
 
     def learn(self, block: ConstraintBlock) -> Outcomes:
-        """Learn from the rows of a block in order, and report on each.
+        """Learn from the rows of a block in order, and report on each. A block may have no rows: all were held out.
 
         Raises
         ------

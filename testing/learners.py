@@ -228,13 +228,15 @@ def changes_only_what_it_says(case: Case) -> None:
 
 
 def groups_as_it_likes(case: Case) -> None:
-    """A block of N is N blocks of 1 to rounding, and so is any other cut of it."""
+    """A block of N is N blocks of 1 to rounding, and so is any other cut of it, one without rows too."""
     one, many, cut = run(case), case.make(), case.make()
     for message in case.blocks:
         for single in singles(message):
             many.learn(single)
-        for start, stop in ((0, 3), (3, 20), (20, len(message))):
-            cut.learn(rows_of(message, slice(start, stop)))
+        for start, stop in ((0, 3), (3, 3), (3, 20), (20, len(message))):
+            before = digest(cut.state())
+            assert len(cut.learn(rows_of(message, slice(start, stop)))) == stop - start
+            assert start < stop or digest(cut.state()) == before, "a block without rows changes nothing"
     same_to_rounding(case, one, many)
     same_to_rounding(case, one, cut)
 

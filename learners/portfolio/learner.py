@@ -262,6 +262,12 @@ class Portfolio(Composite):
         shift, factor = self.affine() or (np.zeros(d), np.full(d, self._unit.factor))
         return {"shift": shift, "factor": factor} | arrays, parts
 
+    def distance(self, X: Rows, Y: Rows) -> Rows:
+        left, right = self.scale(X), self.scale(Y)
+        if left.shape != right.shape or not self._scaler.ready:
+            return super().distance(X, Y)
+        return self.metric.distance(left, right)
+
     def _mapped(self, Z: Rows) -> Rows:
         # The members have begun together: before that, it is the first un-learned metric.
         return self.metric.apply(Z).astype(self.dtype) if self._scaler.ready else Z

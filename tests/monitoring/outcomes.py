@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kinstream.streams.records.held_out import LEARNED, METRICS, UNLEARNED, HeldOut, HeldOutSums
 from kinstream.streams.records.values import Counts, Outcome
 
 
@@ -16,6 +17,17 @@ def outcome(space: str = "s", seen: int = 1, mistakes: int = 0, utilised: int = 
     counts = Counts(seen=seen, scored=scored, mistakes=mistakes, utilised=utilised, loss_sum=loss)
     values = {"learner": "opml", "generation": 1, "epoch": 0, "step": seen, "time_ms": 1_000, **more}
     return Outcome(space=space, emitter="one-pass", emitter_generation=1, counts=counts, **values)
+
+
+def found(events: int, learned: float, best: float, *, judged: int = 4) -> HeldOut:
+    """A model that stands at these mistake rates of the learned metric and of the best un-learned one, "minmax"."""
+
+    def sums(number: float) -> HeldOutSums:
+        losses = dict.fromkeys(METRICS, 0.9 * number) | {LEARNED: learned * number, "minmax": best * number}
+        squares = dict.fromkeys(UNLEARNED, ((learned - best) ** 2 + 0.01) * number)
+        return HeldOutSums(number, number, losses, squares)
+
+    return HeldOut(sums(judged), events, sums(float(events)))
 
 
 @st.composite

@@ -9,19 +9,9 @@ import pytest
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.tallies import Tallies
 from kinstream.streams.checkpoints.state_bytes import from_bytes, to_bytes
-from kinstream.streams.records.held_out import LEARNED, METRICS, UNLEARNED, HeldOut, HeldOutSums
-from tests.monitoring.outcomes import outcome
+from tests.monitoring.outcomes import found, outcome
 
 Values = dict[tuple[str, ...], float]
-
-
-def found(events: int, learned: float, best: float, *, judged: int = 4) -> HeldOut:
-    def sums(number: float) -> HeldOutSums:
-        losses = dict.fromkeys(METRICS, 0.9 * number) | {LEARNED: learned * number, "minmax": best * number}
-        squares = dict.fromkeys(UNLEARNED, ((learned - best) ** 2 + 0.01) * number)
-        return HeldOutSums(number, number, losses, squares)
-
-    return HeldOut(sums(judged), events, sums(float(events)))
 
 
 def shown(owned: OwnedTallies, **settings: object) -> Values:

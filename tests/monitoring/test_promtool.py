@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
@@ -22,7 +23,7 @@ from kinstream.streams.settings import (
     Settings,
 )
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
-from tests.monitoring.outcomes import outcome
+from tests.monitoring.outcomes import found, outcome
 
 
 def full_page() -> bytes:
@@ -33,7 +34,7 @@ def full_page() -> bytes:
         for space in ("digits", 'quo"te\\d', "third"):
             by_rule = {"one-pass": Counts(seen=4, scored=4)}
             record = outcome(space, seen=4, utilised=2, time_ms=1_000, by_rule=by_rule, weights={"L0": 1.0})
-            owned.apply(partition, record)
+            owned.apply(partition, replace(record, held_out=found(60, 0.5, 0.2)))
     gauges = WorkerGauges("metrics:metrics", checkpoint_age_limit_seconds=90.0)
     gauges.partitions_added = {"kinstream.outcomes": 0}
     gauges.assign("kinstream.outcomes", 0)

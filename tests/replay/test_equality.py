@@ -76,9 +76,9 @@ def test_verdicts_on_held_out_events_are_those_of_the_agents(make_system: MakeSy
     for (learner, space), found in told.items():
         assert np.asarray(judges[learner][space]["total.weights"]).tolist() == [found.block.weight] * 2
     # Another judge is another state.
-    space = system.learners["opml"].runners[0].machine.open("a")
-    assert isinstance(space.judge, Judge)
-    space.judge._latest = {1: np.ones((2, 4))}
+    held = system.learners["opml"].runners[0].machine.open("a")
+    assert isinstance(held.judge, Judge)
+    held.judge._latest = {1: np.ones((2, 4))}
     system.learners["opml"].runners[0].machine.next_offset += 1
     system.learners["opml"].runners[0].checkpoint()
     # The checkpoint has an offset that the log has not reached: only the models are compared there.
