@@ -70,7 +70,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
     fields = _fields(version)
-    held_back = _withheld(version, settings)
+    held_back = withheld(version, settings)
     if held_back is not None:
         fields["withheld"] = held_back
     try:
@@ -86,7 +86,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
         ctx.exit(1)
 
 
-def _withheld(version: ModelVersion, settings: Settings) -> str | None:
+def withheld(version: ModelVersion, settings: Settings) -> str | None:
     """Since which step the learner's newest model is not announced, as a sentence; None if it is."""
     from kinstream.learners.announcing import withholds
     from kinstream.streams.operations.models import worse_at

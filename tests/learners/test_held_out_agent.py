@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.cli.commands.models import withheld
 from kinstream.learners.agent import learner_spec
 from kinstream.learners.held_out.choice import Choice
 from kinstream.learners.held_out.judge import Judge
@@ -34,7 +35,7 @@ from kinstream.streams.records.values import (
     SampleBlock,
     Table,
 )
-from kinstream.streams.settings import Settings, read
+from kinstream.streams.settings import CheckpointSettings, Settings, read
 from tests.support.equal import same_states
 from tests.support.memory_log import MemoryLog
 from tests.support.memory_system import MemorySystem
@@ -83,12 +84,20 @@ class Run:
         values = (m.value for m in self.log.read(self.settings.topic("constraints"), 0, 0))
         return [found for v in values if isinstance(found := decode_constraints(v), ConstraintBlock)]
 
-    def models(self) -> list[int]:
-        """Steps of the models that were announced."""
+    def announced(self) -> list[ModelVersion]:
         self.agent.sink.confirm(1.0)
         partitions = range(self.log.partitions)
         found = [m for p in partitions for m in self.log.read(self.settings.topic("models"), p, 0)]
-        return [v.step for m in found if isinstance(v := decode(m.value, ModelVersion), ModelVersion)]
+        return [v for m in found if isinstance(v := decode(m.value, ModelVersion), ModelVersion)]
+
+    def models(self) -> list[int]:
+        """Steps of the models that were announced."""
+        return [version.step for version in self.announced()]
+
+    def withheld(self) -> str | None:
+        """What `kinstream models show` says."""
+        stored = self.settings.model_copy(update={"checkpoints": CheckpointSettings(url=str(self.root))})
+        return withheld(self.announced()[-1], stored)
 
     def through(self, steps: int = 8) -> None:
         """Apply everything, with a checkpoint after every few blocks."""
@@ -163,6 +172,10 @@ def test_settings_that_destroy_embeddings_are_noticed_and_the_model_is_withheld(
     assert last.worse and last.difference is not None and last.difference.value > 0.1
     assert max(run.models()) < run.outcomes()[-1].step
     assert "the model of learner it is withheld" in caplog.text
+    assert run.withheld() == (
+        f"at step {run.outcomes()[-1].step}: worse than the best un-learned metric on held-out events, so it is not "
+        "announced"
+    )
     # It goes on learning, and its checkpoints are written.
     restored = Agent(run.agent.spec, run.settings, run.log, tmp_path)
     assert same_states(restored.states(), run.agent.states())
@@ -179,6 +192,7 @@ def test_a_healthy_model_is_always_announced(
     last = found[-1].difference
     assert last is not None and last.high < 0.0
     assert max(run.models()) == run.outcomes()[-1].step
+    assert run.withheld() is None
 
 
 @pytest.mark.parametrize(
