@@ -50,7 +50,8 @@ def config(root: Path | str) -> Settings:
         usable = {learners.create(kind).form, Kind.TRIPLET}
         follows = next(name for name in reversed(labelled) if builders.create(name).emits & usable)
         arguments = {name: value for name, value in SMALL.items() if learners.has(kind, name)}
-        made[kind] = {"kind": kind, "from": [follows], **arguments}
+        # These generations began before learners held events out.
+        made[kind] = {"kind": kind, "from": [follows], "held_out": 0.0, **arguments}
     return Settings.model_validate(
         {
             "builders": sources,
