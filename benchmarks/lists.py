@@ -82,7 +82,9 @@ def cost(kind: str, d: int, dtype: str, near: bool, repeats: int) -> Figure:
     """By how much events lengthen the learning of the same blocks."""
     settings = LEARNERS[kind] | {"dtype": dtype}
     judging, plain = create(kind, **settings), create(kind, **settings)
-    with_events, without, active = [], [], []
+    with_events: list[float] = []
+    without: list[float] = []
+    active: list[float] = []
     number = 0
     # Short blocks are repeated until their fastest is known.
     while number <= repeats or (number <= LONGEST * repeats and sum(without) < SHORT):
