@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.held_out.choice import compile_choice
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create
+from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
 from kinstream.learners.warm_up import warm_up
@@ -36,6 +38,8 @@ from kinstream.streams.records.values import (
 )
 from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def learner_spec(settings: Settings, name: str) -> AgentSpec:
@@ -84,7 +88,8 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     shaping: dict[str, Any] = {
         "kind": section.kind,
         "algorithm": learner.algorithm,
-        "arguments": arguments,
+        # The version of an algorithm says whether its unit is the published one.
+        "arguments": {k: v for k, v in arguments.items() if (k, v) != ("unit", PUBLISHED)},
         "from": sorted(section.follows),
         "codec": CODEC_VERSION,
     }
@@ -128,6 +133,28 @@ def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
 LearnerFactory = Callable[[Declaration | None], Learner]
 
 
+class ClippedSteps:
+    """Notices when a guard shortens more than one in twenty steps; says so once until they have become fewer."""
+
+    WINDOW: Final = 1000
+    MOST: Final = 0.05
+
+    def __init__(self) -> None:
+        self._steps = self._clipped = 0
+        self._many = False
+
+    def take(self, counts: Counts) -> float | None:
+        """The share of a window of steps, where it begins to be too large; None otherwise."""
+        self._steps += counts.utilised
+        self._clipped += counts.clipped
+        if self._steps < self.WINDOW:
+            return None
+        share, many = self._clipped / self._steps, self._many
+        self._steps = self._clipped = 0
+        self._many = share > self.MOST
+        return share if self._many and not many else None
+
+
 class LearnerMachine(Machine):
     """One partition of `constraints` under one learner.
 
@@ -154,6 +181,7 @@ class LearnerMachine(Machine):
         self._follows = follows
         self._held_out = held_out
         self._updates = updates
+        self._clipped: dict[str, ClippedSteps] = {}
 
     def make_core(self, name: str, space: Space) -> Learner:
         return self._make(space.declaration)
@@ -215,12 +243,15 @@ class LearnerMachine(Machine):
                 judge, report = judge.after(core, record, held)
             if held.any():
                 learned, kept = record.take(~held), record.take(held)
+        renewals = getattr(core, "renewals", 0)
         outcomes = core.learn(learned) if record.kind in core.accepts else None
         space = self.open(name)
         if current is None:
             space.begin(epoch, None)
         space.core, space.judge = core, judge
         counts, by_rule = count(learned, outcomes, kept)
+        self.counts["scaler_renewals"] += getattr(core, "renewals", 0) - renewals
+        self._log_clipped(name, counts)
         base_step = space.step
         space.step += counts.seen
         outcome = Outcome(
@@ -246,6 +277,16 @@ class LearnerMachine(Machine):
             steps = (base_step, space.step, record.time_ms)
             origin = Origin(name, place.name, place.generation, epoch, *at, *steps)
             self._publish([encode(update) for update in before.updates(origin, learned, outcomes)], name)
+
+    def _log_clipped(self, name: str, counts: Counts) -> None:
+        share = self._clipped.setdefault(name, ClippedSteps()).take(counts)
+        if share is not None:
+            _LOG.warning(
+                "%s: the guard shortens %.0f %% of the steps in space %r: the step size does not fit the features",
+                self.place.name,
+                100.0 * share,
+                name,
+            )
 
     def _fresh(self, declaration: Declaration | None) -> Learner:
         try:

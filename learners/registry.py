@@ -93,7 +93,7 @@ def create(kind: str, **settings: Any) -> Learner:
     Examples
     --------
     >>> create("opml", gamma=1e-2).algorithm
-    'opml/1'
+    'opml/2'
     """
     learner = _class(kind)
     known = settings_of(kind)

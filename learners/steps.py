@@ -29,7 +29,11 @@ class Stepped(Learner, Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether dimension and scaler are final."""
+        """Whether dimension and scaler are known."""
+
+    @property
+    def renewals(self) -> int:
+        """How often the scaler has changed since."""
 
     @property
     def map(self) -> Rows:

@@ -50,6 +50,7 @@ class Before:
         self._learner: Stepped = stepped
         #: None while the features of the map may still change.
         self._map: Rows | None = stepped.map if stepped.settled else None
+        self._renewals = stepped.renewals
 
     def updates(self, origin: Origin, block: ConstraintBlock, outcomes: Outcomes | None) -> list[ModelUpdate]:
         """The records of the block's change, after it is learned.
@@ -65,7 +66,7 @@ class Before:
         """
         if origin.step == origin.base_step or outcomes is None:
             return []
-        if self._map is None:
+        if self._map is None or self._learner.renewals != self._renewals:
             return [_broken(origin, self._learner)]
         step = step_of(self._learner, self._map, block, outcomes)
         d, rank = step.U.shape

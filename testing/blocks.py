@@ -12,6 +12,8 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, Cons
 #: Entries of a learner's state that belong to its scaler.
 SCALER_STATE = frozenset(
     f"scaler.{n}" for n in ("rows", "constraints", "ready", "digests", "first", "second")
+) | frozenset(
+    f"scaler.{n}" for n in ("renewals", "settling", "squared", "counts", "sums", "seen", "scale", "length")
 )
 #: Entries that belong to its targets.
 TARGETS_STATE = frozenset(f"targets.{n}" for n in ("similar", "dissimilar", "constraints", "vectors"))

@@ -53,7 +53,7 @@ def check_learner(
     runs_assertions()
     if blocks is None:
         blocks = triplet_blocks(1, 7) if make().form is Kind.TRIPLET else pair_blocks(1, 7)
-    case = Case("learner", make, blocks, tolerance, watching)
+    case = Case("learner", make, blocks, tolerance, watching | SCALER_STATE)
     for check in LEARNER_CHECKS:
         try:
             check(case)

@@ -91,7 +91,6 @@ from = ["one-pass"]
 kind = "opml"
 from = ["one-pass"]
 scaler = "zscore"
-gamma = 0.001
 # As the mixture has it: kernels are compiled for one number type.
 dtype = "float32"
 """
@@ -138,13 +137,11 @@ max_new_pairs = 10
 [learners.opml]
 kind = "opml"
 from = ["clicks"]
-gamma = 5e-5
 scaler = "zscore"
 
 [learners.opml-raw]
 kind = "opml"
 from = ["clicks"]
-gamma = 1e-6
 """
     return Demo(
         title="kinstream: clicks on digits, on the embedded broker",

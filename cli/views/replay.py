@@ -10,6 +10,7 @@ import click
 
 from kinstream.cli.views.tables import echo_table
 from kinstream.monitoring.tallies import mistakes, utilised
+from kinstream.replay.evaluation.report.clipped import clipped_text
 from kinstream.replay.log.comparison import Agreement
 from kinstream.replay.log.run import Result
 from kinstream.streams.records.held_out import LEARNED, METRICS
@@ -131,6 +132,8 @@ def show(result: Result, graded: HeldOut | None = None, *, compare: bool) -> Non
             click.echo(_split(row))
         if row["held_out_events"]:
             click.echo(_judged(row))
+        if text := clipped_text(f"{row['learner']} on {row['space']}", row["clipped"], row["utilised"]):
+            click.echo(text)
     for agent, dead in result.dead.items():
         if dead:
             listed = ", ".join(f"{number:,} {reason}" for reason, number in sorted(dead.items()))

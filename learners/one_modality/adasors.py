@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinstream.learners.base import State
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.learners.one_modality.sors import SORS
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.following import rescaled
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.validation import positive
 
 
@@ -27,7 +29,7 @@ class AdaSORS(SORS):
     sparsity : lambda, as for `SORS`.
     delta : keeps s from zero, in the unit of an entry of x v^T. An entry with H = 0 has the threshold
         eta lambda / delta: with penalty="all", diagonal entries of features that are always zero vanish at once.
-    penalty, dtype, scaler, warm_up : as for `SORS`.
+    penalty, dtype, scaler, warm_up, unit : as for `SORS`.
 
     Notes
     -----
@@ -46,7 +48,7 @@ class AdaSORS(SORS):
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0
     >>> X[2, :, 0] -= 2.0
-    >>> model = AdaSORS(eta=0.01, sparsity=0.2)
+    >>> model = AdaSORS(eta=0.01, sparsity=0.2, unit="published")
     >>> counts = model.learn_triplets(*X).counts()
     >>> counts.mistakes, bool(model.W[0, 0] == model.W.max()), int(np.count_nonzero(model.W))
     (34, True, 45)
@@ -56,7 +58,7 @@ class AdaSORS(SORS):
 
     def __init__(
         self,
-        eta: float = 0.1,
+        eta: float | None = None,
         sparsity: float = 1e-4,
         *,
         delta: float = 1e-6,
@@ -64,8 +66,11 @@ class AdaSORS(SORS):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(eta, sparsity, penalty=penalty, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(
+            eta, sparsity, penalty=penalty, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit
+        )
         self.delta = positive("delta", delta)
 
     @property
@@ -75,6 +80,16 @@ class AdaSORS(SORS):
     def _begin(self, d: int) -> None:
         super()._begin(d)
         self._H = np.zeros((d, d), self.dtype)
+
+    @property
+    def eta(self) -> float:
+        """Step size."""
+        return self._by_unit(self._eta, 0.03, 0.1)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        super()._rescale(ratio)
+        if self._H is not None:
+            self._H = rescaled(self._H, 1.0 / ratio)
 
     def _model(self) -> State:
         state = super()._model()

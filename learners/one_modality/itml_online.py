@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from kinstream.learners.base import State
 from kinstream.learners.kernels.one_modality import lego
 from kinstream.learners.one_modality.lego import LogDetMap
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.validation import one_of, positive
 
 RULES: Final = ("capped",)
@@ -36,7 +36,7 @@ class ITMLOnline(LogDetMap):
     kappa : share of the admissible step, in (0, 1): a distance grows at most 1 / (1 - kappa) times in one step.
     rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, is known
         here from memory only, is undefined for the metric this learner begins with, and lets no direction grow.
-    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, kernel : as for `kinstream.LEGO`.
+    loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, unit, kernel : as for `kinstream.LEGO`.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class ITMLOnline(LogDetMap):
 
     >>> import numpy as np
     >>> from kinstream import ITMLOnline
-    >>> model = ITMLOnline(eta=0.125, y_similar=2.0, y_dissimilar=8.0)
+    >>> model = ITMLOnline(eta=0.125, y_similar=2.0, y_dissimilar=8.0, unit="published")
     >>> x, y = np.array([[2.0, 0.0]]), np.array([[0.0, 0.0]])
     >>> outcomes = model.learn_pairs(x, y, np.array([1], np.int8))
     >>> float(outcomes.loss[0]), model.distance(x, y).round(6).tolist(), model.mean_step
@@ -75,7 +75,7 @@ class ITMLOnline(LogDetMap):
 
     def __init__(
         self,
-        eta: float = 1e-5,
+        eta: float | None = None,
         *,
         kappa: float = 0.5,
         rule: str = "capped",
@@ -86,6 +86,7 @@ class ITMLOnline(LogDetMap):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
         kernel: str = "auto",
     ) -> None:
         self.rule = one_of("rule", rule, RULES)
@@ -101,6 +102,7 @@ class ITMLOnline(LogDetMap):
             dtype=dtype,
             scaler=scaler,
             warm_up=warm_up,
+            unit=unit,
             kernel=kernel,
         )
         #: Pairs that changed the map so far, and the sum of their step sizes.

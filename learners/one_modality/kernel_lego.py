@@ -12,7 +12,7 @@ from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import kernel_lego
 from kinstream.learners.one_modality.lego import TargetLearner
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, PUBLISHED, WARM_UP
 from kinstream.learners.shared.targets import Features, Targets
 from kinstream.learners.shared.validation import one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -73,7 +73,8 @@ class KernelLEGO(TargetLearner):
         in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before the scaler and targets that are not given are frozen.
+    warm_up : distinct vectors that a scale, and targets that are not given, are made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
     ----------
@@ -113,7 +114,7 @@ class KernelLEGO(TargetLearner):
     >>> X = ((1 + label) * np.array([np.cos(angle), np.sin(angle)])).T
     >>> left, right = draw.integers(0, 60, (2, 1500))
     >>> signs = np.where(label[left] == label[right], 1, -1)
-    >>> model = KernelLEGO(1.0, bandwidth=0.5, budget=60, y_similar=0.2, y_dissimilar=1.8)
+    >>> model = KernelLEGO(1.0, bandwidth=0.5, budget=60, y_similar=0.2, y_dissimilar=1.8, unit="published")
     >>> mistakes = model.learn_pairs(X[left], X[right], signs).mistake
     >>> [round(float(mistakes[rows].mean()), 2) for rows in (slice(0, 100), slice(1400, 1500))]
     [0.24, 0.0]
@@ -136,8 +137,9 @@ class KernelLEGO(TargetLearner):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self._aim(loss, _Targets(self, targets, y_similar, y_dissimilar, warm_up))
         self.eta = positive("eta", eta)
         self.kernel = one_of("kernel", kernel, KERNELS)
@@ -205,11 +207,16 @@ class KernelLEGO(TargetLearner):
 
     def _form(self, d: int) -> kernel_lego.Kernel:
         """The kernel over d features, for compiled code."""
-        rate = 1.0 / (d if self.bandwidth is None else self.bandwidth**2)
+        usual = 1.0 if self.unit != PUBLISHED else float(d)
+        rate = 1.0 / (usual if self.bandwidth is None else self.bandwidth**2)
         return KERNELS.index(self.kernel), 0.5 * rate if self.kernel == "rbf" else rate, self.degree
 
     def _room(self, d: int, budget: int) -> kernel_lego.Model:
         return np.zeros((d, budget), self.dtype), np.zeros((budget, budget)), np.zeros((budget, budget))
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        """Begin anew: the kernel of the basis is of features that are no more."""
+        self._begin(self._points[0].shape[0])
 
     def _begin(self, d: int) -> None:
         self._points, self._count = self._room(d, self.budget), 0

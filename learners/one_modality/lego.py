@@ -12,9 +12,9 @@ from kinstream.learners.kernels.one_modality import lego, lego_blocks
 from kinstream.learners.shared.linear_map import LinearMap
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.pairs import PairLearner
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.targets import Targets
-from kinstream.learners.shared.validation import one_of, positive
+from kinstream.learners.shared.validation import one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 LOSSES: Final = ("hinge", "squared")
@@ -70,7 +70,7 @@ class LogDetMap(LinearMap, TargetLearner):
     def __init__(
         self,
         rule: int,
-        eta: float,
+        eta: float | None,
         kappa: float,
         *,
         loss: str,
@@ -80,13 +80,19 @@ class LogDetMap(LinearMap, TargetLearner):
         dtype: str,
         scaler: str | None,
         warm_up: int,
+        unit: str,
         kernel: str,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self._aim(loss, Targets(targets, y_similar, y_dissimilar, warm_up))
-        self.eta = positive("eta", eta)
+        self._eta = positive_or_none("eta", eta)
         self.kernel = one_of("kernel", kernel, KERNELS)
-        self._rule = (rule, self.loss == "squared", self.eta, kappa)
+        self._rule, self._kappa = rule, kappa
+
+    @property
+    def eta(self) -> float:
+        """Step size."""
+        return self._by_unit(self._eta, 0.03, 1e-5)
 
     @property
     def G(self) -> Rows:
@@ -111,7 +117,10 @@ class LogDetMap(LinearMap, TargetLearner):
             batch.targets,
             batch.thresholds,
             batch.group,
-            *self._rule,
+            self._rule,
+            self.loss == "squared",
+            self.eta,
+            self._kappa,
             limit(T.dtype),
             self._bound,
             outcomes.report(),
@@ -155,7 +164,8 @@ class LEGO(LogDetMap):
         and 95th percentile over the warm-up, see `kinstream.learners.shared.targets`.
     dtype : "float64" or "float32", of the map and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before the scaler and targets that are not given are frozen.
+    warm_up : distinct vectors that a scale, and targets that are not given, are made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
 
@@ -192,7 +202,7 @@ class LEGO(LogDetMap):
     >>> label = draw.integers(0, 2, 2000)
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=2000), 3.0 * draw.normal(size=2000)])
     >>> sign = np.where(label[:-1] == label[1:], 1, -1)
-    >>> model = LEGO(eta=0.1, y_similar=0.5, y_dissimilar=2.0)
+    >>> model = LEGO(eta=0.1, y_similar=0.5, y_dissimilar=2.0, unit="published")
     >>> early, late = (
     ...     model.learn_pairs(X[:-1][rows], X[1:][rows], sign[rows]).counts()
     ...     for rows in (slice(0, 100), slice(1000, 1999))
@@ -205,7 +215,7 @@ class LEGO(LogDetMap):
 
     def __init__(
         self,
-        eta: float = 1e-5,
+        eta: float | None = None,
         *,
         loss: str = "hinge",
         targets: str = "own",
@@ -214,6 +224,7 @@ class LEGO(LogDetMap):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
         kernel: str = "auto",
     ) -> None:
         super().__init__(
@@ -227,5 +238,6 @@ class LEGO(LogDetMap):
             dtype=dtype,
             scaler=scaler,
             warm_up=warm_up,
+            unit=unit,
             kernel=kernel,
         )

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.kernels.one_modality import mdml
+from kinstream.learners.shared.following import rescaled
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.psd_matrix import PsdMatrix, Spectrum
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import not_negative, one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 LOSSES: Final = {
@@ -57,7 +58,8 @@ class MDML(PsdMatrix):
         defined or finite; such a pair is rejected.
     dtype : "float64" or "float32", of the eigenvectors and of all work with them; eigenvalues are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
     ----------
@@ -93,7 +95,7 @@ class MDML(PsdMatrix):
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])
     >>> left, right = X[:400], X[400:]
     >>> signs = np.where(label[:400] == label[400:], 1, -1).astype(np.int8)
-    >>> model = MDML(eta=0.3, rho=1e-2, divergence="burg")
+    >>> model = MDML(eta=0.3, rho=1e-2, divergence="burg", unit="published")
     >>> early, late = (
     ...     model.learn_pairs(left[rows], right[rows], signs[rows]).counts()
     ...     for rows in (slice(0, 100), slice(100, 400))
@@ -106,7 +108,7 @@ class MDML(PsdMatrix):
 
     def __init__(
         self,
-        eta: float = 1.0,
+        eta: float | None = None,
         rho: float = 1e-3,
         *,
         loss: str = "hinge",
@@ -116,9 +118,10 @@ class MDML(PsdMatrix):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(zero=False, dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.eta = positive("eta", eta)
+        super().__init__(zero=False, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._eta = positive_or_none("eta", eta)
         self.rho = not_negative("rho", rho)
         self.loss = one_of("loss", loss, LOSSES)
         self.divergence = one_of("divergence", divergence, DIVERGENCES)
@@ -149,6 +152,21 @@ class MDML(PsdMatrix):
     def mu(self) -> float:
         """The threshold."""
         return float(self._counters[0])
+
+    @property
+    def eta(self) -> float:
+        """Step size."""
+        return self._by_unit(self._eta, 1.0, 1.0)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        M = rescaled((self._E.T.astype(np.float64) * self._e) @ self._E, ratio)
+        with one_blas_thread():
+            values, vectors = np.linalg.eigh(M)
+        # What had no part in the metric has none: rounding must not bring it back.
+        known = values > np.finfo(self._E.dtype).eps * len(values) * max(float(values[-1]), 0.0)
+        self._e = np.where(known, values, 0.0)
+        self._E = np.asarray(vectors.T, self.dtype, order="C")
+        self._touched()
 
     def _begin(self, d: int) -> None:
         self._E, self._e = np.eye(d, dtype=self.dtype), np.ones(d)

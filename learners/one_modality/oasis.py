@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import oasis, oasis_blocks
 from kinstream.learners.shared.bilinear import Bilinear
+from kinstream.learners.shared.following import rescaled
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 KERNELS: Final = ("auto", "sequential", "blocked")
@@ -35,7 +36,8 @@ class OASIS(Bilinear):
         second term decides.
     dtype : "float64" or "float32", of W and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension and by how many entries of the anchors are zero. Both give
         the same result to rounding, not to the bit.
 
@@ -67,7 +69,7 @@ class OASIS(Bilinear):
     >>> X = np.column_stack([2.0 * label - 1.0 + 0.5 * draw.normal(size=600), 3.0 * draw.normal(size=600)])
     >>> same, other = X[label == 0], X[label == 1]
     >>> n = min(len(same), len(other)) - 1
-    >>> model = OASIS()
+    >>> model = OASIS(unit="published")
     >>> early, late = (
     ...     model.learn_triplets(same[rows], same[rows.start + 1 : rows.stop + 1], other[rows]).counts()
     ...     for rows in (slice(0, 20), slice(20, n))
@@ -80,19 +82,25 @@ class OASIS(Bilinear):
 
     def __init__(
         self,
-        aggressiveness: float = 0.1,
+        aggressiveness: float | None = None,
         *,
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
         kernel: str = "auto",
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.aggressiveness = positive("aggressiveness", aggressiveness)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._aggressiveness = positive_or_none("aggressiveness", aggressiveness)
         self.kernel = one_of("kernel", kernel, KERNELS)
         # An upper bound of W's entries, -1 for unknown, only saves work and is no state.
         self._W: NDArray[Any] = np.empty((0, 0), self.dtype)
         self._bound = -1.0
+
+    @property
+    def aggressiveness(self) -> float:
+        """The cap C of tau."""
+        return self._by_unit(self._aggressiveness, 0.1, 0.1)
 
     @property
     def W(self) -> Rows:
@@ -111,6 +119,9 @@ class OASIS(Bilinear):
     def _restore_model(self, state: State) -> int:
         self._W, self._bound = self._of_type(state["W"]), -1.0
         return len(self._W)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        self._W, self._bound, self._root = rescaled(self._W, ratio), -1.0, None
 
     def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
         W = self._W

@@ -12,7 +12,7 @@ from kinstream.learners.kernels.matrices import eigenpair
 from kinstream.learners.kernels.one_modality import pola
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.psd_matrix import PsdMatrix
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.validation import positive
 from kinstream.streams.compute.compiled import limit
 
@@ -40,7 +40,8 @@ class POLA(PsdMatrix):
         dimensions 0.1 / d^2 to 1 / d^2 is a good range.
     dtype : "float64" or "float32", of the matrix and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class POLA(PsdMatrix):
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])
     >>> left, right = X[:400], X[400:]
     >>> signs = np.where(label[:400] == label[400:], 1, -1).astype(np.int8)
-    >>> model = POLA()
+    >>> model = POLA(unit="published")
     >>> early, late = (
     ...     model.learn_pairs(left[rows], right[rows], signs[rows]).counts()
     ...     for rows in (slice(0, 100), slice(100, 400))
@@ -92,8 +93,9 @@ class POLA(PsdMatrix):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(zero=True, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(zero=True, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self.cap = None if cap is None else positive("cap", cap)
         self.b = 1.0
 

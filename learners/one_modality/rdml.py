@@ -12,8 +12,8 @@ from kinstream.learners.kernels.matrices import eigenpair
 from kinstream.learners.kernels.one_modality import rdml
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.learners.shared.psd_matrix import PsdMatrix
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 WAYS: Final = ("paper", "exact")
@@ -42,7 +42,8 @@ class RDML(PsdMatrix):
     start : "zero", or "identity" to begin with Euclidean distance. From zero a dissimilar pair has to come first.
     dtype : "float64" or "float32", of the matrix and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class RDML(PsdMatrix):
     >>> X = np.column_stack([label + 0.2 * draw.normal(size=800), 3.0 * draw.normal(size=800)])
     >>> left, right = X[:400], X[400:]
     >>> signs = np.where(label[:400] == label[400:], 1, -1).astype(np.int8)
-    >>> model = RDML(psd="exact")
+    >>> model = RDML(psd="exact", unit="published")
     >>> early, late = (
     ...     model.learn_pairs(left[rows], right[rows], signs[rows]).counts()
     ...     for rows in (slice(0, 100), slice(100, 400))
@@ -92,20 +93,30 @@ class RDML(PsdMatrix):
 
     def __init__(
         self,
-        learning_rate: float = 0.1,
+        learning_rate: float | None = None,
         *,
         psd: str = "paper",
         start: str = "zero",
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(zero=start == "zero", dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.learning_rate = positive("learning_rate", learning_rate)
+        super().__init__(zero=start == "zero", dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._learning_rate = positive_or_none("learning_rate", learning_rate)
         self.psd = one_of("psd", psd, WAYS)
         self.start = one_of("start", start, STARTS)
         # A null vector of A, or zero; with psd="paper" only.
         self._null: Rows = np.empty(0, self.dtype)
+
+    @property
+    def learning_rate(self) -> float:
+        """Rate of a step."""
+        return self._by_unit(self._learning_rate, 0.01, 0.1)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        super()._rescale(ratio)
+        self._null = np.zeros_like(self._null)
 
     def _begin(self, d: int) -> None:
         super()._begin(d)

@@ -11,8 +11,8 @@ from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import soml
 from kinstream.learners.shared.bilinear import Diagonal
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import not_negative, one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 
@@ -37,7 +37,8 @@ class SOMLDA(Diagonal):
         w is sparse. Before the first round w is all ones either way.
     dtype : "float64" or "float32", of u and w and of all work with them.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -65,7 +66,7 @@ class SOMLDA(Diagonal):
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0
     >>> X[2, :, 0] -= 3.0
-    >>> model = SOMLDA(kappa=10.0, sparsity=0.5, centre=False)
+    >>> model = SOMLDA(kappa=10.0, sparsity=0.5, centre=False, unit="published")
     >>> counts = model.learn_triplets(*X).counts()
     >>> counts.mistakes, int(np.argmax(model.w)), int(np.count_nonzero(model.w))
     (3, 0, 1)
@@ -76,16 +77,17 @@ class SOMLDA(Diagonal):
 
     def __init__(
         self,
-        kappa: float = 1.0,
+        kappa: float | None = None,
         sparsity: float = 1e-4,
         *,
         centre: bool = True,
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.kappa = positive("kappa", kappa)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._kappa = positive_or_none("kappa", kappa)
         self.sparsity = not_negative("sparsity", sparsity)
         self.centre = one_of("centre", centre, (False, True))
         self._u: NDArray[Any] = np.empty(0, self.dtype)
@@ -98,6 +100,14 @@ class SOMLDA(Diagonal):
         w = np.empty_like(self._u)
         soml.averaged(self._u, self.rounds, float(self.centre), self.kappa, self.sparsity, w)
         return w
+
+    @property
+    def kappa(self) -> float:
+        """How strongly w is held at its start."""
+        return self._by_unit(self._kappa, 0.3, 1.0)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        """w is no function of one factor of u: it stays as it is for scaled features."""
 
     def _begin(self, d: int) -> None:
         self._u, self.rounds = np.zeros(d, self.dtype), 0

@@ -11,8 +11,8 @@ from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import soml
 from kinstream.learners.shared.bilinear import Diagonal
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import not_negative, one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 STARTS: Final = ("identity", "zero")
@@ -36,7 +36,8 @@ class SOMLTG(Diagonal):
     start : first w: "identity" (all ones, the plain inner product) or "zero".
     dtype : "float64" or "float32", of w and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -66,7 +67,7 @@ class SOMLTG(Diagonal):
     >>> X = draw.normal(size=(3, 400, 50))
     >>> X[:2, :, 0] += 3.0
     >>> X[2, :, 0] -= 3.0
-    >>> model = SOMLTG(eta=0.001, sparsity=2.0, start="zero")
+    >>> model = SOMLTG(eta=0.001, sparsity=2.0, start="zero", unit="published")
     >>> counts = model.learn_triplets(*X).counts()
     >>> counts.mistakes, int(np.argmax(model.w)), int(np.count_nonzero(model.w))
     (3, 0, 7)
@@ -77,7 +78,7 @@ class SOMLTG(Diagonal):
 
     def __init__(
         self,
-        eta: float = 0.01,
+        eta: float | None = None,
         sparsity: float = 1e-3,
         *,
         always_shrink: bool = False,
@@ -85,9 +86,10 @@ class SOMLTG(Diagonal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.eta = positive("eta", eta)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._eta = positive_or_none("eta", eta)
         self.sparsity = not_negative("sparsity", sparsity)
         self.always_shrink = one_of("always_shrink", always_shrink, (False, True))
         self.start = one_of("start", start, STARTS)
@@ -103,6 +105,14 @@ class SOMLTG(Diagonal):
 
     def _first_margin(self, products: NDArray[np.float64]) -> float:
         return super()._first_margin(products) if self.start == "identity" else 0.0
+
+    @property
+    def eta(self) -> float:
+        """Step size."""
+        return self._by_unit(self._eta, 0.1, 0.01)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        self._w, self._waiting, self._root = np.asarray(self.w * ratio**2, self.dtype), 0, None
 
     def _begin(self, d: int) -> None:
         self._w = np.full(d, 1.0 if self.start == "identity" else 0.0, self.dtype)

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.one_modality import sors
 from kinstream.learners.shared.bilinear import Bilinear
+from kinstream.learners.shared.following import rescaled
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import not_negative, one_of, positive
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
+from kinstream.learners.shared.validation import not_negative, one_of, positive_or_none
 from kinstream.streams.compute.compiled import limit
 
 PENALTIES: Final = ("off-diagonal", "all")
@@ -38,7 +39,8 @@ class SORS(Bilinear):
     penalty : "off-diagonal", or "all" for a threshold of the diagonal as well.
     dtype : "float64" or "float32", of W and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that a scale is made from.
+    unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -68,7 +70,7 @@ class SORS(Bilinear):
     >>> X = draw.normal(size=(3, 400, 10))
     >>> X[:2, :, 0] += 2.0
     >>> X[2, :, 0] -= 2.0
-    >>> model = SORS(eta=0.01, sparsity=0.2)
+    >>> model = SORS(eta=0.01, sparsity=0.2, unit="published")
     >>> counts = model.learn_triplets(*X).counts()
     >>> counts.mistakes, bool(model.W[0, 0] == model.W.max()), int(np.count_nonzero(model.W))
     (22, True, 47)
@@ -78,16 +80,17 @@ class SORS(Bilinear):
 
     def __init__(
         self,
-        eta: float = 0.1,
+        eta: float | None = None,
         sparsity: float = 1e-4,
         *,
         penalty: str = "off-diagonal",
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
-        self.eta = positive("eta", eta)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
+        self._eta = positive_or_none("eta", eta)
         self.sparsity = not_negative("sparsity", sparsity)
         self.penalty = one_of("penalty", penalty, PENALTIES)
         #: Triplets that were neither rejected nor part of the scaler's warm-up (and see `sors.MOST_STEPS`).
@@ -117,6 +120,18 @@ class SORS(Bilinear):
     @property
     def _rule(self) -> sors.Rule:
         return self.eta, self.eta * self.sparsity, 0.0, self.penalty == "off-diagonal"
+
+    @property
+    def eta(self) -> float:
+        """Step size."""
+        return self._by_unit(self._eta, 0.1, 0.1)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        self._W, steps = rescaled(self.W, ratio), self._steps
+        self._forget(len(self._W))
+        self._steps = steps
+        self._rows[:] = steps
+        self._root = None
 
     def _begin(self, d: int) -> None:
         self._W = np.eye(d, dtype=self.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.shared.one_modality import SingleModal
+from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.streams.errors import SettingsError
 
 Members = Mapping[str, Mapping[str, Any]]
@@ -85,7 +86,7 @@ def made(members: Members, *, dtype: str, warm_up: int, seed: int) -> tuple[Memb
     SettingsError
         A kind or setting that there is not, or that cannot be in a portfolio; it names the member.
     """
-    usual = {"dtype": dtype, "warm_up": warm_up, "seed": seed}
+    usual = {"dtype": dtype, "warm_up": warm_up, "seed": seed, "unit": PUBLISHED}
     found = [Member(name, _learner(name, own, usual)) for name, own in members.items()]
     found += [
         Member(name, Euclidean(dtype=dtype, warm_up=warm_up, scaler=scaler), learns=False)
@@ -105,6 +106,10 @@ def _learner(name: str, own: Mapping[str, Any], usual: Mapping[str, Any]) -> Sin
         if settings.get("scaler") not in (None, "none", "unit"):
             raise SettingsError(
                 f'scaler is "none" or "unit", because the portfolio scales: not {settings["scaler"]!r}'
+            )
+        if settings.get("unit", PUBLISHED) != PUBLISHED:
+            raise SettingsError(
+                f'unit is "{PUBLISHED}", because the portfolio scales: not {settings["unit"]!r}'
             )
         if not isinstance(kind, str):
             raise SettingsError(f"kind must be the name of one, not {kind!r}")

@@ -59,6 +59,8 @@ class Fusion:
     scaler : as the setting of `base`, before which it goes. With "concatenate", "unit" divides by the length of all
         modalities together.
 
+    unit : as the setting of `base`, if it has one.
+
     Attributes
     ----------
     accepts, form : those of `base`.
@@ -104,8 +106,9 @@ class Fusion:
         settings: Mapping[str, Any] | None = None,
         memory: int = 1000,
         scaler: str | None = None,
+        unit: str | None = None,
     ) -> None:
-        from kinstream.learners.registry import names
+        from kinstream.learners.registry import has, names
 
         self.base = one_of("base", base, names())
         self.how = one_of("how", how, HOWS)
@@ -113,6 +116,8 @@ class Fusion:
         if settings is not None and not isinstance(settings, Mapping):
             raise SettingsError(f"settings must be a table of {base}'s hyper-parameters, not {settings!r}")
         self.settings = dict(settings or {}) | ({} if scaler is None else {"scaler": scaler})
+        if unit is not None and has(base, "unit"):
+            self.settings["unit"] = unit
         first = self._new()
         if isinstance(first, (MultiModal, Fusion)):
             raise SettingsError(f"base must be a learner of one modality, and {base} is one of several")
@@ -125,6 +130,11 @@ class Fusion:
         #: Decayed numbers of mistakes and of scored constraints of each modality; only move with "best".
         self._wrong = np.zeros(0)
         self._seen = np.zeros(0)
+
+    @property
+    def renewals(self) -> int:
+        """How often a scaler was made anew because the features had left it."""
+        return sum(learner.renewals for learner in self._learners)
 
     @property
     def accepts(self) -> frozenset[Kind]:

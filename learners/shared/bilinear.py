@@ -32,11 +32,12 @@ class Bilinear(SingleModal):
     O(d^3) once after a change.
     """
 
+    centred: ClassVar[bool] = False
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
 
-    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int, unit: str) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self._root: Rows | None = None
 
     @property

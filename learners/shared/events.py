@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import UNDEFINED, Outcomes
+from kinstream.learners.base import Rows as Vectors
 from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
 from kinstream.learners.shared.scaler import Scaler
 from kinstream.streams.errors import BadRecord, Reason
@@ -25,6 +26,8 @@ Numbers = NDArray[np.int32]
 Vector = NDArray[np.float64]
 Rows = NDArray[np.int64]
 T = TypeVar("T")
+_NO_ENDS: Final = np.empty(0, np.int32)
+_NO_NUMBERS: Final = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +91,44 @@ class Events:
     def judged(self) -> Judged:
         """What kernels take."""
         return self.ends, self.found, self.levels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Constraints as a learner's kernel takes them.
+
+    Parameters
+    ----------
+    X : (n, d) scaled vectors of the model's type, C-contiguous.
+    index : (m, 2) or (m, 3) int32 rows of X: pairs, or triplets (anchor, positive, negative).
+    usable : (m,) false where a vector is not finite; such a row is to be reported as rejected.
+    signs : (m,) int8, +1 similar and -1 dissimilar; zeros for triplets.
+    targets, thresholds : (m,) float64 squared distances; empty for a learner that needs none. A threshold, above
+        which a similar pair and up to which a dissimilar one is a mistake, is NaN while it is not known.
+    group : 1, or 2 where rows 2t and 2t + 1 are the pairs (x, x+) and (x, x-) of a triplet. Then the mistake of
+        row 2t is that of the triplet: d(x, x+) >= d(x, x-) before both steps; that of row 2t + 1 is not read.
+    events : which rows share an event.
+    """
+
+    X: Vectors
+    index: NDArray[np.int32]
+    usable: NDArray[np.bool_]
+    signs: NDArray[np.int8]
+    targets: NDArray[np.float64] = field(default_factory=lambda: _NO_NUMBERS)
+    thresholds: NDArray[np.float64] = field(default_factory=lambda: _NO_NUMBERS)
+    group: int = 1
+    events: Events = field(default_factory=lambda: Events.of(None))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def end_of_event(self, row: int) -> int:
+        """The row behind the event that goes on at a row; that row where an event begins, or the batch has ended."""
+        events = self.events
+        at = np.searchsorted(events.rows * self.group, row)
+        if at == len(events.rows) or events.rows[at] * self.group != row:
+            return row
+        return int(events.ends[events.firsts[at] * self.group])
 
 
 def ends_of(numbers: Numbers) -> Numbers:
@@ -221,10 +262,8 @@ def apart(statistics: T) -> T:
     for name, value in vars(twin).items():
         if isinstance(value, dict):
             setattr(twin, name, dict(value))
+        elif isinstance(value, np.ndarray):
+            setattr(twin, name, value.copy())
         elif isinstance(value, Scaler):
             setattr(twin, name, apart(value))
     return twin
-
-
-_NO_ENDS: Final = np.empty(0, np.int32)
-_NO_NUMBERS: Final = np.empty(0)

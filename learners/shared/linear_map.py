@@ -22,8 +22,8 @@ class LinearMap(SingleModal):
 
     letter = "L"
 
-    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int, unit: str) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         # An upper bound of the map's entries, -1 for unknown, only saves work and is no state.
         self._T: NDArray[Any] = np.empty((0, 0), self.dtype)
         self._bound = -1.0
@@ -36,6 +36,9 @@ class LinearMap(SingleModal):
 
     def _mapped(self, Z: Rows) -> Rows:
         return np.asarray(Z @ self._T)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        self._T, self._bound = np.asarray(self._T * ratio[:, None], self.dtype), -1.0
 
     def _begin(self, d: int) -> None:
         self._T, self._bound = np.eye(d, dtype=self.dtype), -1.0

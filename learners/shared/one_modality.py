@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.pairs_of_triplets import merged, pairs_of_triplets
 from kinstream.learners.shared import scaler as scalers
-from kinstream.learners.shared.events import Events, Numbers, apart, shared, take, watched, write_hinges
-from kinstream.learners.shared.pairs_of_triplets import merged, pairs_of_triplets
+from kinstream.learners.shared.events import (
+    Batch as Batch,
+)
+from kinstream.learners.shared.events import (
+    Events,
+    Numbers,
+    apart,
+    shared,
+    take,
+    watched,
+    write_hinges,
+)
+from kinstream.learners.shared.following import Following
+from kinstream.learners.shared.scaler import Scaler
 from kinstream.learners.shared.targets import Targets
-from kinstream.learners.shared.validation import one_of, whole
+from kinstream.learners.shared.validation import (
+    Index as Index,
+)
+from kinstream.learners.shared.validation import (
+    checked_signs,
+    one_of,
+    stacked_rows,
+    whole,
+    words_of,
+)
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind
@@ -23,46 +44,6 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 DTYPES: Final = ("float64", "float32")
 #: Vectors of one constraint.
 WIDTH: Final = {Kind.PAIR: 2, Kind.TRIPLET: 3}
-
-Index = NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Constraints as a learner's kernel takes them.
-
-    Parameters
-    ----------
-    X : (n, d) scaled vectors of the model's type, C-contiguous.
-    index : (m, 2) or (m, 3) int32 rows of X: pairs, or triplets (anchor, positive, negative).
-    usable : (m,) false where a vector is not finite; such a row is to be reported as rejected.
-    signs : (m,) int8, +1 similar and -1 dissimilar; zeros for triplets.
-    targets, thresholds : (m,) float64 squared distances; empty for a learner that needs none. A threshold, above
-        which a similar pair and up to which a dissimilar one is a mistake, is NaN while it is not known.
-    group : 1, or 2 where rows 2t and 2t + 1 are the pairs (x, x+) and (x, x-) of a triplet. Then the mistake of
-        row 2t is that of the triplet: d(x, x+) >= d(x, x-) before both steps; that of row 2t + 1 is not read.
-    events : which rows share an event.
-    """
-
-    X: Rows
-    index: Index
-    usable: NDArray[np.bool_]
-    signs: NDArray[np.int8]
-    targets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    thresholds: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    group: int = 1
-    events: Events = field(default_factory=lambda: Events.of(None))
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def end_of_event(self, row: int) -> int:
-        """The row behind the event that goes on at a row; that row where an event begins, or the batch has ended."""
-        events = self.events
-        at = np.searchsorted(events.rows * self.group, row)
-        if at == len(events.rows) or events.rows[at] * self.group != row:
-            return row
-        return int(events.ends[events.firsts[at] * self.group])
 
 
 class SingleModal(ABC):
@@ -75,6 +56,9 @@ class SingleModal(ABC):
     ----------
     dtype : type of the model and of all work with it.
     scaler, warm_up : see `kinstream.learners.shared.scaler`.
+    unit : "length" makes the mean squared length of scaled vectors 1, and lets the scaler follow the features, see
+        `kinstream.learners.shared.following`. "published" has the scaler alone, frozen after its warm-up, and the step
+        sizes of the papers. A learner takes over that of a state that it restores.
 
     Attributes
     ----------
@@ -85,18 +69,23 @@ class SingleModal(ABC):
 
     accepts: ClassVar[frozenset[Kind]]
     form: ClassVar[Kind]
+    #: Name and version; that of the published unit in the class, and one higher in a learner with another unit.
     algorithm: ClassVar[str]
+    #: Whether the model depends on differences of vectors only.
+    centred: ClassVar[bool] = True
     #: Whether `_update` takes vectors of a narrower type than the model's as they are, and refuses by itself those that
     #: are not finite: two passes over a block less.
     raw: ClassVar[bool] = False
 
-    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
+    def __init__(
+        self, *, dtype: str, scaler: str | None, warm_up: int, unit: str = scalers.PUBLISHED
+    ) -> None:
         self.dtype = one_of("dtype", dtype, DTYPES)
         self.scaler = one_of("scaler", scaler or "none", scalers.NAMES)
         self.warm_up = whole("warm_up", warm_up, 2)
         #: Constraints seen by the model so far: all but the rejected and the ignored.
         self.accepted = 0
-        self._scaler = scalers.create(scaler, warm_up)
+        self._work_in(one_of("unit", unit, scalers.UNITS))
         self._dimension: int | None = None
         #: Set by a learner that needs target distances.
         self._targets: Targets | None = None
@@ -108,8 +97,31 @@ class SingleModal(ABC):
 
     @property
     def settled(self) -> bool:
-        """Whether dimension and scaler are what they will always be: true from the end of a scaler's warm-up on."""
+        """Whether dimension and scaler are known: true from the end of a scaler's warm-up on."""
         return self._dimension is not None and self._scaler.ready
+
+    @property
+    def renewals(self) -> int:
+        """How often the scaler was made anew because the features had left it."""
+        return self._scaler.renewals
+
+    def _work_in(self, unit: str) -> None:
+        """Begin with the scaler of a unit."""
+        self.unit = unit
+        vars(self).pop("algorithm", None)
+        self._scaler: Scaler = scalers.create(self.scaler, self.warm_up)
+        if unit == scalers.PUBLISHED:
+            return
+        name, _, version = self.algorithm.rpartition("/")
+        vars(self)["algorithm"] = f"{name}/{int(version) + 1}"
+        if self.scaler != "unit":
+            self._scaler = Following(self.scaler, self.warm_up, centred=self.centred)
+
+    def _by_unit(self, given: float | None, own: float, published: float) -> float:
+        """A hyper-parameter as it was given, or that of the unit."""
+        if given is not None:
+            return given
+        return published if self.unit == scalers.PUBLISHED else own
 
     def learn(self, block: ConstraintBlock) -> Outcomes:
         """Learn from the rows of a block in order.
@@ -159,7 +171,7 @@ class SingleModal(ABC):
 
     def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
         """Learn from m triplets given as three tables (m, d) of raw features; see `learn`."""
-        return self._learn(*_stacked(anchors, positives, negatives), Kind.TRIPLET)
+        return self._learn(*stacked_rows(anchors, positives, negatives), Kind.TRIPLET)
 
     def learn_pairs(self, left: Rows, right: Rows, signs: NDArray[np.int8] | None = None) -> Outcomes:
         """Learn from m pairs given as two tables (m, d) of raw features; see `learn`.
@@ -173,7 +185,7 @@ class SingleModal(ABC):
         kinstream.streams.errors.BadRecord
             The learner takes no pairs, or the shapes do not fit.
         """
-        vectors, index = _stacked(left, right)
+        vectors, index = stacked_rows(left, right)
         return self._learn(
             vectors, index, Kind.PAIR, np.ones(len(index), np.int8) if signs is None else signs
         )
@@ -181,6 +193,8 @@ class SingleModal(ABC):
     def state(self) -> State:
         """What was learned, the count of constraints and the scaler's statistics; all copies."""
         state: State = {"accepted": self.accepted}
+        if self.unit != scalers.PUBLISHED:
+            state["step_unit"] = self.unit
         if self._dimension is not None:
             state |= self._model()
         if self._targets is not None:
@@ -197,8 +211,8 @@ class SingleModal(ABC):
         """
         model = {name: value for name, value in state.items() if "." not in name}
         self.accepted = int(model.pop("accepted"))
+        self._work_in(str(model.pop("step_unit", scalers.PUBLISHED)))
         self._dimension = self._restore_model(model) if model else None
-        self._scaler = scalers.create(self.scaler, self.warm_up)
         kept = without_prefix("scaler.", state)
         if kept:
             self._scaler.restore(kept)
@@ -311,10 +325,10 @@ class SingleModal(ABC):
     ) -> Outcomes:
         if kind not in self.accepts:
             raise BadRecord(
-                Reason.WRONG_KIND, f"{self.algorithm} learns from {_words(self.accepts)}, not {kind}s"
+                Reason.WRONG_KIND, f"{self.algorithm} learns from {words_of(self.accepts)}, not {kind}s"
             )
         index = self._checked(vectors, index, kind)
-        signs = np.zeros(len(index), np.int8) if signs is None else _checked_signs(signs, kind, len(index))
+        signs = np.zeros(len(index), np.int8) if signs is None else checked_signs(signs, kind, len(index))
         outcomes = Outcomes.blank(len(index))
         if ignored is not None and ignored.any():
             use = ~ignored
@@ -336,36 +350,59 @@ class SingleModal(ABC):
             self._begin(vectors.shape[1])
             self._dimension = vectors.shape[1]
         start, late = self._watched(vectors, index, signs, events, outcomes)
-        if start < len(index):
-            with np.errstate(all="ignore"):
-                scaled = self._scaler.apply(vectors)
-                narrow = self.raw and scaled.dtype == np.float32
-                X = np.require(
-                    scaled, None if narrow else self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
-                )
-            rows = slice(start, None)
-            usable = np.ones(len(index) - start, np.bool_)
-            if not self.raw:
-                usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
-            part = outcomes[rows]
-            given = None if targets is None else targets[rows]
-            group = 1 if kind is self.form or self.form is Kind.TRIPLET else 2
-            grouped = Events.of(None if events is None else events[rows], group)
-            if group == 1:
-                batch = self._batch(X, index[rows], usable, signs[rows], given, 1, grouped)
-                self._run(kind, batch, part)
-            else:
-                two, both = pairs_of_triplets(index[rows])
-                halves = Outcomes.blank(len(two))
-                batch = self._batch(X, two, np.repeat(usable, 2), both, None, 2, grouped)
-                self._run(Kind.PAIR, batch, halves)
-                merged(halves, part)
-            if grouped.several:
-                self._judge(batch, part)
-            if late is not None:
-                take(part, 0, late)
+        begin = start
+        while start < len(index):
+            stop = start + self._scaler.follow(vectors, index[start:])
+            if self._scaler.due and events is not None:
+                # All of an event is judged by what was there before it.
+                stop = int(np.searchsorted(events, events[stop - 1], side="right"))
+            self._learn_rows(vectors, index, kind, signs, targets, events, outcomes, slice(start, stop))
+            if self._scaler.due:
+                self._rescale(self._scaler.renew())
+            start = stop
+        if late is not None and begin < len(index):
+            take(outcomes, begin, late)
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
+
+    def _learn_rows(
+        self,
+        vectors: Rows,
+        index: Index,
+        kind: Kind,
+        signs: NDArray[np.int8],
+        targets: NDArray[np.float32] | None,
+        events: Numbers | None,
+        outcomes: Outcomes,
+        rows: slice,
+    ) -> None:
+        """Learn from some rows of a block under one scale."""
+        with np.errstate(all="ignore"):
+            scaled = self._scaler.apply(self._scaler.cut(vectors))
+            narrow = self.raw and scaled.dtype == np.float32
+            X = np.require(scaled, None if narrow else self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        usable = np.ones(len(index[rows]), np.bool_)
+        if not self.raw:
+            usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
+        part = outcomes[rows]
+        given = None if targets is None else targets[rows]
+        group = 1 if kind is self.form or self.form is Kind.TRIPLET else 2
+        grouped = Events.of(None if events is None else events[rows], group)
+        if group == 1:
+            batch = self._batch(X, index[rows], usable, signs[rows], given, 1, grouped)
+            self._run(kind, batch, part)
+        else:
+            two, both = pairs_of_triplets(index[rows])
+            halves = Outcomes.blank(len(two))
+            batch = self._batch(X, two, np.repeat(usable, 2), both, None, 2, grouped)
+            self._run(Kind.PAIR, batch, halves)
+            merged(halves, part)
+        if grouped.several:
+            self._judge(batch, part)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        """Multiply the columns of the map by (d,), so that it measures vectors divided by that as those before."""
+        raise NotImplementedError(f"{self.algorithm} has no other unit than the published one")
 
     def _batch(
         self,
@@ -379,6 +416,8 @@ class SingleModal(ABC):
     ) -> Batch:
         if self._targets is None:
             return Batch(X, index, usable, signs, group=group, events=events)
+        if given is not None and self._scaler.squared != 1.0:
+            given = np.asarray(given * self._scaler.squared, np.float32)
         if events.several:
             events.levels[:] = self._targets.before(signs, given, lambda: events.begun(len(signs)))
         targets, thresholds = self._targets.of(signs, given)
@@ -456,24 +495,3 @@ class SingleModal(ABC):
                 np.asarray(self._scaler.apply(points), np.float64), int(signs[t])
             )
         return len(index)
-
-
-def _stacked(*tables: Rows) -> tuple[Rows, Index]:
-    """One table of all rows, and the index that takes the k-th rows of all tables as constraint k."""
-    arrays = [np.asarray(table) for table in tables]
-    if any(array.ndim != 2 or array.shape != arrays[0].shape for array in arrays):
-        raise ValueError(f"expected tables of one shape (m, d), got {[array.shape for array in arrays]}")
-    m = len(arrays[0])
-    return np.concatenate(arrays), np.arange(len(arrays) * m, dtype=np.int32).reshape(-1, m).T
-
-
-def _checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.int8]:
-    if signs.shape != (m,):
-        raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints need as many signs, not {signs.shape}")
-    if kind is Kind.PAIR and not np.isin(signs, (-1, 1)).all():
-        raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
-    return np.require(signs, np.int8, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
-
-
-def _words(kinds: frozenset[Kind]) -> str:
-    return " and ".join(f"{kind}s" for kind in sorted(kinds))

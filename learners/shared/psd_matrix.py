@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Rows, State
+from kinstream.learners.shared.following import rescaled
 from kinstream.learners.shared.pairs import PairLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
@@ -29,8 +30,8 @@ class PsdMatrix(PairLearner):
     zero : A is zero at first; otherwise it is the identity.
     """
 
-    def __init__(self, *, zero: bool, dtype: str, scaler: str | None, warm_up: int) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+    def __init__(self, *, zero: bool, dtype: str, scaler: str | None, warm_up: int, unit: str) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self._zero = zero
         self._A: NDArray[Any] = np.empty((0, 0), self.dtype)
         self._factor: Rows | None = None
@@ -56,6 +57,10 @@ class PsdMatrix(PairLearner):
 
     def _mapped(self, Z: Rows) -> Rows:
         return np.asarray(Z @ self._root().T)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        self._A = rescaled(self._A, ratio)
+        self._touched()
 
     def _begin(self, d: int) -> None:
         self._A = np.zeros((d, d), self.dtype) if self._zero else np.eye(d, dtype=self.dtype)

@@ -46,6 +46,36 @@ class Scaler:
         """Scale (n, d) raw features; the input is never changed."""
         return X
 
+    #: Whether `renew` is to be called before anything else is learned.
+    due = False
+    #: How often the statistics were replaced after they were final.
+    renewals = 0
+    #: What a squared distance of features behind the scaler's name is multiplied with for the model's unit.
+    squared = 1.0
+
+    def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:
+        """Watch what is learned once the scaler is `ready`.
+
+        Parameters
+        ----------
+        vectors : (n, d) raw features.
+        index : (m, k) rows of them in each constraint.
+
+        Returns
+        -------
+        int
+            How many constraints were passed: all, or as many as come before the scaler is `due`.
+        """
+        return len(index)
+
+    def renew(self) -> Features:
+        """Replace the statistics; returns by what (d,) a map's columns are to be multiplied."""
+        raise NotImplementedError
+
+    def cut(self, X: Rows) -> Rows:
+        """Raw features (n, d) as they are learned from, without values far outside of what was seen."""
+        return X
+
     def affine(self) -> tuple[Features, Features] | None:
         """Shift and factor (d,) with scaled = (x - shift) * factor; None if there is no such form."""
         return None
@@ -173,6 +203,10 @@ class MinMax(_Frozen):
         return least, most - least
 
 
+#: What step sizes belong to: "published" is the scaled features as they are.
+PUBLISHED: Final = "published"
+LENGTH: Final = "length"
+UNITS: Final = (LENGTH, PUBLISHED)
 #: Names that a space's declaration and a learner's `scaler` may hold.
 NAMES: Final = SCALERS
 

@@ -1,14 +1,20 @@
-"""Checks of hyper-parameters. Every refusal names the setting, what it was and what it may be."""
+"""Checks of hyper-parameters and of arrays. Every refusal of a setting names it, what it was and what it may be."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from kinstream.streams.errors import SettingsError
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.values import Kind
 
 T = TypeVar("T")
+Index = NDArray[np.int32]
+Rows = NDArray[np.floating[Any]]
 
 
 def positive(name: str, value: float, below: float = math.inf) -> float:
@@ -23,6 +29,11 @@ def positive(name: str, value: float, below: float = math.inf) -> float:
         limit = "a finite number above 0" if below == math.inf else f"above 0 and below {below:g}"
         raise SettingsError(f"{name} must be {limit}, not {value!r}")
     return float(value)
+
+
+def positive_or_none(name: str, value: float | None, below: float = math.inf) -> float | None:
+    """`positive`, or None where the value is left to the learner."""
+    return None if value is None else positive(name, value, below)
 
 
 def not_negative(name: str, value: float) -> float:
@@ -75,3 +86,26 @@ def a_list(name: str, value: Collection[T]) -> Collection[T]:
     if isinstance(value, str | bytes) or not isinstance(value, Collection):
         raise SettingsError(f"{name} must be a list, not {value!r}")
     return value
+
+
+def stacked_rows(*tables: Rows) -> tuple[Rows, Index]:
+    """One table of all rows, and the index that takes the k-th rows of all tables as constraint k."""
+    arrays = [np.asarray(table) for table in tables]
+    if any(array.ndim != 2 or array.shape != arrays[0].shape for array in arrays):
+        raise ValueError(f"expected tables of one shape (m, d), got {[array.shape for array in arrays]}")
+    m = len(arrays[0])
+    return np.concatenate(arrays), np.arange(len(arrays) * m, dtype=np.int32).reshape(-1, m).T
+
+
+def checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.int8]:
+    """The signs (m,) of constraints, as kernels take them."""
+    if signs.shape != (m,):
+        raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints need as many signs, not {signs.shape}")
+    if kind is Kind.PAIR and not np.isin(signs, (-1, 1)).all():
+        raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
+    return np.require(signs, np.int8, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+
+def words_of(kinds: frozenset[Kind]) -> str:
+    """Kinds as a text."""
+    return " and ".join(f"{kind}s" for kind in sorted(kinds))

@@ -73,6 +73,7 @@ COUNTED: Final = (
     "redriven",
     "redrives_ignored",
     "loads_forgotten",
+    "scaler_renewals",
 )
 
 #: Begins the names of what builders count about their evidence, among the counts of a machine.

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.one_modality.opml import OPML
 from kinstream.monitoring.tallies import Tallies, mistakes
 from kinstream.replay.evaluation.runner.prequential import prequential
 from kinstream.streams.records.codec.every_kind import decode_outcome
@@ -20,6 +19,7 @@ from kinstream.streams.records.message import Output
 from kinstream.streams.records.values import Click, ConstraintBlock, Counts, Outcome
 from tests.clicks.lists_oracle import DIMENSION, catalogue, item_block, lists, opml, triplets_of
 from tests.clicks.stream import CONSTRAINTS, builder_stream, constraint_blocks, learner_stream
+from tests.learners.published import OPML
 from tests.processors.click_samples import NOW, block_of
 
 GAMMA = 0.05

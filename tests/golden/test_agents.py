@@ -44,8 +44,9 @@ def spec_of(application: str, root: Path) -> AgentSpec:
 
 def test_there_is_a_checkpoint_of_every_kind() -> None:
     kinds = {f"builder-{kind}" for kind in builders.names()} | {
-        f"learner-{kind}" for kind in learners.names()
+        f"learner-{name}" for name in config(CHECKPOINTS).learners
     }
+    assert {section.kind for section in config(CHECKPOINTS).learners.values()} == set(learners.names())
     assert {folder.name for folder in CHECKPOINTS.iterdir()} == kinds | {"metrics"}
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from kinstream.learners import registry as learners
 from kinstream.learners.agent import learner_spec
+from kinstream.learners.shared.scaler import LENGTH, PUBLISHED
 from kinstream.monitoring.agent import metrics_spec
 from kinstream.processors import registry as builders
 from kinstream.processors.agent import builder_spec
@@ -36,6 +37,8 @@ LOG: Final = FOLDER / "log.json"
 CHECKPOINTS: Final = FOLDER / "checkpoints"
 #: What makes a kind learn from the first messages on, and stay small.
 SMALL: Final[dict[str, Any]] = {"warm_up": 8, "buffer": 24, "refit_every": 24}
+#: The same kind in the unit that is the default.
+FOLLOWING: Final[dict[str, Any]] = {"scaler": "zscore"}
 #: Whose outcomes the metrics agent has counted: one with weights among them.
 COUNTED: Final = ("opml", "omks")
 MESSAGES: Final = 6
@@ -52,6 +55,9 @@ def config(root: Path | str) -> Settings:
         arguments = {name: value for name, value in SMALL.items() if learners.has(kind, name)}
         # These generations began before learners held events out.
         made[kind] = {"kind": kind, "from": [follows], "held_out": 0.0, **arguments}
+        if learners.has(kind, "unit"):
+            made[f"{kind}-{LENGTH}"] = {**made[kind], **FOLLOWING}
+            made[kind]["unit"] = PUBLISHED
     return Settings.model_validate(
         {
             "builders": sources,

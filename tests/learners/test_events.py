@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from kinstream.learners import kernels
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.kernels.spans import spans
-from kinstream.learners.registry import create
 from kinstream.learners.shared.events import Events, ends_of, shared
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from tests.learners.multi import tables
+from tests.learners.published import create
 
 
 def lists(seed: int, d: int, count: int, items: int = 10, likeness: float = 0.1) -> ConstraintBlock:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from kinstream.learners.kernels.several_modalities.fusion import leader
 from kinstream.learners.oahu.learner import OAHU
-from kinstream.learners.registry import create
-from kinstream.learners.several_modalities.fusion import HOWS, Fusion
+from kinstream.learners.several_modalities import fusion
+from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import PREFIX_RULE, ConstraintBlock, Kind, Table
@@ -23,6 +23,7 @@ from kinstream.streams.settings import load
 from kinstream.testing.blocks import rows_of, singles
 from kinstream.testing.learners import digest
 from tests.learners.multi import NAMES, features, multi_blocks, tables
+from tests.learners.published import Fusion, create
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=3)
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])
@@ -493,8 +494,8 @@ def test_the_settings_are_a_table_of_the_file(tmp_path: Path) -> None:
     )
     section = load(file).learners["all"]
     fused = create(section.kind, **section.arguments())
-    assert isinstance(fused, Fusion)
-    assert fused.settings == {"gamma": 0.25} and fused.how == "best"
+    assert isinstance(fused, fusion.Fusion)
+    assert fused.settings == {"gamma": 0.25, "unit": "published"} and fused.how == "best"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kinstream.learners.one_modality.itml_online import ITMLOnline
-from kinstream.learners.one_modality.lego import LEGO
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks
+from tests.learners.published import LEGO, ITMLOnline
 
 KERNELS = ("sequential", "blocked")
 
@@ -135,10 +134,10 @@ def test_a_hopeless_step_size_needs_no_ceiling(scale: float, dtype: str, kernel:
 def test_hyper_parameters_are_refused_by_name() -> None:
     for eta in (0, -1.0, float("nan"), float("inf"), True, "1"):
         with pytest.raises(SettingsError, match="eta must be"):
-            ITMLOnline(eta)  # type: ignore[arg-type]
+            ITMLOnline(eta)
     for kappa in (0.0, 1.0, float("nan"), -0.5):
         with pytest.raises(SettingsError, match="kappa must be above 0 and below 1"):
             ITMLOnline(kappa=kappa)
     for name in ("rule", "loss", "targets", "dtype", "scaler", "kernel"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            ITMLOnline(**{name: "other"})  # type: ignore[arg-type]
+            ITMLOnline(**{name: "other"})

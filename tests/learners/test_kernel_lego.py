@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kinstream.learners.kernels.one_modality import kernel_lego
 from kinstream.learners.models.export import linear_map
-from kinstream.learners.one_modality.kernel_lego import KERNELS, KernelLEGO
-from kinstream.learners.one_modality.lego import LEGO
+from kinstream.learners.one_modality.kernel_lego import KERNELS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, singles, triplet_blocks
+from tests.learners.published import LEGO, KernelLEGO
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,7 +87,7 @@ def test_few_dimensions_need_few_points_however_long_it_learns() -> None:
     draw = np.random.default_rng(6)
     X = draw.normal(size=(30, 2))
     shared = {"y_similar": 0.1, "y_dissimilar": 3.0}
-    learner, explicit = KernelLEGO(1.0, kernel="linear", **shared), LEGO(1.0, **shared)  # type: ignore[arg-type]
+    learner, explicit = KernelLEGO(1.0, kernel="linear", **shared), LEGO(1.0, **shared)
     for _ in range(50):
         index = np.array([draw.choice(30, 2, replace=False) for _ in range(200)])
         message = block(X, index, Kind.PAIR, None, draw.choice([-1, 1], 200))
@@ -244,10 +244,10 @@ def test_bad_input(kernel: str) -> None:
 def test_hyper_parameters_are_refused_by_name() -> None:
     for name in ("kernel", "loss", "targets", "dtype", "scaler"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            KernelLEGO(**{name: "other"})  # type: ignore[arg-type]
+            KernelLEGO(**{name: "other"})
     for name, value in (("eta", 0.0), ("bandwidth", -1.0), ("budget", 1), ("degree", 0), ("degree", 1.5)):
         with pytest.raises(SettingsError, match=f"{name} must be"):
-            KernelLEGO(**{name: value})  # type: ignore[arg-type]
+            KernelLEGO(**{name: value})
 
 
 def test_what_is_no_linear_map_says_so() -> None:

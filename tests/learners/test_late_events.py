@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner
-from kinstream.learners.registry import create
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, rows_of
 from kinstream.testing.learner_events import LEARNED, alone, borders
 from tests.learners.multi import tables
+from tests.learners.published import create
 
 #: Constraints of an event; those of 20 do not fit into what kernels measure or keep at once.
 SIZES = (9, 9, 1, 20, 9, 2, 9)

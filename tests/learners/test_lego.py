@@ -15,12 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from kinstream.learners.base import Outcomes
 from kinstream.learners.kernels.one_modality import lego, lego_blocks
-from kinstream.learners.one_modality.lego import LEGO
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.docs.pages import ROOT
+from tests.learners.published import LEGO
 
 KERNELS = ("sequential", "blocked")
 DIMENSIONS = (1, 2, 3, 17, 64)
@@ -398,7 +398,7 @@ def test_hyper_parameters_are_refused_by_name(eta: float) -> None:
 def test_other_hyper_parameters_are_refused_by_name() -> None:
     for name in ("loss", "targets", "dtype", "scaler", "kernel"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            LEGO(**{name: "other"})  # type: ignore[arg-type]
+            LEGO(**{name: "other"})
     with pytest.raises(SettingsError, match="y_similar and y_dissimilar go together"):
         LEGO(y_similar=1.0)
     with pytest.raises(SettingsError, match="y_similar must be below y_dissimilar"):

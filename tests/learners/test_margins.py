@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from kinstream.learners.base import Outcomes
-from kinstream.learners.registry import create
-from kinstream.learners.shared.pairs_of_triplets import merged
+from kinstream.learners.pairs_of_triplets import merged
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import pair_blocks, singles
 from tests.learners.multi import features, multi_blocks
+from tests.learners.published import create
 
 SEVERAL: list[tuple[str, dict[str, Any]]] = [
     ("lomdml", {"eta": 0.05}),

@@ -14,11 +14,12 @@ from threadpoolctl import threadpool_limits
 from kinstream.learners.base import State
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.kernels.one_modality import mdml
-from kinstream.learners.one_modality.mdml import DIVERGENCES, LOSSES, MDML
+from kinstream.learners.one_modality.mdml import DIVERGENCES, LOSSES
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, rows_of
 from tests.learners.psd import DIMENSIONS, Setup, setups
+from tests.learners.published import MDML
 
 
 def state_of(A: NDArray[np.float64], mu: float, pairs: int) -> State:
@@ -215,7 +216,7 @@ def test_bits_do_not_depend_on_threads() -> None:
 def test_hyper_parameters_are_refused_by_name() -> None:
     for name in ("loss", "divergence", "shrinkage", "guard", "dtype"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            MDML(**{name: "other"})  # type: ignore[arg-type]
+            MDML(**{name: "other"})
     with pytest.raises(SettingsError, match="eta must be"):
         MDML(0.0)
     with pytest.raises(SettingsError, match="rho must be"):

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
 from kinstream.learners.kernels.one_modality import oasis, oasis_blocks
-from kinstream.learners.one_modality.oasis import OASIS
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.testing.blocks import block, pair_blocks, rows_of, singles, triplet_blocks
 from tests.learners.cases.oasis import thinned
+from tests.learners.published import OASIS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])
@@ -329,7 +329,7 @@ def test_hyper_parameters_are_refused_by_name(value: Any) -> None:
 def test_other_hyper_parameters_are_refused_by_name() -> None:
     for name in ("dtype", "scaler", "kernel"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            OASIS(**{name: "other"})  # type: ignore[arg-type]
+            OASIS(**{name: "other"})
 
 
 def test_input_of_another_shape_or_kind_is_refused() -> None:

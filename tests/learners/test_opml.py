@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.base import State
-from kinstream.learners.one_modality.opml import COPML, OPML
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, prefix_blocks, singles, triplet_blocks
+from tests.learners.published import COPML, OPML
 from tests.learners.reference import ReferenceOPML
 
 DIMENSIONS = (1, 2, 3, 8, 30)
@@ -210,7 +210,7 @@ def test_hyper_parameters_are_refused_by_name(gamma: float) -> None:
 def test_other_hyper_parameters_are_refused_by_name() -> None:
     for name in ("guard", "dtype", "scaler", "kernel"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            OPML(**{name: "other"})  # type: ignore[arg-type]
+            OPML(**{name: "other"})
     with pytest.raises(SettingsError, match=r"gamma must be above 0 and below 0\.25"):
         OPML(0.25, guard="normalise")
     with pytest.raises(SettingsError, match="max_prefix_updates must be"):

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.learners.one_modality.opml import COPML, OPML
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block
 from tests.docs.pages import ROOT
+from tests.learners.published import COPML, OPML
 
 DATA = Path(os.environ.get("KINSTREAM_DATA", ROOT.parent / "shared" / "data"))
 #: Mean and standard deviation of the error, (OPML, COPML).

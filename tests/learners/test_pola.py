@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners.models.export import linear_map
-from kinstream.learners.one_modality.pola import POLA
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
+from tests.learners.published import POLA
 
 
 @settings(max_examples=120, deadline=None)

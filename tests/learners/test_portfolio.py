@@ -29,7 +29,6 @@ from kinstream.learners.portfolio.hubs import FIRST, SAMPLED, Hubs, prior, skewn
 from kinstream.learners.portfolio.learner import PATIENCE, Portfolio
 from kinstream.learners.portfolio.members import UNLEARNED, USUAL
 from kinstream.learners.portfolio.unit import MEASURED
-from kinstream.learners.registry import create
 from kinstream.learners.shared.scaler import UnitLength
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.labelled.batch import Batch
@@ -50,6 +49,7 @@ from kinstream.streams.settings import load as load_settings
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.clicks.stream import Stream
+from tests.learners.published import create
 
 NOW_MS = 1_700_000_000_000
 #: Of two learners; there are two un-learned metrics besides.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from kinstream.learners.kernels.one_modality import rdml
-from kinstream.learners.one_modality.rdml import RDML
 from kinstream.streams.errors import SettingsError
 from kinstream.testing.blocks import pair_blocks
 from tests.learners.psd import DIMENSIONS, Setup, is_psd, psd, setups
+from tests.learners.published import RDML
 
 
 def border(A: NDArray[np.float64], z: NDArray[np.float64]) -> tuple[float, float, float]:
@@ -154,4 +154,4 @@ def test_hyper_parameters_are_refused_by_name(rate: Any) -> None:
         RDML(rate)
     for name in ("psd", "start", "dtype"):
         with pytest.raises(SettingsError, match=f"{name} must be one of"):
-            RDML(**{name: "other"})  # type: ignore[arg-type]
+            RDML(**{name: "other"})

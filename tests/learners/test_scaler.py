@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.shared import scaler
 from kinstream.testing.blocks import block, singles, triplet_blocks
 from kinstream.testing.learners import digest
+from tests.learners.published import OPML
 
 
 @pytest.mark.parametrize("name", ["zscore", "minmax"])

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import State
 from kinstream.learners.kernels.one_modality import sors
-from kinstream.learners.one_modality.adasors import AdaSORS
-from kinstream.learners.one_modality.oasis import OASIS
-from kinstream.learners.one_modality.sors import SORS
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import block, prefix_blocks, rows_of, singles, triplet_blocks
 from kinstream.testing.learners import digest
 from tests.learners.cases.oasis import thinned
+from tests.learners.published import OASIS, SORS, AdaSORS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1e-2, 1.0, 30.0, 1e3])
@@ -67,10 +65,10 @@ def test_a_stream_ends_where_eager_thresholds_end(
 ) -> None:
     penalty = "all" if whole else "off-diagonal"
     eta, sparsity = 0.05 / scale**2, sparsity * scale**2
-    learner: SORS = SORS(eta, sparsity, penalty=penalty)
+    learner: SORS | AdaSORS = SORS(eta, sparsity, penalty=penalty)
     if adaptive:
         learner = AdaSORS(0.05, sparsity, delta=1e-2 * scale**2, penalty=penalty)
-    eager = Eager(learner, d)
+    eager = Eager(learner, d)  # type: ignore[arg-type]
     for message in triplet_blocks(seed % 1000, d, messages=2, m=12, scale=scale):
         outcomes = learner.learn(message)
         for t, vectors in enumerate(vectors_of(message)):

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.registry import create, names
+from kinstream.learners.registry import names
 from kinstream.learners.steps import KINDS, Stepped, as_stepped, step_of
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import block, pair_blocks, triplet_blocks
+from tests.learners.published import create
 
 #: Largest relative difference after 2,000 constraints.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}

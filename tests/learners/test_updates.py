@@ -30,7 +30,13 @@ from tests.support.pipeline import Agent, samples, settings
 
 UPDATES, OUTCOMES = "kinstream.updates", "kinstream.outcomes"
 SPACES = ("a", "b", "c")
-LEGO: dict[str, Any] = {"kind": "lego", "eta": 1e-3, "y_similar": 2.0, "y_dissimilar": 20.0}
+LEGO: dict[str, Any] = {
+    "kind": "lego",
+    "unit": "published",
+    "eta": 1e-3,
+    "y_similar": 2.0,
+    "y_dissimilar": 20.0,
+}
 
 
 def config(**changes: Any) -> Settings:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.registry import create
 from kinstream.search.agent.service import SearchService
 from kinstream.search.models.choice import Announcement
 from kinstream.search.models.feed import ModelFeed
@@ -34,6 +33,7 @@ from kinstream.streams.records.values import (
     Table,
 )
 from kinstream.streams.settings import Settings
+from tests.learners.published import create
 
 TOPIC = "kinstream.events"
 

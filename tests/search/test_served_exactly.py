@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from kinstream.learners.models.export import linear_map
-from kinstream.learners.registry import create
 from kinstream.search.index.engines import Plan
 from kinstream.search.index.mapping import Mapping, middle
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Searcher
 from kinstream.streams.records.values import ModelVersion
+from tests.learners.published import create
 from tests.search.agents import items, running
 from tests.search.scan import HARD, Rows, a_thousand, beside_a_year, scan, unix_times, utm
 

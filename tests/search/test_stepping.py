@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinstream.learners.registry import create
 from kinstream.learners.updates import Before, Origin
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.web.answers import Answering
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import ConstraintBlock, Kind, ModelUpdate, Table
+from tests.learners.published import create
 from tests.search.agents import Agent, Truth, items, running
 
 D = 5

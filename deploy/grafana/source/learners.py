@@ -53,7 +53,7 @@ _TABLE = Row(
                     "short",
                 ),
                 Column("utilised", _share("utilised"), "percentunit"),
-                Column("clipped", _share("clipped"), "percentunit", ((None, "text"), (0.25, "orange"))),
+                Column("clipped", _share("clipped"), "percentunit", ((None, "text"), (0.05, "orange"))),
                 Column("rejected", _share("rejected"), "percentunit", ((None, "text"), (0.05, "orange"))),
                 Column("ignored", _share("ignored"), "percentunit"),
                 Column("steps", f"max by (space, learner) (kinstream_model_step{{{_WHO}}})", "short"),

@@ -208,11 +208,11 @@ _STEPS = Row(
         lines(
             "Clipped steps",
             "0, or a few after a start: the share of steps that the guard shortened.",
-            "above a quarter: the step size does not fit the scale of the data. Use a scaler, or a smaller step, in a "
+            "above 5%: the step size does not fit the scale of the data. Use a scaler, or a smaller step, in a "
             "new generation.",
             Query(f"job_space_learner:kinstream_clipped:ratio_increase30m{{{_WHO}}}", _NAME),
             unit="percentunit",
-            steps=((None, "green"), (0.25, "orange")),
+            steps=((None, "green"), (0.05, "orange")),
             runbook="KinstreamStepsClipped",
         ),
         lines(

@@ -13,6 +13,7 @@ from rich.text import Text
 from kinstream.replay.evaluation.measures.names import Measure
 from kinstream.replay.evaluation.report.advice import shares_of, shown_shares
 from kinstream.replay.evaluation.report.answer import Answer, answer
+from kinstream.replay.evaluation.report.clipped import clipped_text
 from kinstream.replay.evaluation.report.results import Entry, Mark, Results
 from kinstream.replay.evaluation.report.words import capital, number, spread
 from kinstream.streams.columns import columns
@@ -56,6 +57,11 @@ def print_summary(
     _print_answer(console, advice)
     if len(results.data_names) == 1:
         _print_importance(console, results, results.data_names[0])
+    for name in results.learners:
+        counts = [cell["counts"] for cell in results.cells if cell["metric"] == name and cell["counts"]]
+        sums = (sum(one[part] for one in counts) for part in ("clipped", "utilised"))
+        if text := clipped_text(name, *sums):
+            console.print(Text(text), highlight=False, soft_wrap=True)
 
 
 def _print_importance(console: Console, results: Results, data: str) -> None:

@@ -9,8 +9,10 @@ from inspect import cleandoc, getmodule
 from pathlib import Path
 from typing import Any, Final
 
+from kinstream.learners import registry as learners
+from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.replay.evaluation.experiment.data import Rows
-from kinstream.replay.evaluation.experiment.plan import Plan
+from kinstream.replay.evaluation.experiment.plan import Contender, Plan
 from kinstream.replay.evaluation.runner.run import TIMES, evaluate
 from kinstream.replay.evaluation.runner.store import Store, canonical
 from kinstream.replay.papers.shared.comparison import Comparison, Statement, compared
@@ -107,7 +109,15 @@ def prepare(
             "\n".join(["none of the data sets is available", *(one.reason for one in missing)])
         )
     plan = protocol.plan(rows, quick)
+    plan = replace(plan, contenders=tuple(map(_as_published, plan.contenders)))
     return Prepared(plan if splits is None else replace(plan, splits=splits), rows, missing)
+
+
+def _as_published(contender: Contender) -> Contender:
+    """In the unit of the papers' step sizes."""
+    if not learners.has(contender.kind, "unit"):
+        return contender
+    return replace(contender, settings={"unit": PUBLISHED, **contender.settings})
 
 
 def compare(protocol: Protocol, result: Result, folder: Path) -> Comparison:

@@ -47,6 +47,10 @@ COUNTED: Final = {
         "loads_forgotten",
         "Loads whose last sequence a space no longer remembers: it has too many.",
     ),
+    "scaler_renewals": (
+        "scaler_renewals",
+        "Scalers of learners made anew because the features of a space had left the old scale.",
+    ),
 }
 #: Reasons by name; any other reason is counted as the last of them.
 _REASONS: Final = (*(reason.value for reason in Reason), "other")

@@ -353,9 +353,14 @@ def the_guard_shortens_half_of_the_steps(world: World) -> None:
     world.grow("kinstream_constraints_clipped_total", CONSTRAINTS * 0.05, **DIGITS)
 
 
-@case({40: []})
+@case({14: [], 40: [warning("StepsClipped", **DIGITS)]})
 def the_guard_shortens_a_tenth_of_the_steps(world: World) -> None:
     world.grow("kinstream_constraints_clipped_total", CONSTRAINTS * 0.01, **DIGITS)
+
+
+@case({40: []})
+def the_guard_shortens_three_in_a_hundred_steps(world: World) -> None:
+    world.grow("kinstream_constraints_clipped_total", CONSTRAINTS * 0.003, **DIGITS)
 
 
 @case({14: [], 40: [warning("ConstraintsRejected", **DIGITS)]})

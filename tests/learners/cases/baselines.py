@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kinstream.learners.registry import create
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 #: What follows the input between two fits.
 WATCHING = TARGETS_STATE | {"since", "vectors", "signs"}

@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from kinstream.learners.registry import create
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, block, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 
 def catalogue_blocks(seed: int, d: int, messages: int = 4, m: int = 40) -> list[ConstraintBlock]:

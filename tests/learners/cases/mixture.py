@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.mixture.learner import LEARNED, UNLEARNED
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.softmax import FOLLOWS
+from tests.learners.published import create
 
 NEIGHBOURS = (
     *("losses", "judged", "tally", "seen", "window", "hashes", "classes"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 8, "embedding": 5}
 #: The mean squared length follows every accepted triplet.

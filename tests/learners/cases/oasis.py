@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from kinstream.learners.registry import create
 from kinstream.streams.records.values import ConstraintBlock
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 
 def thinned(blocks: Sequence[ConstraintBlock], density: float) -> list[ConstraintBlock]:

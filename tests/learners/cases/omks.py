@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from kinstream.learners.registry import create
 from kinstream.testing.learners import Case
 from tests.learners.multi import BUFFER_STATE, SCALERS_STATE, multi_blocks
+from tests.learners.published import create
 
 
 def cases() -> list[Case]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, prefix_blocks, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 
 def cases() -> list[Case]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.oahu import LIFT_STATE, SMALL
+from tests.learners.published import create
 
 UNLEARNED = ("euclidean", "cosine")
 #: What follows the members' mistakes, whether or not they learn.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 #: Known of A, and no part of what was learned.
 WATCHING = frozenset({"null"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kinstream.learners.registry import create
 from kinstream.testing.blocks import SCALER_STATE, triplet_blocks
 from kinstream.testing.learners import Case
+from tests.learners.published import create
 
 #: Counts of constraints that say which w is meant, and move where nothing is learned.
 _COUNTS = frozenset({"waiting", "rounds"})

@@ -1,0 +1,73 @@
+"""The distinct vectors of a stretch of constraints, and their moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.streams.compute.compiled import compiled
+
+
+@compiled
+def watch(
+    X: NDArray[Any],
+    hashes: NDArray[np.uint64],
+    index: NDArray[np.int32],
+    most: int,
+    seen: NDArray[np.uint64],
+    counts: NDArray[np.int64],
+    sums: NDArray[np.float64],
+) -> int:
+    """Take constraints into a window until it is full; returns how many were passed.
+
+    Each distinct vector counts once. A constraint with a vector that is not finite counts for nothing.
+
+    Parameters
+    ----------
+    X, hashes : (n, d) a table of vectors, and (n,) a hash of each.
+    index : (m, k) the rows of X in each constraint.
+    most : constraints after which the window is full, too.
+    seen : (w,) hashes of the window's vectors; the window is full with w of them. Changed in place, as are the others.
+    counts : (2,) vectors and constraints so far.
+    sums : (4, d) mean, sum of squared differences from it, least and largest value of each feature.
+    """
+    d = X.shape[1]
+    finite = np.ones(len(X), np.bool_)
+    for i in range(len(X)):
+        for f in range(d):
+            if not np.isfinite(X[i, f]):
+                finite[i] = False
+                break
+    for t in range(len(index)):
+        usable = True
+        for j in range(index.shape[1]):
+            usable = usable and finite[index[t, j]]
+        if not usable:
+            continue
+        for j in range(index.shape[1]):
+            i = index[t, j]
+            if counts[0] == len(seen) or _known(hashes[i], seen, counts[0]):
+                continue
+            seen[counts[0]] = hashes[i]
+            counts[0] += 1
+            for f in range(d):
+                x = np.float64(X[i, f])
+                step = x - sums[0, f]
+                sums[0, f] += step / counts[0]
+                sums[1, f] += step * (x - sums[0, f])
+                sums[2, f] = min(sums[2, f], x)
+                sums[3, f] = max(sums[3, f], x)
+        counts[1] += 1
+        if counts[0] == len(seen) or counts[1] == most:
+            return t + 1
+    return len(index)
+
+
+@compiled
+def _known(value: np.uint64, seen: NDArray[np.uint64], n: int) -> bool:
+    for k in range(n):  # noqa: SIM110
+        if seen[k] == value:
+            return True
+    return False

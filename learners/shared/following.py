@@ -1,0 +1,244 @@
+"""A scaler in whose scale step sizes have no unit, and which is renewed where the features have left it.
+
+Scaled vectors have a mean squared length of 1, so that two that have nothing to do with each other have a squared
+distance of about 2, whatever the features and their number. One step size then does for all.
+
+Statistics are those of a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
+Nothing is learned during the first window. Each later one is compared with the one that the scale is from. Where the
+second moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more
+than `FACTOR`, the scale is made anew, between two events. That window may hold old features too, so that `SETTLING` is
+enough in the one after it. The model is carried over:
+
+- A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
+- For a feature that changes more, its old part in the metric says nothing about the new values. The model then stays as
+  it is in scaled features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import State
+from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.kernels.ensembles.windows import watch
+from kinstream.learners.shared.scaler import Features, Rows, Scaler
+from kinstream.learners.shared.validation import whole
+
+#: A deviation counts as at least this share of the range: features that hardly ever vary are not made loud.
+LEAST: Final = 1.0 / 6.0
+#: Distinct vectors that a scale without a factor for each feature is measured on: it is one number.
+ONE: Final = 32
+#: Change of the second moments, as a share of their sum, from which on a scale is left.
+LEFT: Final = 1.0
+#: The same in the window after a renewal.
+SETTLING: Final = 0.25
+#: Change of the mean squared length from which on a scale is left.
+FACTOR: Final = 4.0
+#: Change of a feature's factor up to which the metric stays what it was.
+KEPT: Final = 4.0
+#: Most constraints for each distinct vector, of the first window and of others.
+_WARMING, _WATCHING = 4, 2
+_NOTHING: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Scaled features (x - shift) * factor.
+
+    Parameters
+    ----------
+    shift, factor : (d,)
+    moments : (d,) means of the squares of the scaled features; their sum is 1.
+    bounds : (2, d) least and largest value of each feature that is learned from.
+    length : root mean square length of the vectors before they were divided by it.
+    """
+
+    shift: Features
+    factor: Features
+    moments: Features
+    bounds: Features
+    length: float
+
+
+class Following(Scaler):
+    """A scaler whose scaled vectors have a mean squared length of 1; see this module.
+
+    Parameters
+    ----------
+    name : "none" has one factor for all features. "zscore" divides each by its deviation, or by a sixth of its range
+        where that is more, and "minmax" by its range. A feature that did not vary is divided by the root mean square
+        deviation of those that did.
+    warm_up : distinct vectors of a window; the first one of "none" has at most 32.
+    centred : whether features are shifted to a mean of 0 in any case, which no distance depends on. Otherwise "none"
+        does not shift them, and "minmax" shifts the least value to 0.
+
+    Attributes
+    ----------
+    renewals : how often the scale was made anew after the warm-up.
+    squared : what a squared distance of features behind the scaler's name is multiplied with for the model's unit.
+    """
+
+    def __init__(self, name: str, warm_up: int, *, centred: bool) -> None:
+        self.name, self.centred = name, centred
+        self.warm_up = whole("warm_up", warm_up, 2)
+        self.ready = False
+        self.renewals = 0
+        self.squared = 1.0
+        self._settling = False
+        self._scale: Scale | None = None
+        self._open(0)
+
+    def observe(self, rows: Features) -> None:
+        self._take(rows, np.arange(len(rows), dtype=np.int32)[None])
+        self._scale = self._made()
+        if self._full:
+            self.ready = True
+            self.squared = self._scale.length**-2
+            self._open(self._sums.shape[1])
+
+    def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:
+        taken = 0
+        while taken < len(index):
+            taken += self._take(vectors, index[taken:])
+            if self._full:
+                if self._left:
+                    return taken
+                self._settling = False
+                self._open(self._sums.shape[1])
+        return taken
+
+    @property
+    def due(self) -> bool:  # type: ignore[override]
+        return self.ready and self._full and self._left
+
+    def renew(self) -> Features:
+        assert self._scale is not None
+        old, self._scale = self._scale, self._made()
+        self._open(self._sums.shape[1])
+        self.renewals += 1
+        self._settling = True
+        ratio = old.factor / self._scale.factor
+        kept = np.where((ratio <= KEPT) & (ratio >= 1.0 / KEPT), ratio, 1.0)
+        self.squared *= float(np.median(kept / ratio)) ** 2
+        return kept
+
+    def apply(self, X: Rows) -> Rows:
+        if self._scale is None:
+            return X
+        return np.asarray((X - self._scale.shift) * self._scale.factor, np.float64)
+
+    def cut(self, X: Rows) -> Rows:
+        if self._scale is None or self.name == "none":
+            return X
+        # What is not finite stays so: it is rejected.
+        return np.where(np.isfinite(X), np.clip(X, *self._scale.bounds), X)
+
+    def affine(self) -> tuple[Features, Features] | None:
+        return None if self._scale is None else (self._scale.shift.copy(), self._scale.factor.copy())
+
+    def state(self) -> State:
+        state: State = {"ready": self.ready, "renewals": self.renewals, "squared": self.squared}
+        state["settling"] = self._settling
+        state |= {"counts": self._counts.copy(), "sums": self._sums.copy(), "seen": self._seen.copy()}
+        if self._scale is not None and self.ready:
+            one = self._scale
+            state["scale"] = np.stack([one.shift, one.factor, one.moments, *one.bounds])
+            state["length"] = one.length
+        return state
+
+    def restore(self, state: State) -> None:
+        self.ready, self.renewals = bool(state["ready"]), int(state["renewals"])
+        self.squared, self._settling = float(state["squared"]), bool(state["settling"])
+        self._scale = None
+        self._sums = np.array(state["sums"], np.float64)
+        self._seen, self._counts = np.array(state["seen"], np.uint64), np.array(state["counts"], np.int64)
+        if "scale" in state:
+            shift, factor, moments, *bounds = np.array(state["scale"], np.float64)
+            self._scale = Scale(shift, factor, moments, np.stack(bounds), float(state["length"]))
+        elif self._counts[0]:
+            self._scale = self._made()
+
+    def _open(self, d: int) -> None:
+        """Begin a window."""
+        rows = min(self.warm_up, ONE) if self.name == "none" and not self.ready else self.warm_up
+        self._seen = np.zeros(rows, np.uint64)
+        self._counts = np.zeros(2, np.int64)
+        self._sums = np.repeat([[0.0], [0.0], [np.inf], [-np.inf]], d, axis=1)
+
+    @property
+    def _full(self) -> bool:
+        rows, constraints = self._counts
+        return bool(rows == len(self._seen) or constraints >= self._most)
+
+    @property
+    def _most(self) -> int:
+        return (_WATCHING if self.ready else _WARMING) * len(self._seen)
+
+    def _take(self, vectors: Rows, index: NDArray[np.int32]) -> int:
+        if self._sums.shape[1] != vectors.shape[1]:
+            self._open(vectors.shape[1])
+        with np.errstate(all="ignore"):
+            words = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
+            found: int = watch(
+                np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]),
+                hashes(words),
+                np.ascontiguousarray(index),
+                self._most,
+                self._seen,
+                self._counts,
+                self._sums,
+            )
+        return found
+
+    def _made(self) -> Scale:
+        """The scale of the window's vectors."""
+        mean, squares, least, most = self._sums
+        rows = float(self._counts[0])
+        with np.errstate(all="ignore"):
+            variance, reach = squares / rows, most - least
+            varies = (reach > _NOTHING * np.abs(mean)) & np.isfinite(variance)
+            one = float(np.sqrt(variance[varies].mean())) if varies.any() else 1.0
+            match self.name:
+                case "zscore":
+                    width = np.maximum(np.sqrt(squares / max(rows - 1.0, 1.0)), LEAST * reach)
+                case "minmax":
+                    width = reach
+                case _:
+                    width = np.ones(len(mean))
+            if self.name != "none":
+                width = np.where(varies, width, one)
+            shift = mean.copy() if self.centred or self.name == "zscore" else np.zeros(len(mean))
+            if self.name == "minmax" and not self.centred:
+                shift = least.copy()
+            second = (variance + (mean - shift) ** 2) / width**2
+            length = float(np.sqrt(second.sum()))
+            # Zeros, or lengths whose squares are not finite, have no unit.
+            length = length if 0.0 < length < np.inf else 1.0
+            bounds = np.where(varies, np.stack([least - reach, most + reach]), [[-np.inf], [np.inf]])
+        return Scale(shift, 1.0 / (width * length), second / length**2, bounds, length)
+
+    @property
+    def _left(self) -> bool:
+        """Whether the vectors of the window are not those that the scale was made for."""
+        assert self._scale is not None
+        mean, squares = self._sums[:2]
+        with np.errstate(all="ignore"):
+            variance = squares / float(self._counts[0])
+            found = (variance + (mean - self._scale.shift) ** 2) * self._scale.factor**2
+            total, before = float(found.sum()), float(self._scale.moments.sum())
+            if not (np.isfinite(total) and total > 0.0 < before):
+                return False
+            if not 1.0 / FACTOR <= total / before <= FACTOR:
+                return True
+            allowed = SETTLING if self._settling else LEFT
+            return self.name != "none" and float(np.abs(found - self._scale.moments).sum()) > allowed * before
+
+
+def rescaled(matrix: Rows, ratio: Features) -> Rows:
+    """A matrix (d, d) of two scaled vectors, for vectors that are divided by `ratio` (d,); of its type."""
+    with np.errstate(over="ignore"):
+        return np.asarray(matrix * ratio[:, None] * ratio, matrix.dtype, order="C")
