@@ -50,7 +50,7 @@ CASES: Final = (
     Case("oahu", 64, 800, 60.0),
     Case("oahu", 784, 400, 60.0),
 )
-ARGUMENTS: Final[dict[str, dict[str, Any]]] = {"opml": {"gamma": GAMMA}, "oahu": {}}
+ARGUMENTS: Final[dict[str, dict[str, Any]]] = {"opml": {"gamma": GAMMA, "unit": "published"}, "oahu": {}}
 TRIES: Final = 3
 DRAIN_SECONDS: Final = 300.0
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

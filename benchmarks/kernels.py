@@ -74,7 +74,7 @@ def seconds_per_constraint(
     X, index = stream(d, m, dtype)
     best, active, L = np.inf, 0, np.eye(d, dtype=dtype)
     for _ in range(repeats):
-        learner = OPML(GAMMA, dtype=dtype, kernel=way if way != "numpy" else "auto")
+        learner = OPML(GAMMA, unit="published", dtype=dtype, kernel=way if way != "numpy" else "auto")
         identity = np.eye(d, dtype=dtype)
         block = as_block(X, index)
         begun = time.perf_counter()

@@ -24,7 +24,7 @@ from benchmarks.blocks import constraint_block
 from benchmarks.data import arrays
 from benchmarks.figures import Figure
 from kinstream.learners.base import Outcomes
-from kinstream.learners.registry import create, names
+from kinstream.learners.registry import create, has, names
 from kinstream.learners.shared.one_modality import Batch
 from kinstream.processors.samples.one_pass import OnePass
 from kinstream.processors.shared.base import Origin
@@ -228,6 +228,9 @@ def measure(name: str, case: Case, d: int, dtype: str, quick: bool) -> list[Figu
     """One learner at one size, every constraint active."""
     kind = name.split()[0]
     arguments = case.arguments | {"dtype": dtype}
+    if has(kind, "unit"):
+        # As in the numpy forms.
+        arguments |= {"unit": "published"}
     form = create(kind, **arguments).form
     most = max(2_000, int(2e8 / (d * d + 2_000)))
     source = stream(d, most)

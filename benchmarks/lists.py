@@ -27,11 +27,11 @@ DIMENSIONS: Final = (64, 310, 784)
 DTYPES: Final = ("float32", "float64")
 #: Settings by kind of learner, none of which takes long to warm up.
 LEARNERS: Final[dict[str, dict[str, Any]]] = {
-    "opml": {"gamma": 0.01},
-    "oasis": {"aggressiveness": 0.01},
-    "sors": {},
-    "soml-tg": {},
-    "lego": {"eta": 0.1, "warm_up": 64},
+    "opml": {"gamma": 0.01, "unit": "published"},
+    "oasis": {"aggressiveness": 0.01, "unit": "published"},
+    "sors": {"unit": "published"},
+    "soml-tg": {"unit": "published"},
+    "lego": {"eta": 0.1, "unit": "published", "warm_up": 64},
     "oahu": {},
     "pola": {"cap": 0.01},
     "rdml": {"learning_rate": 0.01, "start": "identity"},

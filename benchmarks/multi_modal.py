@@ -36,7 +36,7 @@ NARROW: Final = 64
 OTHERS: Final[dict[str, dict[str, Any]]] = {
     "omks": {"warm_up": 64},
     "omdl-lr-like": {"warm_up": 64},
-    "fusion": {"base": "opml", "how": "uniform"},
+    "fusion": {"base": "opml", "how": "uniform", "unit": "published"},
 }
 
 Parts = dict[str, NDArray[np.float32]]

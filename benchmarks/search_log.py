@@ -64,7 +64,9 @@ def log(data: SharedSet, n: int, m: int, constraints: int, d: int | None = None,
     left, right, signs = _pairs(y[:n], constraints, draw)
     apart = np.asarray(np.sum((X[left] - X[right]) ** 2, axis=1, dtype=np.float64))
     near, far = np.percentile(apart[apart > 0.0], (5, 95))
-    learner = LEGO(eta=ETA / float(apart.mean()) ** 2, y_similar=float(near), y_dissimilar=float(far))
+    learner = LEGO(
+        unit="published", eta=ETA / float(apart.mean()) ** 2, y_similar=float(near), y_dissimilar=float(far)
+    )
     before: NDArray[Any] = np.eye(X.shape[1])
     # The constraints that come before each query.
     ends = np.sort(draw.integers(0, constraints + 1, m))

@@ -113,7 +113,7 @@ def _settings(folder: Path, sections: Mapping[str, Mapping[str, Any]]) -> dict[s
         "checkpoints": {"url": str(folder / "checkpoints")},
         # OPML has no use for the pairs.
         "builders.one-pass": {"kind": "one-pass", "prefix_pairs": False},
-        "learners.opml": {"kind": "opml", "from": ["one-pass"], "gamma": GAMMA},
+        "learners.opml": {"kind": "opml", "from": ["one-pass"], "gamma": GAMMA, "unit": "published"},
     }
     for name, values in sections.items():
         found[name] = found.get(name, {}) | dict(values)

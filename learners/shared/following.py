@@ -39,7 +39,7 @@ SETTLING: Final = 0.25
 #: Change of the mean squared length from which on a scale is left.
 FACTOR: Final = 4.0
 #: Change of a feature's factor up to which the metric stays what it was.
-KEPT: Final = 4.0
+KEPT: Final = 2.0
 #: Most constraints for each distinct vector, of the first window and of others.
 _WARMING, _WATCHING = 4, 2
 _NOTHING: Final = 1e-12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,21 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
-from kinstream.learners.agent import ClippedSteps
+from kinstream.learners.agent import ClippedSteps, learner_spec
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.registry import create, has, names
 from kinstream.learners.shared.bilinear import Bilinear
 from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.updates import Before, Origin
+from kinstream.processors.agent import builder_spec
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.values import Counts
+from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.values import Counts, LoadPosition, SampleBlock, Table
+from kinstream.streams.settings import Settings
 from kinstream.testing.blocks import block, singles
 from kinstream.testing.learners import digest
+from tests.support.memory_log import MemoryLog
+from tests.support.pipeline import Agent, samples
 
 KINDS = tuple(kind for kind in names() if has(kind, "unit") and kind != "fusion")
 #: Whose map is not carried over, or is none.
@@ -129,11 +136,11 @@ def test_a_feature_that_changes_little_keeps_its_part_in_the_metric() -> None:
     learner.learn(triplets(60, 1))
     before = learner.affine()
     # A window.
-    learner.learn(triplets(20, 2, WIDTHS * np.array([2.5, 2.5, 2.5, 100.0])))
+    learner.learn(triplets(20, 2, WIDTHS * np.array([1.5, 1.5, 1.5, 100.0])))
     after = learner.affine()
     assert before is not None and after is not None and learner.renewals == 1
     ratio = before[1] / after[1]
-    assert (ratio[:3] < 4.0).all() and ratio[3] > 4.0
+    assert (ratio[:3] < 2.0).all() and ratio[3] > 2.0
     # Of raw features the first three have the part that they had, and the last one the part in scaled ones.
     np.testing.assert_allclose(learner.L, np.diag([*ratio[:3], 1.0]), atol=1e-6)
 
@@ -198,6 +205,39 @@ def test_many_clipped_steps_are_told_once_until_they_are_few() -> None:
         None,
         0.051,
     ]
+
+
+def test_the_worker_logs_clipped_steps_and_counts_renewals(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClippedSteps, "WINDOW", 20)
+    learner = {"kind": "opml", "from": ["one-pass"], "gamma": 30.0, "scaler": "zscore", "warm_up": 24}
+    config = Settings.model_validate(
+        {"builders": {"one-pass": {"kind": "one-pass"}}, "learners": {"opml": learner}}
+    )
+    log = MemoryLog(partitions=1)
+    builder = Agent(builder_spec(config, "one-pass"), config, log, tmp_path)
+    agent = Agent(learner_spec(config, "opml"), config, log, tmp_path)
+    for value in samples("a", 30, rows=16):
+        log.append(config.topic("events"), b"a", value)
+    draw = np.random.default_rng(5)
+    for number in range(10):
+        labels = draw.integers(0, 3, 16)
+        vectors = (draw.normal(size=(16, 4)) + labels[:, None]) * [1.0, 100.0, 0.01, 1.0]
+        tables = (Table("x", vectors.astype(np.float32)),)
+        later = SampleBlock("a", tables, labels, 2_000 + number, None, LoadPosition("later", number))
+        log.append(config.topic("events"), b"a", encode(later))
+    with caplog.at_level(logging.WARNING):
+        builder.run()
+        agent.run()
+    machine = agent.runners[0].machine
+    space = machine.find("a")
+    assert space is not None
+    core: Any = space.core
+    assert machine.counts["scaler_renewals"] == core.renewals > 0
+    found = [record.getMessage() for record in caplog.records if "shortens" in record.getMessage()]
+    assert found and len(found) < 5
+    assert "opml: the guard shortens" in found[0] and "'a'" in found[0]
 
 
 SETS = {"breast": load_breast_cancer, "digits": load_digits, "wine": load_wine}

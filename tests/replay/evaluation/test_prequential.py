@@ -26,7 +26,7 @@ def stream(n: int = 90, block_rows: int = 16) -> list[ConstraintBlock]:
 
 
 def make(kind: str) -> Learner:
-    return registry.create(kind, **({"gamma": 0.1} if kind == "opml" else {}))
+    return registry.create(kind, **({"gamma": 0.1, "unit": "published"} if kind == "opml" else {}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
