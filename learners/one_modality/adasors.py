@@ -25,7 +25,8 @@ class AdaSORS(SORS):
 
     Parameters
     ----------
-    eta : step size, in the unit of W: no entry moves by more than that in one step. 1e-2 to 1e-1.
+    eta : step size, in the unit of W: no entry moves by more than that in one step. 0.03 where it is
+        left out, or 0.1 in the published unit.
     sparsity : lambda, as for `SORS`.
     delta : keeps s from zero, in the unit of an entry of x v^T. An entry with H = 0 has the threshold
         eta lambda / delta: with penalty="all", diagonal entries of features that are always zero vanish at once.

@@ -31,8 +31,8 @@ class ITMLOnline(LogDetMap):
 
     Parameters
     ----------
-    eta : largest step size, above 0, in 1 / squared distance^2; see `kinstream.LEGO`. Larger than about
-        0.1 / d^2 for a typical squared distance d it overshoots, and the cap then slows the way back.
+    eta : largest step size, above 0, 0.01 where it is left out, in 1 / squared distance^2; see `kinstream.LEGO`. Larger
+        than about 0.1 / d^2 for a typical squared distance d it overshoots, and the cap then slows the way back.
     kappa : share of the admissible step, in (0, 1): a distance grows at most 1 / (1 - kappa) times in one step.
     rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, is known
         here from memory only, is undefined for the metric this learner begins with, and lets no direction grow.
@@ -72,6 +72,7 @@ class ITMLOnline(LogDetMap):
     """
 
     algorithm: ClassVar[str] = "itml-online/1"
+    usual_eta: ClassVar[float] = 0.01
 
     def __init__(
         self,

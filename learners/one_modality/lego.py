@@ -66,6 +66,8 @@ class LogDetMap(LinearMap, TargetLearner):
     """
 
     letter = "G"
+    #: Step size for vectors of a mean squared length of 1.
+    usual_eta: ClassVar[float] = 0.03
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class LogDetMap(LinearMap, TargetLearner):
     @property
     def eta(self) -> float:
         """Step size."""
-        return self._by_unit(self._eta, 0.03, 1e-5)
+        return self._by_unit(self._eta, self.usual_eta, 1e-5)
 
     @property
     def G(self) -> Rows:
@@ -154,9 +156,9 @@ class LEGO(LogDetMap):
 
     Parameters
     ----------
-    eta : step size, above 0. It has the unit 1 / squared distance^2, so it belongs to a scale and a number of features:
-        about 0.1 / d^2 for a typical squared distance d is a good start. The default is that for z-scored data of 30
-        to 60 features, where d is about 100; ten times less or more still works there, and d is 10 for 5 features.
+    eta : step size, above 0; 0.03 where it is left out. In the published unit it belongs to a scale and a number of
+        features, for it has the unit 1 / squared distance^2: about 0.1 / d^2 for a typical squared distance d is a good
+        start. Its default there, 1e-5, is that for z-scored data of 30 to 60 features, where d is about 100.
     loss : "hinge" learns from pairs on the wrong side of their target, "squared" from all.
     targets : "own" gives all similar pairs the target y_S and all dissimilar ones y_D; "block" takes the targets of
         the constraint blocks.

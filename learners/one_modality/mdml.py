@@ -44,9 +44,10 @@ class MDML(PsdMatrix):
 
     Parameters
     ----------
-    eta : step size. It has the unit 1 / (squared distance)^2 (Frobenius) or 1 / squared distance (the others), so it
-        belongs to a scale of the features. 0.1 to 1 is a good range for z-scored features, with Frobenius at its upper
-        end; far less never leaves the start, where all distances are above mu.
+    eta : step size, 1 where it is left out. It has the unit 1 / (squared distance)^2 (Frobenius) or 1 / squared
+        distance (the others), so it belongs to a scale of the features. 0.1 to 1 is a good range for z-scored
+        features, with Frobenius at its upper end; far less never leaves the start, where all distances are above
+        mu.
     rho : strength of the shrinkage, 0 for none. It is what makes the map of low rank: 1e-3 to 1e-1 with Frobenius, at
         most 1e-2 with the others, whose steps are proportional to eigenvalues.
     loss : "hinge" max(0, 1 - m), "squared-hinge" half its square, "exponential" exp(-m), "logistic" log(1 + exp(-m)).

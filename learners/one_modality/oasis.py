@@ -31,9 +31,9 @@ class OASIS(Bilinear):
 
     Parameters
     ----------
-    aggressiveness : the cap C of tau, of the unit 1 / length^4. On vectors of length 1 use 1e-3 to 1 (|x|^2 |v|^2 is at
-        most 4 then), and the less the noisier the triplets are. On long vectors, such as z-scored ones, only the
-        second term decides.
+    aggressiveness : the cap C of tau, of the unit 1 / length^4; 0.1 where it is left out. On vectors of length 1
+        use 1e-3 to 1 (|x|^2 |v|^2 is at most 4 then), and the less the noisier the triplets are. On long vectors,
+        such as z-scored ones, only the second term decides.
     dtype : "float64" or "float32", of W and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors that a scale is made from.

@@ -32,8 +32,9 @@ class RDML(PsdMatrix):
 
     Parameters
     ----------
-    learning_rate : rate above. It has the unit 1 / (squared distance)^2, so it belongs to a scale of the features: 1e-3
-        to 1 for vectors of unit length, 0.01 / d^2 to 1 / d^2 for z-scored features of d dimensions.
+    learning_rate : rate above; 0.01 where it is left out, or 0.1 in the published unit. It has the unit 1 /
+        (squared distance)^2, so there it belongs to a scale of the features: 1e-3 to 1 for vectors of unit length,
+        0.01 / d^2 to 1 / d^2 for z-scored features of d dimensions.
     psd : what a similar mistake does where the step would leave the cone.
 
         - "paper" goes as far as the border: rate <= 1 / (z'A+ z) where z lies in the range of A, and not at all where

@@ -29,8 +29,8 @@ class SOMLDA(Diagonal):
 
     Parameters
     ----------
-    kappa : how strongly w is held at w_0, of the unit length^4: the larger, the smaller the steps. On vectors of
-        length 1, 1e-2 to 1; on z-scored ones 1 to 10.
+    kappa : how strongly w is held at w_0, of the unit length^4: the larger, the smaller the steps. 0.3 where it
+        is left out, or 1 in the published unit. On vectors of length 1, 1e-2 to 1.
     sparsity : lambda, 0 for none; a feature whose mean subgradient does not exceed it has the weight of w_0. Its unit
         is that of g, on vectors of length 1 1e-5 to 1e-3.
     centre : whether w_0 is all ones, the plain inner product, so that sparsity is that of the change; else w_0 = 0 and

@@ -29,7 +29,8 @@ class SOMLTG(Diagonal):
 
     Parameters
     ----------
-    eta : step size, of the unit 1 / length^4. On vectors of length 1, 1e-2 to 1; on z-scored ones 1e-3 to 1e-2.
+    eta : step size, of the unit 1 / length^4; 0.1 where it is left out, or 0.01 in the published unit. On vectors of
+        length 1, 1e-2 to 1.
     sparsity : lambda, the weight of |w|_1 against the loss; 0 for no threshold. A feature whose g does not exceed it on
         average is forgotten, so its unit is that of g: on vectors of length 1 well below 1 / d, 1e-4 to 1e-3.
     always_shrink : whether a triplet without loss takes the threshold, too. Which one the authors do is not known.

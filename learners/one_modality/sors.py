@@ -31,7 +31,7 @@ class SORS(Bilinear):
 
     Parameters
     ----------
-    eta : step size, of the unit 1 / length^4. On vectors of length 1, 1e-2 to 1; on z-scored ones 1e-3 to 1e-1.
+    eta : step size, of the unit 1 / length^4; 0.1 where it is left out. On vectors of length 1, 1e-2 to 1.
     sparsity : lambda, the weight of the sum of |W_ij| against the loss, 0 for no threshold. The threshold acts with
         every triplet and the step only with those that have a loss: a pair of features must gain more than lambda on
         average over all. So its unit is that of an entry of x v^T: on vectors of length 1 well below 1 / d, 1e-5 to

@@ -15,13 +15,13 @@ from safetensors import safe_open
 
 from kinstream.learners.base import Learner
 from kinstream.learners.models.export import encode, export, learner_from, linear_map
+from kinstream.learners.registry import create
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.operations.models import Newest
 from kinstream.streams.records.codec.every_kind import encode as encode_record
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Declaration, ModelVersion
 from tests.cli.system import System
-from kinstream.learners.registry import create
 
 VERSION = ModelVersion("a", "opml", "opml/2", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 
