@@ -36,7 +36,7 @@ def test_cases_are_known_by_their_names() -> None:
     assert is_long("tests/learners/test_oahu.py::test_it_learns[torch-1]")
     assert is_long("tests/processors/test_checks.py::test_builder_of_samples[one-pass-memory_is_bounded]")
     assert not is_long("tests/security/test_no_code_from_data.py::test_found[torch.load(path)]")
-    assert not is_long("tests/cli/test_demo.py::test_it_needs_no_torch")
+    assert not is_long("tests/cli/test_up.py::test_it_needs_no_torch")
 
 
 class Item:

@@ -151,7 +151,8 @@ class _Metrics(NamedTuple):
         learner: Any = self.learner
         if _ranks_by_similarity(learner):
             return -np.asarray(learner.similarity(self._parts(left), self._parts(right)))
-        return np.asarray(learner.distance(self._parts(left), self._parts(right)))
+        measure = getattr(learner, "quick_distance", learner.distance)
+        return np.asarray(measure(self._parts(left), self._parts(right)))
 
     def _parts(self, X: Features) -> Any:
         # The vectors of the log: what a learner sees in its blocks.

@@ -13,8 +13,10 @@ from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.baselines.euclidean import Euclidean
 from kinstream.learners.composite import Composite
 from kinstream.learners.distances import spread
-from kinstream.learners.mixture.neighbours import Neighbours
+from kinstream.learners.mixture.joining import joined, shortest
+from kinstream.learners.mixture.neighbours import WINDOW, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
+from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, shared, take
 from kinstream.learners.shared.one_modality import SingleModal
@@ -40,16 +42,23 @@ UNLEARNED: Final = {
     "zscore-cosine": "zscore-cosine",
     "minmax": "minmax",
 }
-#: Learners: name to view.
-LEARNED: Final = {"softmax": "one-scale", "softmax-zscore": "guarded", "softmax-minmax": "minmax"}
+#: Softmax learners: name to view.
+LEARNED: Final = {"softmax": "one-scale", "softmax-zscore": "guarded", "softmax-cosine": "cosine"}
+#: Beside them where constraints come from lists: linear discriminant analysis of z-scored features.
+IN_LISTS: Final = {"lda": "zscore"}
+#: Directions in which that one keeps its sums: O(s^2) time for a constraint.
+SUBSPACE: Final = 64
 #: Distinct vectors before scales are frozen: fewer than elsewhere, for a mistaken scale is one of several.
 WARM_UP: Final = 128
 #: Rows that the first maps of the learners are made from.
 BUFFER: Final = 128
-#: Weight of all un-learned metrics before anything is judged.
-SHARE: Final = 0.2
+#: Share of all un-learned metrics in the weights, and how many standard errors of a loss are a factor of e.
+SHARE: Final = 0.4
+ERRORS: Final = 0.5
 #: Vectors that spreads of distances are measured on.
 SAMPLED: Final = 96
+#: From so many features on, the metric is that of the heaviest part alone: the window has too few vectors to join them.
+WIDE: Final = WINDOW
 #: Rows that the error of a metric is known from before one is judged, and their loss.
 ROWS: Final = 5.0
 LOSS: Final = 0.25
@@ -82,10 +91,12 @@ class Mixture(Composite):
     before the row came; classes are what similar pairs have linked. With l_i the mean loss of member i, l the least of
     them, and s the standard error of l, the weights are
 
-        w_i ~ p_i exp(-(l_i - l) / s),
+        w_i ~ p_i exp(-2 (l_i - l) / s),
 
-    p_i a share of .2 for the un-learned metrics and of .8 for the learners. In lists of clicks a row is a query and its
-    loss goes by the rank of the clicked item among 500 earlier items. The metric is
+    p_i a share of .4 for the un-learned metrics and of .6 for the learners. In lists of clicks, where linear
+    discriminant analysis is one more learner, a row is a query; it loses half the share of 500 earlier items that are
+    nearer than the clicked one, and half the share of its own list's items that are although they were shown before the
+    clicked one. The metric is
 
         D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
 
@@ -94,6 +105,7 @@ class Mixture(Composite):
 
     Parameters
     ----------
+    rank : columns of what `transform` returns, at most; None for as many as there are features.
     buffer : rows that the first maps of the learners are made from, at least 16.
     dtype : "float64" or "float32", of what members are handed and of their maps.
     warm_up : distinct vectors before scales are frozen.
@@ -114,8 +126,9 @@ class Mixture(Composite):
     finite, or too long for its squares to be numbers. Pairs are scored, and link what is similar; learners of triplets
     do not learn from them.
 
-    All members but the cosines are linear maps of the features, and are two matrices together, for features as they are
-    and for those whose outliers are cut: `transform` gives at most 4 d columns.
+    `transform` keeps the `rank` directions in which the members' maps of the latest 500 vectors vary most. With 500
+    features or more the metric is that of the heaviest part alone: learners or un-learned metrics, of features as they
+    are, scaled and cut, or of directions.
 
     References
     ----------
@@ -137,10 +150,18 @@ class Mixture(Composite):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "mixture/1"
+    algorithm: ClassVar[str] = "mixture/2"
 
-    def __init__(self, *, buffer: int = BUFFER, dtype: str = "float32", warm_up: int = WARM_UP) -> None:
+    def __init__(
+        self,
+        rank: int | None = None,
+        *,
+        buffer: int = BUFFER,
+        dtype: str = "float32",
+        warm_up: int = WARM_UP,
+    ) -> None:
         super().__init__(dtype=dtype, scaler=None, warm_up=warm_up)
+        self.rank = None if rank is None else whole("rank", rank, 1)
         self.buffer = whole("buffer", buffer, BATCH)
         #: What members see, once the scales are known.
         self._views: dict[str, View] = {}
@@ -206,7 +227,7 @@ class Mixture(Composite):
 
     @property
     def metric(self) -> list[tuple[View, Rows]]:
-        """What `transform` does with scaled vectors: views, each with a matrix (k, d) for what it shows.
+        """What `transform` adds up of scaled vectors: views, each with a matrix (k, d) for what it shows.
 
         Raises
         ------
@@ -219,8 +240,11 @@ class Mixture(Composite):
             self._metric = self._together()
         return self._metric
 
-    def distance(self, X: Rows, Y: Rows) -> Rows:
-        """Learned squared distances (n,), member by member: to join them, as `transform` does, takes O(d^3)."""
+    def quick_distance(self, X: Rows, Y: Rows) -> Rows:
+        """Squared distances (n,) of all members, of which `distance` and `transform` leave some directions out.
+
+        To find those takes O(d^3) time after each change, and this none.
+        """
         left, right = self.scale(X), self.scale(Y)
         if left.shape != right.shape:
             raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
@@ -278,12 +302,19 @@ class Mixture(Composite):
         d = self._dimension
         assert d is not None
         groups = "none" if lists else "chains"
-        self._members = tuple(
-            Member(name, view, Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype), learns=True)
-            for name, view in LEARNED.items()
-        ) + tuple(
-            Member(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
-            for name, view in UNLEARNED.items()
+        self._members = (
+            *(
+                Member(name, view, Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype), learns=True)
+                for name, view in LEARNED.items()
+            ),
+            *(
+                Member(name, view, LDA(subspace=SUBSPACE, dtype=self.dtype), learns=True)
+                for name, view in (IN_LISTS if lists else {}).items()
+            ),
+            *(
+                Member(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
+                for name, view in UNLEARNED.items()
+            ),
         )
         for member in self._members:
             member.learner.expect(d)
@@ -298,13 +329,14 @@ class Mixture(Composite):
         prior = np.array([0.0 if m.learns else 1.0 / len(UNLEARNED) for m in self._members])
         n, losses = self._neighbours.judged, self._neighbours.losses
         if n:
-            prior = SHARE * prior
-            prior[: len(LEARNED)] = (1.0 - SHARE) / len(LEARNED)
+            learners = prior == 0.0
+            prior = np.where(learners, (1.0 - SHARE) / learners.sum(), SHARE * prior)
             # The weighted mean of n losses is worth 7 n / 16 of them.
             count = max(1.0, 7.0 * n / 16.0)
             least = float(losses.min())
             rate = (least * count + ROWS * LOSS) / (count + ROWS)
-            prior = prior * np.exp(-(losses - least) / np.sqrt(rate * (1.0 - rate) / count))
+            error = np.sqrt(rate * (1.0 - rate) / count)
+            prior = prior * np.exp(-(losses - least) / (ERRORS * error))
         prior = np.where(self._usable, prior, 0.0)
         total = float(prior.sum())
         self._weights = prior / total if total > 0.0 else np.full(len(prior), 1.0 / len(prior))
@@ -312,7 +344,22 @@ class Mixture(Composite):
     def _shares(self) -> Vector:
         """Of each member's squared distance in that of the metric."""
         usable = self._usable
-        return np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
+        found = np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
+        if (self._dimension or 0) < WIDE:
+            return found
+        parts = [(self._part(member), member.learns) for member in self._members]
+        weights: dict[tuple[str, bool], float] = {}
+        for part, weight, share in zip(parts, self._weights, found, strict=True):
+            weights[part] = weights.get(part, 0.0) + (weight if share > 0.0 else 0.0)
+        heaviest = max(weights, key=lambda part: weights[part])
+        return np.where([part == heaviest for part in parts], found, 0.0)
+
+    @staticmethod
+    def _part(member: Member) -> str:
+        """Members of one part are linear maps of the same coordinates: of z, of z within bounds, or of directions."""
+        if member.view in ("cosine", "zscore-cosine"):
+            return member.view
+        return "plain" if member.view == "one-scale" else "bounded"
 
     @property
     def _usable(self) -> NDArray[np.bool_]:
@@ -407,29 +454,26 @@ class Mixture(Composite):
     def _mapped(self, Z: Rows) -> Rows:
         if not self._views:
             return Z
-        found = [view.apply(Z) @ matrix.T for view, matrix in self.metric]
-        return np.concatenate(found, axis=1).astype(self.dtype)
+        return np.asarray(sum(view.apply(Z) @ matrix.T for view, matrix in self.metric), self.dtype)
 
     def _together(self) -> list[tuple[View, Rows]]:
-        """The matrices of the members by what they see; linear ones that see vectors within the same bounds are one."""
-        stacks: dict[bool, list[Rows]] = {}
-        found: list[tuple[View, Rows]] = []
+        """The matrices of the members by part, as one map with at most `rank` columns."""
+        stacks: dict[str, list[Rows]] = {}
+        views: dict[str, View] = {}
         d = self._dimension or 0
         for member, share in zip(self._members, self._shares(), strict=True):
-            factor, view = float(np.sqrt(share)), self._views[member.view]
-            if factor == 0.0:
+            if share == 0.0:
                 continue
-            if view.directions:
-                found.append((view, factor * np.eye(d)))
-                continue
+            part, view = self._part(member), self._views[member.view]
             matrix = np.asarray(member.learner.map, np.float64) if member.learns else np.eye(d)
-            stacks.setdefault(view.bounded is not None, []).append(factor * matrix * view.factor)
-        nothing, ones = np.zeros(d), np.ones(d)
+            if not view.directions:
+                # All of the part see the same vectors; the scale of each is a matter of its matrix.
+                matrix, view = matrix * view.factor, View(np.zeros(d), np.ones(d), bounded=view.bounded)
+            stacks.setdefault(part, []).append(float(np.sqrt(share)) * matrix)
+            views[part] = view
         with one_blas_thread():
-            for bounded, stack in stacks.items():
-                view = View(nothing, ones, bounded=self._views["minmax"].bounded if bounded else None)
-                found.append((view, np.asarray(np.linalg.qr(np.concatenate(stack), mode="r"))))
-        return found
+            parts = [(views[part], shortest(np.concatenate(stack))) for part, stack in stacks.items()]
+            return joined(parts, self._neighbours.window, min(self.rank or d, d))
 
     def _model(self) -> State:
         raise NotImplementedError("`state` gives all there is")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import State
 from kinstream.learners.distances import between
+from kinstream.learners.kernels.chains import BYTES
 from kinstream.learners.kernels.ensembles import neighbours
 from kinstream.learners.kernels.ensembles.distinct import hashes
 
@@ -36,8 +37,8 @@ class Neighbours:
 
     A new row is the first vector of a constraint, similar to the second, that has not come before. Of rows that are
     members of classes, 5 neighbours among the latest 500 vectors vote; what is linked by similar pairs is of one class.
-    Of lists, whose rows are queries, the loss goes by the rank of the wanted item among the latest 500 items. The
-    metrics that are judged are those from before the row was learned.
+    Of lists, whose rows are queries, the wanted item is compared with the other items of the list and with the latest
+    500 items. The metrics that are judged are those from before the row was learned.
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ class Neighbours:
         self._wanted: Rows = np.zeros((PLACES, d), np.float32)
         self._pending_hashes, self._wanted_hashes = np.zeros(PLACES, np.uint64), np.zeros(PLACES, np.uint64)
         self._pending_classes = np.zeros(PLACES, np.int64)
+        self._against = np.zeros((PLACES, neighbours.AGAINST), np.uint64)
+        self._apart = np.zeros(BYTES, np.uint8)
         self._tally = np.zeros(neighbours.TALLY, np.int64)
 
     @property
@@ -103,7 +106,8 @@ class Neighbours:
         rows: Any = (X, own, index, good, links, self.lists, last, start, EVERY)
         window: Any = (self._window, self._hashes, self._classes, self._seen)
         pending: Any = (self._pending, self._pending_hashes, self._pending_classes)
-        everything: Any = (*rows, *window, *pending, self._wanted, self._wanted_hashes, self._tally)
+        wanted: Any = (self._wanted, self._wanted_hashes, self._against)
+        everything: Any = (*rows, *window, *pending, *wanted, self._apart, self._tally)
         return int(neighbours.admit(*everything))
 
     @staticmethod
@@ -131,6 +135,7 @@ class Neighbours:
             "losses": self.losses.copy(),
             "judged": self.judged,
             "tally": self._tally.copy(),
+            "apart": self._apart.copy(),
             "seen": self._seen.copy(),
             "window": self.window.copy(),
             "hashes": self._hashes[:used].copy(),
@@ -140,15 +145,17 @@ class Neighbours:
             "pending_classes": self._pending_classes[:p].copy(),
             "wanted": self._wanted[:p].copy(),
             "wanted_hashes": self._wanted_hashes[:p].copy(),
+            "against": self._against[:p].copy(),
         }
 
     def restore(self, state: State) -> None:
         self.losses, self.judged = np.array(state["losses"], np.float64), int(state["judged"])
         self._tally, self._seen = np.array(state["tally"], np.int64), np.array(state["seen"], np.uint8)
+        self._apart = np.array(state["apart"], np.uint8)
         used, p = len(self.window), self.waiting
         for name in ("window", "hashes", "classes"):
             getattr(self, f"_{name}")[:used] = state[name]
-        for name in ("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes"):
+        for name in ("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes", "against"):
             getattr(self, f"_{name}")[:p] = state[name]
 
     def _lost(self, mapped: Rows, p: int) -> Vector:
@@ -169,6 +176,7 @@ class Neighbours:
             self._pending_hashes[:p],
             self._pending_classes[:p],
             self._wanted_hashes[:p],
+            self._against[:p],
             found,
         )
         return found

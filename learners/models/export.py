@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Learner
 from kinstream.learners.composite import Composite
+from kinstream.learners.mixture.learner import Mixture
 from kinstream.learners.registry import create
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.learners.shared.bilinear import Bilinear
@@ -30,6 +31,7 @@ CONCATENATED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, conc
 ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
 
 PARTS: Final = "z = (x - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
+PARTS_ADDED: Final = "z = (x - shift) * factor; then all `parts` added up: docs/mixture.md"
 PARTS_UNIT: Final = "z = (x / |x| - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
 
 RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
@@ -52,7 +54,7 @@ class Export:
         A learner of a similarity has, besides, `similarity` W (d, d), which need not be symmetric, with `shift` and
         `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; it orders otherwise
         than the distance, which belongs to the positive semi-definite part of W only.
-        A portfolio has no single map, but the parts that metadata lists under `parts`.
+        A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`.
     metadata : texts by name.
     """
 
@@ -170,6 +172,8 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
         arrays, parts = learner.exported()
         scaler = _left_over(learner.scaler)
         use = PARTS if scaler == "none" else PARTS_UNIT
+        if isinstance(learner, Mixture):
+            use = PARTS_ADDED
         more["parts"] = json.dumps(parts)
     elif isinstance(learner, MultiModal | Fusion):
         maps, use, scaler = linear_maps(learner)

@@ -184,7 +184,7 @@ def _mixture(graph: Graph, learner: Mixture, z: Value) -> Value:
             moved = graph.with_constant("Add", seen, view.offset[None, :])
             seen = graph.directions(graph.with_constant("Mul", moved, view.factor[None, :]), view.least)
         parts.append(graph.mapped(seen, matrix.T))
-    return graph.cast(graph.beside(parts), learner.dtype)
+    return graph.cast(graph.added(parts), learner.dtype)
 
 
 def _member(graph: Graph, member: Member, z: Value) -> Value:

@@ -101,6 +101,12 @@ class Graph:
         width = sum(part.width for part in parts)
         return self.op("Concat", [part.name for part in parts], parts[0].dtype, width, axis=1)
 
+    def added(self, parts: list[Value]) -> Value:
+        """The sum of tensors of one type and width."""
+        if len(parts) == 1:
+            return parts[0]
+        return self.op("Sum", [part.name for part in parts], parts[0].dtype, parts[0].width)
+
     def behind(self, x: Value, constant: float) -> Value:
         """x with a constant behind every row."""
         pads = self.constant([0, 0, 0, 1], "int64")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.distances import between
+from kinstream.learners.kernels.chains import BYTES
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import softmax
@@ -63,7 +64,7 @@ class Softmax(SingleModal):
     groups : what belongs together.
 
         - "chains": a row and its positive are of one group, and so are the earlier members of theirs: classes, where
-          constraints come from labels or relations.
+          constraints come from labels or relations. Groups of a row and its negative are never made one.
         - "none": each vector is alone. A row has its own positive for a target, as a query has the item that was
           clicked, and every other item in memory is a negative. Rows themselves are not remembered.
     dtype : "float64" or "float32", of the map and of all work with it.
@@ -107,7 +108,7 @@ class Softmax(SingleModal):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "softmax/1"
+    algorithm: ClassVar[str] = "softmax/2"
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class Softmax(SingleModal):
         self._groups, self._stamps = np.zeros(self.memory, np.int64), np.zeros(self.memory, np.int64)
         self._pending: Model = np.zeros((self.buffer, d), self.dtype)
         self._pending_hashes, self._goals = np.zeros(self.buffer, np.uint64), np.zeros(self.buffer, np.int64)
+        self._apart = np.zeros(BYTES, np.uint8)
         self._tally = np.zeros(softmax.TALLY, np.int64)
 
     def _model(self) -> State:
@@ -167,6 +169,7 @@ class Softmax(SingleModal):
             "steps": self._steps,
             "unit": self._unit,
             "usual": self._usual,
+            "apart": self._apart.copy(),
             "tally": self._tally.copy(),
             "memory_vectors": self._vectors[:used].copy(),
             "memory_hashes": self._hashes[:used].copy(),
@@ -189,7 +192,7 @@ class Softmax(SingleModal):
         self._M, self._V = np.array(state["first_moment"]), np.array(state["second_moment"])
         self._steps, self._unit = int(state["steps"]), float(state["unit"])
         self._usual = float(state["usual"])
-        self._tally = np.array(state["tally"], np.int64)
+        self._apart, self._tally = np.array(state["apart"], np.uint8), np.array(state["tally"], np.int64)
         used, wait = len(remembered), self._wait
         self._vectors[:used], self._hashes[:used] = remembered, state["memory_hashes"]
         self._groups[:used], self._stamps[:used] = state["memory_groups"], state["memory_stamps"]
@@ -232,7 +235,7 @@ class Softmax(SingleModal):
         chains = self.groups == "chains"
         arguments: Any = (X, own, index, good, row, self._wait, chains, self.per_group if chains else 0)
         memory: Any = (self._vectors, self._hashes, self._groups, self._stamps)
-        pending: Any = (self._pending, self._pending_hashes, self._goals, self._tally)
+        pending: Any = (self._pending, self._pending_hashes, self._goals, self._apart, self._tally)
         everything: Any = (*arguments, *memory, *pending)
         return int(softmax.admit(*everything))
 

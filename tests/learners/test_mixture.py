@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.kernels.ensembles import neighbours
-from kinstream.learners.mixture.learner import LEARNED, UNLEARNED, Mixture
+from kinstream.learners.mixture.joining import joined
+from kinstream.learners.mixture.learner import IN_LISTS, LEARNED, UNLEARNED, Mixture
 from kinstream.learners.mixture.neighbours import EVERY, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
 from kinstream.learners.models.export import encode, export
@@ -81,6 +82,10 @@ def test_a_feature_that_never_varied_keeps_the_one_scale() -> None:
         assert view.factor[3] > 0.0
 
 
+#: No query has a list.
+NOBODY = np.zeros((60, neighbours.AGAINST), np.uint64)
+
+
 def test_the_vote_is_that_of_the_five_nearest() -> None:
     draw = np.random.default_rng(3)
     window, new = draw.normal(size=(200, 3)), draw.normal(size=(60, 3))
@@ -90,7 +95,7 @@ def test_the_vote_is_that_of_the_five_nearest() -> None:
     found = np.empty(60)
     hashes, other = np.arange(200, dtype=np.uint64), np.arange(1_000, 1_060, dtype=np.uint64)
     distances = np.square(new[:, None] - window).sum(axis=2)
-    neighbours.lost(distances, np.zeros(60), hashes, y, other, y_new, other, found)
+    neighbours.lost(distances, np.zeros(60), hashes, y, other, y_new, other, NOBODY, found)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -100,19 +105,29 @@ def test_a_row_is_not_its_own_neighbour_and_an_unknown_class_is_not_judged() -> 
     distances = np.arange(8.0)[None].repeat(2, axis=0)
     found = np.empty(2)
     neighbours.lost(
-        distances, np.zeros(2), hashes, classes, hashes[[0, 1]], np.array([0, 7]), hashes[:2], found
+        distances, np.zeros(2), hashes, classes, hashes[[0, 1]], np.array([0, 7]), hashes[:2], NOBODY, found
     )
     assert np.isnan(found).all()
 
 
-def test_the_loss_of_a_query_goes_by_the_rank_of_what_it_wanted() -> None:
-    hashes, found = np.arange(10, dtype=np.uint64), np.empty(2)
+def test_a_query_is_judged_by_its_own_list_and_by_the_catalogue() -> None:
+    hashes, found = np.arange(1, 11, dtype=np.uint64), np.empty(3)
     classes = np.full(10, neighbours.ITEM)
-    distances = np.arange(10.0)[None].repeat(2, axis=0)
-    # The first wants the nearest item of all, the second the fourth; the item itself is not before itself.
-    wanted, queries = hashes[[0, 3]], np.array([77, 78], np.uint64)
-    neighbours.lost(distances, np.array([0.0, 3.0]), hashes, classes, queries, classes[:2], wanted, found)
-    np.testing.assert_allclose(found, [0.0, 1.0 - 1.0 / np.log2(5.0)])
+    distances = np.arange(10.0)[None].repeat(3, axis=0)
+    # All want the fourth item: three of nine others come before it, of those that they saw none, one of two, and all.
+    wanted, queries = hashes[[3, 3, 3]], np.array([77, 78, 79], np.uint64)
+    against = np.zeros((3, neighbours.AGAINST), np.uint64)
+    against[0, :2], against[1, :2], against[2, :1] = hashes[[4, 9]], hashes[[0, 9]], hashes[2]
+    neighbours.lost(distances, np.full(3, 3.0), hashes, classes, queries, classes[:3], wanted, against, found)
+    np.testing.assert_allclose(found, 0.5 / 3.0 + 0.5 * np.array([0.0, 0.5, 1.0]))
+
+
+def test_a_query_whose_list_is_out_of_the_window_is_not_judged() -> None:
+    hashes, found = np.arange(1, 11, dtype=np.uint64), np.empty(1)
+    classes, against = np.full(10, neighbours.ITEM), np.full((1, neighbours.AGAINST), 99, np.uint64)
+    distances, query = np.arange(10.0)[None], np.array([77], np.uint64)
+    neighbours.lost(distances, np.zeros(1), hashes, classes, query, classes[:1], hashes[:1], against, found)
+    assert np.isnan(found).all()
 
 
 def test_classes_are_what_similar_pairs_link() -> None:
@@ -134,6 +149,38 @@ def test_classes_are_what_similar_pairs_link() -> None:
     for vector, kind in zip(np.asarray(state["window"]), np.asarray(state["classes"]), strict=True):
         found.setdefault(int(kind), set()).add(known[vector.tobytes()])
     assert sorted(map(sorted, found.values())) == [[0], [1], [2]]
+
+
+def test_a_vector_of_two_classes_does_not_make_them_one() -> None:
+    draw = np.random.default_rng(14)
+    X, y = draw.normal(size=(80, 2)).astype(np.float32), np.arange(80) % 2
+    order = [int(i) for _ in range(4) for i in draw.permutation(80)]
+    index, latest = [], {0: 0, 1: 1}
+    for k, i in enumerate(order):
+        # From the second round on the first row comes with the other label now and then.
+        row, label = (0, 1) if k > 80 and k % 40 == 39 else (i, int(y[i]))
+        if row not in (latest[0], latest[1]):
+            index.append((row, latest[label], latest[1 - label]))
+        latest[label] = row
+    triplets = np.array(index, np.int32)
+    every = np.ones(len(triplets), np.bool_)
+    judge = Neighbours(1, 2, lists=False)
+    start = 0
+    while start < len(triplets):
+        start = judge.admit(X, judge.of(X), triplets, every, every, every, start)
+        judge.judge(lambda Z: [Z])
+    state = judge.state()
+    known = {X[i].tobytes(): int(y[i]) for i in range(1, 80)}
+    found: dict[int, list[int]] = {}
+    for vector, kind in zip(np.asarray(state["window"]), np.asarray(state["classes"]), strict=True):
+        if vector.tobytes() in known:
+            found.setdefault(int(kind), []).append(known[vector.tobytes()])
+    largest = sorted(found.values(), key=len)[-2:]
+    # Most of each class is together, and apart from the other.
+    assert sorted(round(float(np.mean(one))) for one in largest) == [0, 1]
+    for one in largest:
+        assert len(one) >= 20
+        assert min(one.count(0), one.count(1)) <= 2
 
 
 def test_a_row_is_judged_once_and_only_where_it_is_new() -> None:
@@ -183,7 +230,7 @@ def test_the_margin_is_that_of_the_metric() -> None:
     x, near, far = rows(8, 600).reshape(3, 200, 6)
     model.learn_triplets(x, near, far)
     x, near, far = draw.normal(size=(3, 1, 6))
-    wanted = model.distance(x, far) - model.distance(x, near)
+    wanted = model.quick_distance(x, far) - model.quick_distance(x, near)
     np.testing.assert_allclose(model.learn_triplets(x, near, far).margin, wanted, rtol=1e-6)
 
 
@@ -214,10 +261,11 @@ def test_lists_are_judged_by_ranks_and_learned() -> None:
     model = Mixture()
     for seed in range(12):
         found = model.learn(lists_of(seed, 200))
-    losses = dict(zip((*LEARNED, *UNLEARNED), model._neighbours.losses, strict=True))
+    losses = dict(zip((*LEARNED, *IN_LISTS, *UNLEARNED), model._neighbours.losses, strict=True))
     assert model._neighbours.judged > 1_000
-    assert losses["softmax-minmax"] < 0.85 * min(losses[name] for name in UNLEARNED)
-    assert sum(model.weights[name] for name in LEARNED) > 0.9
+    learned = (*LEARNED, *IN_LISTS)
+    assert min(losses[name] for name in learned) < 0.85 * min(losses[name] for name in UNLEARNED)
+    assert sum(model.weights[name] for name in learned) > 0.9
     assert found.mistake.mean() < 0.05
 
 
@@ -232,7 +280,7 @@ def embedded(file: Any, X: Matrix) -> Matrix:
             length = np.linalg.norm(v, axis=1, keepdims=True)
             v = np.where(np.abs(v).max(axis=1, keepdims=True) > file[part["least"]], v / length, 0.0)
         found.append(v @ file[part["map"]].T)
-    return np.concatenate(found, axis=1)
+    return np.asarray(sum(found))
 
 
 def test_what_is_exported_is_the_metric() -> None:
@@ -244,6 +292,58 @@ def test_what_is_exported_is_the_metric() -> None:
     file = np.load(io.BytesIO(encode(export(model, version, {}), "npz")))
     X = rows(10, 20)
     np.testing.assert_allclose(embedded(file, X), model.transform(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_it_has_as_many_columns_as_features_at_most_and_nearly_the_distances_of_all_members(
+    rank: int | None,
+) -> None:
+    model = Mixture(rank, warm_up=32)
+    model.learn_triplets(*rows(9, 6_000).reshape(3, 2_000, 6))
+    X = rows(10, 60)
+    mapped = model.transform(X).astype(np.float64)
+    assert mapped.shape == (60, rank or 6)
+    apart = np.square(mapped[:30] - mapped[30:]).sum(axis=1)
+    quick = model.quick_distance(X[:30], X[30:])
+    if rank is None:
+        np.testing.assert_allclose(apart, quick, rtol=0.5)
+    assert np.corrcoef(apart, quick)[0, 1] > (0.99 if rank is None else 0.8)
+
+
+def test_parts_that_are_added_up_have_the_distances_of_the_parts_side_by_side() -> None:
+    draw = np.random.default_rng(15)
+    Z, d = draw.normal(size=(300, 5)), 5
+    parts: list[tuple[View, Any]] = [
+        (View(np.zeros(d), np.ones(d)), draw.normal(size=(3, d))),
+        (View(np.ones(d), np.ones(d), directions=True), draw.normal(size=(4, d))),
+    ]
+    side = np.concatenate([view.apply(Z) @ matrix.T for view, matrix in parts], axis=1)
+
+    def mapped(rank: int) -> Matrix:
+        return np.asarray(sum(view.apply(Z) @ matrix.T for view, matrix in joined(parts, Z, rank)))
+
+    whole = np.square(side[:, None] - side).sum(axis=2)
+    np.testing.assert_allclose(np.square(mapped(7)[:, None] - mapped(7)).sum(axis=2), whole, atol=1e-9)
+    # What fewer columns keep is what principal components do.
+    values = np.linalg.svd(side - side.mean(axis=0), compute_uv=False)
+    kept = mapped(3) - mapped(3).mean(axis=0)
+    np.testing.assert_allclose(np.square(kept).sum(), np.square(values[:3]).sum())
+
+
+def test_with_many_features_one_part_is_the_metric() -> None:
+    draw = np.random.default_rng(16)
+    x = draw.normal(size=(400, 510))
+    model = Mixture(warm_up=64)
+    model.learn_triplets(x[:-1], x[:-1] + 0.1 * draw.normal(size=(399, 510)), x[1:])
+    (_, matrix), *others = model.metric
+    assert others == []
+    assert len(matrix) <= 510
+    assert model.transform(x[:3]).shape == (3, len(matrix))
+    np.testing.assert_allclose(
+        np.square(model.transform(x[:9]) - model.transform(x[9:18])).sum(axis=1),
+        model.distance(x[:9], x[9:18]),
+        rtol=1e-3,
+    )
 
 
 def test_vectors_that_are_too_long_are_rejected_and_hurt_nobody() -> None:

@@ -157,6 +157,8 @@ def test_pieces_of_any_size_make_the_same_constraints(data: Data, constraints: s
 
 def configured(tmp_path: Path, kind: str, constraints: str) -> Settings:
     lines = [f"[builders.{constraints}]", f'kind = "{constraints}"', "[learners.it]", f'kind = "{kind}"']
+    # An estimator holds nothing out.
+    lines += ["held_out = 0.0"]
     lines += [f'from = ["{constraints}"]', *(f"{k} = {v}" for k, v in quick(kind).items())]
     file = tmp_path / "kinstream.toml"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.chains import are_apart, group_of, rename, set_apart
 from kinstream.learners.kernels.shared import set_bit, slot_of
 from kinstream.streams.compute.compiled import compiled
 
@@ -17,7 +18,7 @@ Hashes = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 #: Fields of `tally`: slots in use, the next slot, the next class, rows that wait, bits that are set, new rows so far,
-#: constraints since the last judgement.
+#: constraints since the last judgement, pairs of classes that are known to be apart.
 USED: Final = 0
 NEXT: Final = 1
 CLASS: Final = 2
@@ -25,7 +26,8 @@ WAITING: Final = 3
 SET: Final = 4
 NEW: Final = 5
 SINCE: Final = 6
-TALLY: Final = 7
+APART: Final = 7
+TALLY: Final = 8
 #: Class of an item of a catalogue, and of a row whose wanted item is known instead of a class.
 ITEM: Final = -2
 #: Constraints after which metrics are weighed, with few new rows or none.
@@ -34,6 +36,8 @@ OFTEN: Final = 512
 ALL: Final = 2_000
 #: Neighbours that vote.
 K: Final = 5
+#: Items that a query's wanted one is compared with, at most.
+AGAINST: Final = 16
 
 
 @compiled
@@ -87,6 +91,8 @@ def admit(
     pending_classes: Numbers,
     wanted: Matrix,
     wanted_hashes: Hashes,
+    against: Hashes,
+    apart: NDArray[np.uint8],
     tally: Numbers,
 ) -> int:
     """Take constraints until `every` new rows wait, or 512 have come, and an event ends.
@@ -105,7 +111,9 @@ def admit(
     seen : bits of vectors that have come; changed in place.
     pending, pending_hashes, pending_classes : (p, d) and (p,): rows that wait.
     wanted, wanted_hashes : (p, d) and (p,): of a query the item that it should find.
-    tally : (7,) see above.
+    against : (p, 16) hashes of items that it preferred that one to; 0 for none.
+    apart : bits of pairs of classes that are known to be apart; changed in place.
+    tally : (8,) see above.
 
     Returns
     -------
@@ -116,23 +124,21 @@ def admit(
         if good[t]:
             tally[SINCE] += 1
             a, p = index[t, 0], index[t, 1]
-            kind = np.int64(ITEM)
+            kind: Any = np.int64(ITEM)
             if links[t] and not lists:
                 at_p, at_a = slot_of(hashes, tally[USED], own[p]), slot_of(hashes, tally[USED], own[a])
-                kind = classes[at_p] if at_p >= 0 else np.int64(-1)
-                if kind < 0 and at_a >= 0:
-                    kind = classes[at_a]
+                at_n = slot_of(hashes, tally[USED], own[index[t, -1]]) if index.shape[1] == 3 else -1
+                ours: Any = classes[at_a] if at_a >= 0 else -1
+                theirs: Any = classes[at_n] if at_n >= 0 else -1
+                kind = group_of(classes[at_p] if at_p >= 0 else -1, ours, theirs)
                 if kind < 0:
                     kind = tally[CLASS]
                     tally[CLASS] += 1
-                if at_a >= 0 and classes[at_a] >= 0 and classes[at_a] != kind:
-                    merged = classes[at_a]
-                    for i in range(tally[USED]):
-                        if classes[i] == merged:
-                            classes[i] = kind
-                    for i in range(tally[WAITING]):
-                        if pending_classes[i] == merged:
-                            pending_classes[i] = kind
+                if theirs >= 0:
+                    tally[APART] = set_apart(apart, kind, theirs, tally[APART])
+                if ours >= 0 and ours != kind and not are_apart(apart, ours, kind):
+                    rename(pending_classes, tally[WAITING], ours, kind)
+                    rename(classes, tally[USED], ours, kind)
             new = _is_new(own[a], seen, tally)
             for j in range(1, index.shape[1]):
                 other = index[t, j]
@@ -158,7 +164,14 @@ def admit(
                     pending_classes[k] = kind
                     wanted[k] = X[p]
                     wanted_hashes[k] = own[p]
+                    against[k] = 0
                     tally[WAITING] += 1
+            k = tally[WAITING] - 1
+            if lists and k >= 0 and pending_hashes[k] == own[a] and wanted_hashes[k] == own[p]:
+                for j in range(AGAINST):
+                    if against[k, j] == 0:
+                        against[k, j] = own[index[t, -1]]
+                        break
         if (tally[WAITING] >= every or tally[SINCE] >= OFTEN) and last[t]:
             return t + 1
     return len(index)
@@ -173,17 +186,20 @@ def lost(
     pending_hashes: Hashes,
     pending_classes: Numbers,
     wanted_hashes: Hashes,
+    against: Hashes,
     found: Vector,
 ) -> None:
     """What a metric loses on each row that waits, in [0, 1]; NaN where the window cannot tell.
 
     A row of a class loses 1 where the vote of its 5 nearest is for another class; of classes with equal votes the one
-    with the nearest row wins. A query whose wanted item comes behind r items of the window loses 1 - 1 / log2(2 + r).
+    with the nearest row wins. A query loses half the share of the window's items that come before its wanted one, and
+    half the share of the items of its own list that do, although it preferred the wanted one.
 
     Parameters
     ----------
     apart : (p, w) squared distances to the vectors of the window.
     to_wanted : (p,) those to the wanted items.
+    against : (p, 16) hashes of items that the query preferred its wanted one to; 0 for none.
     found : (p,) filled in.
     """
     p, w = apart.shape
@@ -198,8 +214,14 @@ def lost(
                     # What is no number comes first: it would be shown.
                     if not apart[i, j] >= to_wanted[i]:
                         before += 1
-            if others >= K:
-                found[i] = 1.0 - 1.0 / np.log2(2.0 + before)
+            wrong, compared = 0, 0
+            for u in range(AGAINST):
+                at = slot_of(hashes, w, against[i, u]) if against[i, u] != 0 else -1
+                if at >= 0:
+                    compared += 1
+                    wrong += 0 if apart[i, at] > to_wanted[i] else 1
+            if others >= K and compared > 0:
+                found[i] = 0.5 * before / others + 0.5 * wrong / compared
             continue
         known, count = False, 0
         for j in range(w):

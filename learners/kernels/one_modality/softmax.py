@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.chains import are_apart, group_of, rename, set_apart
 from kinstream.learners.kernels.shared import slot_of
 from kinstream.streams.compute.compiled import compiled
 
@@ -19,7 +20,8 @@ SLOTS: Final = 0
 STAMP: Final = 1
 GROUP: Final = 2
 PENDING: Final = 3
-TALLY: Final = 4
+APART: Final = 4
+TALLY: Final = 5
 
 #: Decay of Adam's first and second moment.
 FIRST: Final = 0.9
@@ -79,6 +81,7 @@ def admit(
     pending: Matrix,
     pending_hashes: Hashes,
     goals: Numbers,
+    apart: NDArray[np.uint8],
     tally: Numbers,
 ) -> int:
     """Take triplets until as many rows wait as make a step.
@@ -95,7 +98,8 @@ def admit(
     per_group : vectors of a group that are remembered at most, 0 for any number.
     memory, hashes, groups, stamps : (s, d) and (s,): the memory; changed in place.
     pending, pending_hashes, goals : (p, d) and (p,): rows that wait, and the group that each belongs to.
-    tally : (4,) slots in use, next stamp, next group, rows that wait.
+    apart : bits of pairs of groups that are known to be apart; changed in place.
+    tally : (5,) slots in use, next stamp, next group, rows that wait, pairs of groups that are known to be apart.
 
     Returns
     -------
@@ -106,26 +110,26 @@ def admit(
         if not good[t]:
             continue
         a, p, n = index[t, 0], index[t, 1], index[t, 2]
-        places = slot_of(hashes, tally[SLOTS], own[p]), slot_of(hashes, tally[SLOTS], own[a])
-        target = groups[places[0]] if places[0] >= 0 else -1
-        anchor = groups[places[1]] if places[1] >= 0 else -1
+        at_p, at_a = slot_of(hashes, tally[SLOTS], own[p]), slot_of(hashes, tally[SLOTS], own[a])
+        at_n = slot_of(hashes, tally[SLOTS], own[n])
+        other = groups[at_n] if at_n >= 0 else -1
+        target = groups[at_p] if at_p >= 0 else -1
+        anchor = groups[at_a] if at_a >= 0 else -1
+        if chains:
+            target = group_of(target, anchor, other)
         if target < 0:
-            if chains and anchor >= 0:
-                target = anchor
-            else:
-                target = tally[GROUP]
-                tally[GROUP] += 1
+            target = tally[GROUP]
+            tally[GROUP] += 1
+        if chains and other >= 0:
+            tally[APART] = set_apart(apart, target, other, tally[APART])
+        if at_p < 0:
             _put(X[p], own[p], target, per_group, memory, hashes, groups, stamps, tally)
         else:
-            stamps[places[0]] = tally[STAMP]
+            stamps[at_p] = tally[STAMP]
             tally[STAMP] += 1
-        if chains and anchor >= 0 and anchor != target:
-            for i in range(tally[SLOTS]):
-                if groups[i] == anchor:
-                    groups[i] = target
-            for i in range(tally[PENDING]):
-                if goals[i] == anchor:
-                    goals[i] = target
+        if chains and anchor >= 0 and anchor != target and not are_apart(apart, anchor, target):
+            rename(groups, tally[SLOTS], anchor, target)
+            rename(goals, tally[PENDING], anchor, target)
         if slot_of(hashes, tally[SLOTS], own[n]) < 0:
             _put(X[n], own[n], tally[GROUP], per_group, memory, hashes, groups, stamps, tally)
             tally[GROUP] += 1

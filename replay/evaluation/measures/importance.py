@@ -53,19 +53,24 @@ def shares(model: Any, X: Features) -> NDArray[np.float64] | None:
         centred = np.asarray(Z, np.float64) - np.mean(Z, axis=0, dtype=np.float64)
         mapped = centred @ np.asarray(L, np.float64).T
         # (M S)_jj = cov(L z, z_j) . L_j, without a matrix of d x d.
-        found += np.einsum("kj,kj->j", mapped.T @ centred, L) / len(rows)
+        found += np.einsum("kj,kj->j", mapped.T @ centred, L).reshape(-1, len(found)).sum(axis=0) / len(rows)
     total = float(found.sum())
     return found / total if np.isfinite(total) and total > 0.0 else None
 
 
 def coordinates(model: Any, X: Features) -> Parts | None:
-    """Coordinates (n, d) and maps (k, d) whose squared distances add to those of the metric; None if there are none."""
+    """Coordinates (n, c d) and maps (k, c d) whose squared distances add to those of the metric, or None.
+
+    Coordinates of the d features may come several times, one after the other.
+    """
     if not hasattr(model, "scale"):
         return None
     Z = np.asarray(model.scale(X))
     try:
         if isinstance(model, Mixture):
-            return [(view.apply(Z), matrix) for view, matrix in model.metric]
+            # What the parts make is added up, so they are one map of all their coordinates.
+            views, maps = zip(*model.metric, strict=True)
+            return [(np.concatenate([view.apply(Z) for view in views], axis=1), np.concatenate(maps, axis=1))]
         if isinstance(model, Portfolio):
             metric = model.metric
             return None if metric.others else [(seen(view, Z), map_) for view, map_ in metric.maps.items()]

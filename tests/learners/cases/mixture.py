@@ -12,7 +12,7 @@ from tests.learners.published import create
 
 NEIGHBOURS = (
     *("losses", "judged", "tally", "seen", "window", "hashes", "classes"),
-    *("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes"),
+    *("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes", "against", "apart"),
 )
 #: What follows the rows, whether or not a member learns from them.
 WATCHING = (

@@ -10,7 +10,7 @@ from tests.learners.published import create
 
 #: What follows the rows between two steps.
 FOLLOWS = frozenset(
-    {"tally"}
+    {"tally", "apart"}
     | {f"memory_{n}" for n in ("vectors", "hashes", "groups", "stamps")}
     | {f"pending_{n}" for n in ("vectors", "hashes", "groups")}
 )
