@@ -12,7 +12,7 @@ from kinstream.learners.announcing import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
 from kinstream.learners.held_out.choice import compile_choice
 from kinstream.learners.held_out.judge import Judge
-from kinstream.learners.registry import create
+from kinstream.learners.registry import create, create_in
 from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.steps import KINDS, as_stepped
 from kinstream.learners.updates import Before, Origin
@@ -66,9 +66,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
     updates = settings.topic("updates") if section.publish_updates else None
 
     def make(declaration: Declaration | None) -> Learner:
-        if declaration is None or declaration.scaler is None:
-            return create(section.kind, **arguments)
-        return create(section.kind, **{**arguments, "scaler": declaration.scaler})
+        return create_in(None if declaration is None else declaration.scaler, section.kind, **arguments)
 
     def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
         follows = frozenset(section.follows)

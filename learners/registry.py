@@ -113,6 +113,19 @@ def settings_of(kind: str) -> tuple[str, ...]:
     return tuple(signature(_class(kind)).parameters)
 
 
+def create_in(scaler: str | None, kind: str, **settings: Any) -> Learner:
+    """A learner for a space that declares a scaler, or none. A kind without that setting scales by itself.
+
+    Raises
+    ------
+    SettingsError
+        As `create`.
+    """
+    if scaler is not None and has(kind, "scaler"):
+        settings["scaler"] = scaler
+    return create(kind, **settings)
+
+
 def has(kind: str, setting: str) -> bool:
     """Whether learners of that kind have a setting of that name."""
     return setting in settings_of(kind)

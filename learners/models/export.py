@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Learner
 from kinstream.learners.composite import Composite
 from kinstream.learners.mixture.learner import Mixture
-from kinstream.learners.registry import create
+from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.learners.shared.bilinear import Bilinear
 from kinstream.learners.shared.one_modality import SingleModal
@@ -91,9 +91,7 @@ def learner_of(state: State, kind: str, arguments: dict[str, Any]) -> Learner | 
     if core is None:
         return None
     declaration = restore_space(state).declaration
-    if declaration is not None and declaration.scaler is not None:
-        arguments = {**arguments, "scaler": declaration.scaler}
-    learner = create(kind, **arguments)
+    learner = create_in(None if declaration is None else declaration.scaler, kind, **arguments)
     learner.restore(core)
     return learner
 
