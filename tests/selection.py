@@ -78,6 +78,7 @@ LONG: Final = (
     "tests/replay/evaluation/test_run.py::test_an_interruption_in_the_midst_of_the_pools_work_comes_after_it",
     "tests/replay/evaluation/test_command.py::test_two_processes_and_an_interruption_end_in_the_bytes_of_one",
     "tests/replay/evaluation/test_command.py::test_its_processes_end_with_it_however_it_ends",
+    "tests/docs/test_docstrings.py",
     # An installation beside other code.
     "tests/packaging/test_beside_other_code.py::test_a_strictly_typed_script_is_accepted",
     "tests/packaging/test_beside_other_code.py::test_examples_of_the_readme_run_among_modules_of_the_same_names",

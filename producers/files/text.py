@@ -17,7 +17,7 @@ _NO_UTF8: Final = "is not valid UTF-8"
 
 
 def fault_of(text: str) -> str | None:
-    """Why a string cannot be encoded as UTF-8: half of a surrogate pair. None for valid text.
+    r"""Why a string cannot be encoded as UTF-8: half of a surrogate pair. None for valid text.
 
     Examples
     --------
