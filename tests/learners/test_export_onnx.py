@@ -16,13 +16,14 @@ import pytest
 from kinstream.learners.base import Learner
 from kinstream.learners.models.export import origin
 from kinstream.learners.models.onnx import encode_onnx
+from kinstream.learners.one_modality.kernel_lego import KernelLEGO
 from kinstream.learners.several_modalities.omdl_lr import OMDLLR
 from kinstream.learners.several_modalities.omks import OMKS
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.learners.published import KernelLEGO, create
+from tests.learners.published import create
 
 VERSION = ModelVersion("a", "mine", "opml/1", 1, 5, 10, "t", 0, 42, "place", "digest", 1_000)
 ROOT = Path(__file__).parents[2]

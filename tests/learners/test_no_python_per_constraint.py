@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kinstream.learners import registry
 from kinstream.learners.base import Learner
 from kinstream.learners.kernels.matrices import rank_one
 from kinstream.learners.portfolio.members import USUAL
-from kinstream.learners.registry import create, has, names
-from kinstream.learners.several_modalities.fusion import HOWS, Fusion
+from kinstream.learners.registry import has, names
+from kinstream.learners.several_modalities import fusion
+from kinstream.learners.several_modalities.fusion import HOWS
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.records.values import ConstraintBlock, Kind
 from kinstream.testing.blocks import pair_blocks, rows_of, triplet_blocks
 from tests.learners.multi import multi_blocks
+from tests.learners.published import Fusion, create
 
 FEW, MANY = 512, 2048
 #: Constraints that a blocked way takes at once, at least; and fewer, which it takes at once too.
@@ -112,7 +115,7 @@ ALONE = [
     for form in sorted(create(kind).accepts)
     for kernel in kernels(kind)
 ]
-BASES = [kind for kind in names() if not isinstance(create(kind), (MultiModal, Fusion))]
+BASES = [kind for kind in names() if not isinstance(create(kind), (MultiModal, fusion.Fusion))]
 
 
 @pytest.mark.parametrize(("kind", "form", "kernel"), ALONE)
@@ -139,6 +142,17 @@ def test_events_take_no_steps(kind: str, form: Kind, kernel: str | None) -> None
         replace(message, events=np.arange(len(message), dtype=np.int32) // 8 + 1) for message in drawn(make)
     ]
     takes_no_steps(learner, messages, kernel == "blocked" or kind in IN_CHUNKS, STEPPING.get(kind))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in names() if kind != "fusion" and has(kind, "unit")])
+def test_a_scaler_that_follows_takes_steps_for_windows_alone(kind: str) -> None:
+    learner = registry.create(kind)
+    made = pairs if learner.accepts == {Kind.PAIR} else triplets
+    warming, few, many = drawn(made)
+    for message in (warming, many, few):
+        learner.learn(message)
+    windows = (MANY - FEW) * 3 / 256
+    assert steps(learner, many) - steps(learner, few) <= 200 * windows
 
 
 @pytest.mark.parametrize("how", HOWS)
