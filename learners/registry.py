@@ -113,7 +113,7 @@ def settings_of(kind: str) -> tuple[str, ...]:
     return tuple(signature(_class(kind)).parameters)
 
 
-def create_in(scaler: str | None, kind: str, **settings: Any) -> Learner:
+def create_in(declared: str | None, kind: str, /, **settings: Any) -> Learner:
     """A learner for a space that declares a scaler, or none. A kind without that setting scales by itself.
 
     Raises
@@ -121,8 +121,8 @@ def create_in(scaler: str | None, kind: str, **settings: Any) -> Learner:
     SettingsError
         As `create`.
     """
-    if scaler is not None and has(kind, "scaler"):
-        settings["scaler"] = scaler
+    if declared is not None and has(kind, "scaler"):
+        settings["scaler"] = declared
     return create(kind, **settings)
 
 
