@@ -134,14 +134,17 @@ from_labels = false
 min_dwell_ms = 12000
 max_new_pairs = 10
 
+# A tenth of the usual step and less: one click in ten is noise.
 [learners.opml]
 kind = "opml"
 from = ["clicks"]
+gamma = 0.003
 scaler = "zscore"
 
 [learners.opml-raw]
 kind = "opml"
 from = ["clicks"]
+gamma = 0.001
 """
     return Demo(
         title="kinstream: clicks on digits, on the embedded broker",

@@ -261,9 +261,9 @@ class Softmax(SingleModal):
         """Steps of the rows that wait; `row` is the one that completed them."""
         waiting = int(self._tally[softmax.PENDING])
         with one_blas_thread(), np.errstate(all="ignore"):
+            changed, clipped = not self._unit, False
             if not self._unit:
                 self._start(waiting)
-            changed = clipped = False
             for first in range(0, waiting, BATCH):
                 moved, cut = self._one_step(slice(first, first + BATCH))
                 changed, clipped = changed or moved, clipped or cut

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kinstream.learners.agent import learner_spec
+from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.processors.agent import builder_spec
 from kinstream.streams.agents.letter import DETAIL, REASON, ROWS, redrive
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place
@@ -116,11 +117,13 @@ def builder_stream(now_ms: int, kind: str = "clicks", **arguments: Any) -> Strea
 
 
 def learner_stream(now_ms: int, builder: str = "clicks", **arguments: Any) -> Stream:
-    """An OPML learner that follows a builder."""
+    """An OPML learner in the published unit that follows a builder and holds nothing out."""
     settings = Settings.model_validate(
         {
             "builders": {builder: {"kind": builder}},
-            "learners": {"opml": {"kind": "opml", "from": [builder], **arguments}},
+            "learners": {
+                "opml": {"kind": "opml", "from": [builder], "unit": PUBLISHED, "held_out": 0.0, **arguments}
+            },
         }
     )
     return Stream(learner_spec(settings, "opml"), now_ms)

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
+from kinstream.learners.one_modality.opml import OPML
 from kinstream.producers.simulated.load import simulated_load
 from kinstream.producers.simulated.settings import START_MS, Simulation
 from kinstream.producers.simulated.simulator import ClickSimulator
@@ -57,7 +58,6 @@ from tests.clicks.stream import (
     learner_stream,
     letters,
 )
-from tests.learners.published import OPML
 
 #: Settings were chosen on the seeds 1000 to 1009.
 SEEDS: Final = range(10)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kinstream.learners.models.export import export
 from kinstream.learners.registry import create, names
 from kinstream.learners.several_modalities.omks import OMKS, mean_distance
+from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ModelVersion
@@ -54,7 +55,7 @@ def test_a_linear_kernel_is_oasis(d: int, scale: float, seed: int, aggressivenes
 
 @pytest.mark.skipif("oasis" not in names(), reason="there is no OASIS to compare with")
 def test_a_linear_kernel_is_the_learner_oasis() -> None:
-    one, other = OMKS("linear", 500, aggressiveness=0.2), create("oasis", aggressiveness=0.2)
+    one, other = OMKS("linear", 500, aggressiveness=0.2), create("oasis", aggressiveness=0.2, unit=PUBLISHED)
     for message in triplet_blocks(3, 6, 3, 40):
         found, wanted = one.learn(message), other.learn(message)
         np.testing.assert_array_equal(found.mistake, wanted.mistake)
