@@ -182,10 +182,11 @@ class Following(Scaler):
         if self._sums.shape[1] != vectors.shape[1]:
             self._open(vectors.shape[1])
         with np.errstate(all="ignore"):
-            words = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
+            # Kernels are compiled for arrays that can be written to.
+            plain = np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
             found: int = watch(
-                np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]),
-                hashes(words),
+                plain,
+                hashes(np.ascontiguousarray(plain, np.float32).view(np.uint32)),
                 np.ascontiguousarray(index),
                 self._most,
                 self._seen,

@@ -162,6 +162,13 @@ def test_every_series_is_on_a_dashboard() -> None:
         "kinstream_constraint_utilisation_ratio",
         "kinstream_rule_constraints_seen_total",
         "kinstream_rule_constraints_utilised_total",
+        # What the window's rates are of, and what `models show` and the log say.
+        "kinstream_constraints_held_out_total",
+        "kinstream_held_out_best_info",
+        "kinstream_held_out_events_total",
+        "kinstream_model_withheld",
+        "kinstream_online_mistake_window_constraints",
+        "kinstream_scaler_renewals_total",
         # What is in order and says nothing about health.
         "kinstream_records_not_followed_total",
         "kinstream_records_redriven_total",

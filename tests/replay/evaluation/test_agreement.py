@@ -22,9 +22,11 @@ kind = "one-pass"
 kind = "opml"
 gamma = 0.001
 scaler = "zscore"
+held_out = 0.0
 from = ["one-pass"]
 [learners.oasis]
 kind = "oasis"
+held_out = 0.0
 from = ["one-pass"]
 """
 BUILDER = Agent("builder", "one-pass", "events")
