@@ -104,7 +104,7 @@ def test_a_newcomer_reads_one_table_one_recommendation_and_the_features(tmp_path
     assert title.startswith("Use mixture: k-NN error 0.0") and title.endswith(" without learning.")
     at = rest.index(title)
     assert "the best un-learned metric, is 0.0" in rest[at + 1] and "95 % interval 0.0" in rest[at + 1]
-    assert "µs a constraint to learn" in rest[at + 2] and "120 columns" in rest[at + 2]
+    assert "µs a constraint to learn" in rest[at + 2] and ", 30 columns" in rest[at + 2]
     start = next(i for i, line in enumerate(rest) if line.startswith("feature of mixture"))
     shares = [float(line.split("  ")[-1].removesuffix(" %")) for line in rest[start + 1 : start + 12]]
     assert shares[:10] == sorted(shares[:10], reverse=True)
