@@ -8,8 +8,8 @@ ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
 # What the demonstration needs, what the tests need, and what the long tests need: torch is 3 GB.
 RUN_EXTRAS := demo
-TEST_EXTRAS := dev,worker,learn,files,report,search,baselines,onnx
-LONG_EXTRAS := dev,all
+TEST_EXTRAS := dev,worker,learn,files,report,search,gateway,pgvector,qdrant,baselines,onnx
+LONG_EXTRAS := dev,all,recipes
 # Processes that run tests: some wait for others.
 JOBS ?= 3
 
@@ -92,7 +92,7 @@ go-tools: python
 # Processes that run tests would compile the same kernels, some of them inside a time limit.
 kernels: python
 	@$(BIN)/kinstream warm-up --dtype float32 mixture
-	@$(BIN)/kinstream warm-up --dtype float64 opml copml
+	@$(BIN)/kinstream warm-up --dtype float64 opml copml closure clicks
 
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
 test:

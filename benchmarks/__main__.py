@@ -18,6 +18,7 @@ from benchmarks import (
     closure_hubs,
     drain,
     evaluation,
+    gateway,
     kernels,
     latency,
     learners,
@@ -28,6 +29,7 @@ from benchmarks import (
     online_search,
     query_agent,
     recovery,
+    sources,
     table_two,
 )
 from benchmarks.figures import Figure, machine, table
@@ -43,9 +45,11 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "table-two": table_two.figures,
     "online-search": online_search.figures,
     "query-agent": query_agent.figures,
+    "gateway": gateway.figures,
     "closure": closure.run,
     "closure-hubs": closure_hubs.figures,
     "clicks": clicks.figures,
+    "sources": sources.figures,
     "drain": drain.run,
     "latency": latency.run,
     "recovery": recovery.run,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import fits, multi_modal
+from benchmarks import discriminants, fits, multi_modal
 from benchmarks import numpy_forms as forms
 from benchmarks.bandwidth import LARGE, bandwidth
 from benchmarks.blocks import constraint_block
@@ -177,6 +177,7 @@ CASES: Final[dict[str, Case]] = {
         state=lambda d: d * d,
     ),
     "softmax": Case(None, dtypes=("float32",)),
+    "adapter": Case(None, dtypes=("float32",)),
     "lda": Case(None),
     # Every row is new, so that every metric is judged as often as ever.
     "mixture": Case(None, dtypes=("float32",)),
@@ -337,6 +338,7 @@ def figures(quick: bool) -> list[Figure]:
             for d in DIMENSIONS:
                 for dtype in case.dtypes:
                     found += measure(name, case, d, dtype, quick)
+        found += discriminants.figures(quick)
         found += multi_modal.figures(quick)
         found += fits.figures(quick)
         for data in ("waveform", "mnist"):

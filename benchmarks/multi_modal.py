@@ -34,8 +34,8 @@ NARROW: Final = 64
 
 #: Learners that no plain loop stands beside.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
-    "omks": {"warm_up": 64},
-    "omdl-lr-like": {"warm_up": 64},
+    "omks": {"warm_up": 64, "unit": "published"},
+    "omdl-lr-like": {"warm_up": 64, "unit": "published"},
     "fusion": {"base": "opml", "how": "uniform", "unit": "published"},
 }
 
@@ -65,7 +65,7 @@ def measure(
     block = constraint_block({name: X[used] for name, X in parts.items()}, at.reshape(m, 3).astype(np.int32))
     compiled, plain, active = np.inf, np.inf, 0
     for _ in range(tries):
-        learner = create(kind, **settings)
+        learner = create(kind, unit="published", **settings)
         # Its first maps are made, and its code is compiled, by a triplet that cannot be learned from.
         learner.learn(constraint_block(parts, np.zeros((1, 3), np.int32)))
         begun = time.thread_time()

@@ -240,3 +240,112 @@ def lomdml(
         theta /= theta.sum()
         active += 1
     return active
+
+
+def lda(X: Array, index: Array, shrinkage: float = 0.1) -> tuple[Array, int]:
+    """LDA from triplets, in float64: a verdict, two outer products, and the map about when the learner does."""
+    d = X.shape[1]
+    sums, added, due = np.zeros((2, d, d)), 0, 64
+    L: Array = np.eye(d)
+    wrong = 0
+    for a, p, n in index:
+        near, far = X[a] - X[p], X[a] - X[n]
+        u, v = L @ near, L @ far
+        wrong += bool(u @ u >= v @ v)
+        sums[0] += np.outer(near, near)
+        sums[1] += np.outer(far, far)
+        added += 2
+        # The learner adds its differences in groups of 32 of each kind.
+        if added % 64 == 0 and added >= due:
+            due = added + min(added // 4, 10_000)
+            S, B = 2.0 * sums / added
+            unit = np.trace(S) / d
+            values, V = np.linalg.eigh(S / unit + shrinkage * np.eye(d))
+            half = (V / np.sqrt(values)) @ V.T
+            values, V = np.linalg.eigh(half @ (B / unit) @ half)
+            gain = np.maximum(values[::-1] - 1.0, 0.0)
+            L = (np.sqrt(gain / (1.0 + gain) / unit) * (half @ V)[:, ::-1])[:, gain > 0.0].T
+    return L, wrong
+
+
+def softmax(
+    X: Array, index: Array, rank: int = 100, step: float = 0.01, memory: int = 512, buffer: int = 128
+) -> tuple[Array, int]:
+    """The softmax learner of lists: a row against the memory at a time, a step of Adam after each sixteen."""
+    d = X.shape[1]
+    H = np.empty((memory, d), X.dtype)
+    slots: dict[bytes, int] = {}
+    names: list[bytes] = []
+    stamps = np.zeros(memory, np.int64)
+    waiting: list[tuple[int, bytes]] = []
+    W = mean = M = V = np.empty((0, d), X.dtype)
+    largest, usual, k, wrong, stamp = 0.0, 0.0, 0, 0, 0
+    A: Array = np.eye(d, dtype=X.dtype)
+    for a, p, n in index:
+        u, v = A @ (X[a] - X[p]), A @ (X[a] - X[n])
+        wrong += bool(u @ u >= v @ v)
+        goal = (X[p] + 0).tobytes()
+        for row in (p, n):
+            name = (X[row] + 0).tobytes()
+            at = slots.get(name)
+            if at is None:
+                if len(names) < memory:
+                    at = len(names)
+                    names.append(name)
+                else:
+                    at = int(stamps.argmin())
+                    del slots[names[at]]
+                    names[at] = name
+                slots[name], H[at] = at, X[row]
+            elif row == n:
+                continue
+            stamps[at] = stamp
+            stamp += 1
+        waiting.append((a, goal))
+        if len(waiting) < (16 if k else buffer):
+            continue
+        used = len(names)
+        if not k:
+            rows = X[[row for row, _ in waiting]]
+            W = np.eye(d, dtype=X.dtype)
+            if d > rank:
+                W = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:rank]
+            pairs = [(row, slots[goal]) for row, goal in waiting if goal in slots]
+            moved = (X[[i for i, _ in pairs]] - H[[j for _, j in pairs]]) @ W.T
+            W = W * np.sqrt(4.0 / np.mean(np.sum(moved * moved, axis=1)))
+            mean, M, V = W.copy(), np.zeros_like(W), np.zeros_like(W)
+            largest = float(np.abs(W).max())
+        for first in range(0, len(waiting), 16):
+            PH = H[:used] @ W.T
+            G, learned = np.zeros_like(W), 0
+            for row, goal in waiting[first : first + 16]:
+                target = slots.get(goal)
+                itself = slots.get((X[row] + 0).tobytes())
+                if target is None or target == itself:
+                    continue
+                gaps = PH - W @ X[row]
+                apart = np.einsum("ij,ij->i", gaps, gaps)
+                if itself is not None:
+                    apart[itself] = np.inf
+                s = -np.exp(apart.min() - apart)
+                s /= -s.sum()
+                s[target] += 1.0
+                G += gaps.T @ (s[:, None] * (H[:used] - X[row]))
+                learned += 1
+            if not learned:
+                continue
+            G *= 2.0 / learned
+            length = float(np.sqrt(np.sum(G * G)))
+            if k >= 16 and length > 10.0 * usual:
+                G *= 10.0 * usual / length
+                length = 10.0 * usual
+            k += 1
+            usual += (length - usual) / min(k, 100)
+            M, V = 0.9 * M + 0.1 * G, 0.999 * V + 0.001 * G * G
+            scale = np.sqrt(V / (1.0 - 0.999**k))
+            scale += 1e-8 * scale.max()
+            W = W - step * largest / np.sqrt(1.0 + k * 16 / 1000.0) * (M / (1.0 - 0.9**k)) / scale
+            mean += (W - mean) * 4.0 / (k + 3.0)
+        A = mean
+        waiting = []
+    return A, wrong

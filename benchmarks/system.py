@@ -18,7 +18,7 @@ from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Emitter
 from kinstream.streams.kafka.reader import ends
 from kinstream.streams.records.message import Output
-from kinstream.streams.topics import CATALOGUE
+from kinstream.streams.topics import CATALOGUE, Topic
 from tests.kafka.broker import KafkaBroker
 from tests.support.kafka_system import KafkaSystem
 from tests.support.processes import Process, until
@@ -80,6 +80,10 @@ class System(KafkaSystem):
         emitter.confirm()
         emitter.close()
         return count
+
+    def create(self, topics: Iterable[Topic]) -> None:
+        """Create topics beside the catalogue."""
+        self._cluster.create(tuple(topics), self.settings)
 
     def end(self, role: str) -> int:
         """How many offsets the topic has, over all partitions."""

@@ -10,16 +10,27 @@ from typing import Any, Final
 import click
 
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "up": ("kinstream.cli.commands.up:up", "Run builders, learners and metrics together on this machine."),
+    "up": (
+        "kinstream.cli.commands.up:up",
+        "Run sources, builders, learners and metrics together on this machine.",
+    ),
     "demo": (
         "kinstream.cli.demo.command:demo",
         "Learn handwritten digits on the embedded broker and show the result.",
     ),
     "produce": ("kinstream.cli.produce.command:produce", "Send data to kinstream.events."),
-    "worker": ("kinstream.cli.commands.worker:worker", "Run one builder, learner or metrics agent."),
+    "worker": ("kinstream.cli.commands.worker:worker", "Run one source, builder, learner or metrics agent."),
+    "sources": (
+        "kinstream.cli.commands.sources:sources",
+        "Try the mapping of a source on records of its topic or of a file.",
+    ),
     "search": (
         "kinstream.cli.commands.search:search",
         "Answer nearest-neighbour queries while the metric is being learned.",
+    ),
+    "gateway": (
+        "kinstream.cli.commands.gateway:gateway",
+        "Map queries by the newest model, and ask your own vector store.",
     ),
     "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
     "spaces": (
@@ -27,6 +38,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "List, create, reset, delete, pause or resume spaces.",
     ),
     "models": ("kinstream.cli.commands.models:models", "List, show, export or promote learned metrics."),
+    "gate": (
+        "kinstream.cli.commands.gate:gate",
+        "Show who serves and why; promote, pin or roll back a model.",
+    ),
     "closure": (
         "kinstream.cli.commands.closure:closure",
         "Explain why two items are similar or dissimilar.",
@@ -57,7 +72,9 @@ _EXTRAS: Final = {
     "up": "worker",
     "demo": "demo",
     "worker": "worker",
+    "sources": "worker",
     "search": "search",
+    "gateway": "gateway",
     "replay": "learn,files",
     "evaluate": "learn,files,report",
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinstream.learners.announcing import ModelAnnouncer, withholds
 from kinstream.learners.base import Learner, Outcomes
-from kinstream.learners.held_out.choice import compile_choice
+from kinstream.learners.held_out.compiling import compile_held_out
 from kinstream.learners.held_out.judge import Judge
 from kinstream.learners.registry import create, create_in
 from kinstream.learners.shared.scaler import PUBLISHED
@@ -40,6 +42,7 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_RULES: Final[NDArray[np.uint8]] = np.empty(0, np.uint8)
 
 
 def learner_spec(settings: Settings, name: str) -> AgentSpec:
@@ -81,18 +84,18 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
 
     def compile_kernels() -> None:
         warm_up(section.kind, arguments)
-        compile_choice()
+        compile_held_out()
 
     shaping: dict[str, Any] = {
         "kind": section.kind,
         "algorithm": learner.algorithm,
-        # The version of an algorithm says whether its unit is the published one.
+        # The version of an algorithm shows whether its unit is the published one.
         "arguments": {k: v for k, v in arguments.items() if (k, v) != ("unit", PUBLISHED)},
         "from": sorted(section.follows),
         "codec": CODEC_VERSION,
     }
     if section.held_out:
-        # Generations from before this setting hold nothing out, and have no such entry.
+        # Generations older than this setting hold nothing out, and have no such entry.
         shaping["held_out"] = section.held_out
     return AgentSpec(
         application=f"learner-{name}",
@@ -112,7 +115,7 @@ def learner_spec(settings: Settings, name: str) -> AgentSpec:
 
 
 def _check_kinds(settings: Settings, name: str, learner: Learner) -> None:
-    """Refuse a learner that follows a builder without any constraints that it can use (spec 1.2)."""
+    """Refuse a learner that follows a builder without any constraints that it can use."""
     section = settings.learners[name]
     usable = frozenset({learner.form, Kind.TRIPLET})
     for followed in section.follows:
@@ -132,7 +135,7 @@ LearnerFactory = Callable[[Declaration | None], Learner]
 
 
 class ClippedSteps:
-    """Notices when a guard shortens more than one in twenty steps; says so once until they have become fewer."""
+    """Detects a guard that shortens more than one in twenty steps, and reports it once until it shortens fewer."""
 
     WINDOW: Final = 1000
     MOST: Final = 0.05
@@ -142,7 +145,7 @@ class ClippedSteps:
         self._many = False
 
     def take(self, counts: Counts) -> float | None:
-        """The share of a window of steps, where it begins to be too large; None otherwise."""
+        """The share of shortened steps in a window, when it becomes too large; None otherwise."""
         self._steps += counts.utilised
         self._clipped += counts.clipped
         if self._steps < self.WINDOW:
@@ -231,16 +234,16 @@ class LearnerMachine(Machine):
         judge = None if current is None else cast(Judge | None, current.judge)
         if judge is None and self._held_out:
             judge = self.make_judge(name)
-        learned, report, kept = record, None, None
+        learned, report, kept = record, None, _NO_RULES
         if judge is not None and record.kind in core.accepts:
             held = judge.rows(record)
             if judge.watches(held):
                 if not judge.knows(record):
-                    # Refuses what does not fit, although all of it may be held out.
+                    # A block that does not fit is refused, even if all of it is held out.
                     core.learn(record.take(slice(0, 0)))
                 judge, report = judge.after(core, record, held)
             if held.any():
-                learned, kept = record.take(~held), record.take(held)
+                learned, kept = record.take(np.flatnonzero(~held)), record.rule[held]
         renewals = getattr(core, "renewals", 0)
         outcomes = core.learn(learned) if record.kind in core.accepts else None
         space = self.open(name)
@@ -309,13 +312,13 @@ class LearnerMachine(Machine):
 
 
 def count(
-    block: ConstraintBlock, outcomes: Outcomes | None, held_out: ConstraintBlock | None = None
+    block: ConstraintBlock, outcomes: Outcomes | None, held_out: NDArray[np.uint8] = _NO_RULES
 ) -> tuple[Counts, dict[str, Counts]]:
-    """Sum the outcomes of a block, in total and by rule (spec 1.3). None if the learner does not accept that kind.
+    """Sum the outcomes of a block, in total and by rule. None if the learner does not accept that kind.
 
     Parameters
     ----------
-    held_out : the constraints that were left out of the block to be judged alone.
+    held_out : numbers of the rules of the constraints that were left out of the block.
     """
     if outcomes is None:
         outcomes = Outcomes.blank(len(block), ignored=True)
@@ -327,10 +330,10 @@ def count(
         by_rule = {
             rule: outcomes.counts(block.rule == n) for n, rule in enumerate(block.rules) if n in present
         }
-    if held_out is not None:
-        for n, number in enumerate(np.bincount(held_out.rule).tolist()):
+    if len(held_out):
+        total = replace(total, held_out=len(held_out))
+        for n, number in enumerate(np.bincount(held_out).tolist()):
             if number:
                 rule = block.rules[n]
-                by_rule[rule] = by_rule.get(rule, Counts()) + Counts(held_out=number)
-        total += Counts(held_out=len(held_out))
+                by_rule[rule] = replace(by_rule.get(rule, Counts()), held_out=number)
     return total, by_rule

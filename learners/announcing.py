@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from kinstream.learners.registry import is_baseline
 from kinstream.streams.agents.machine import Machine
-from kinstream.streams.agents.space_facts import SpaceFacts
+from kinstream.streams.agents.space_facts import SpaceFacts, model_version
 from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.message import Output
-from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.models")
@@ -20,7 +19,7 @@ log = logging.getLogger("kinstream.models")
 def withholds(settings: Settings, learner: str) -> bool:
     """Whether a learner's model is withheld while it is worse than the best un-learned metric.
 
-    A baseline is announced always, and so is what the settings do not know.
+    A baseline is always announced, and so is a learner that the settings do not name.
     """
     section = settings.learners.get(learner)
     if section is None or section.publish == "always" or not section.held_out:
@@ -33,8 +32,8 @@ class ModelAnnouncer:
 
     Parameters
     ----------
-    withholds : a model that is worse than the best un-learned metric is not announced; what was announced before it
-        stays. A deletion is announced always.
+    withholds : whether to withhold a model that is worse than the best un-learned metric; the model announced before it
+        stays. A deletion is always announced.
     """
 
     def __init__(
@@ -56,20 +55,13 @@ class ModelAnnouncer:
                 continue  # only a refused record has named that space
             if self._holds_back(name, facts):
                 continue
-            version = ModelVersion(
-                space=name,
+            version = model_version(
+                manifest,
+                name,
+                facts,
                 learner=self._learner,
                 algorithm=self._algorithm,
-                generation=manifest.generation,
-                epoch=facts.epoch,
-                step=facts.step,
-                topic=manifest.topic,
-                partition=manifest.partition,
-                offset=manifest.offset,
                 location=self._store.location(file),
-                sha256=file.sha256,
-                time_ms=manifest.written_ms,
-                deleted=facts.deleted,
             )
             key = f"{name}/{self._learner}/{manifest.generation}".encode()
             outputs.append(Output(self._topic, key, encode(version), ()))

@@ -1,4 +1,4 @@
-"""What every learner offers, and what it reports for every constraint (spec 1.3)."""
+"""The interface of a learner, and its report on every constraint."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from kinstream.streams.records.state import State as State
 from kinstream.streams.records.values import ConstraintBlock, Counts, Kind
 
-#: Vectors (n, d), or what a model makes of them.
+#: Vectors (n, d), or their images under a model.
 Rows = NDArray[np.floating[Any]]
 
-#: Value of `Outcomes.mistake` where an algorithm has no notion of one, or did not score the constraint.
+#: Value of `Outcomes.mistake` if the algorithm defines none, or did not score the constraint.
 UNDEFINED: Final = -1
 
 
@@ -33,23 +33,23 @@ Report = tuple[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """What a learner did with each of m constraints. The learner fills the arrays, others only read them.
+    """The results of m constraints. The learner fills the arrays; others only read them.
 
     Parameters
     ----------
     mistake : (m,) int8, 1 or 0 by the state before the update (a tie is a mistake), -1 where undefined.
     utilised : (m,) bool, the constraint changed the model.
     clipped : (m,) bool, a guard shortened the step.
-    rejected : (m,) bool, the input or the step was not finite (or not allowed); the model is as before.
+    rejected : (m,) bool, the input or the step was not finite, or not allowed; the model is unchanged.
     degenerate : (m,) bool, the constraint has no direction to learn from (equal vectors).
     ignored : (m,) bool, the algorithm defines nothing for a constraint of this rule.
     loss : (m,) float64 before the update, 0 where rejected or ignored.
     margin : (m,) float64, by how much a triplet was ranked right before the update, in the learner's own terms: squared
         distance (x, x-) less that of (x, x+), or similarity to x+ less that to x-. Where `mistake` is defined, it is
-        whether this is at most 0. NaN for pairs, and for a triplet that was not measured; one whose step was rejected
-        was.
-    split : (m,) bool, of an event that began in an earlier block, whose rows may have been learned before this one was
-        judged. Its verdict is counted apart.
+        whether this is at most 0. NaN for pairs, and for triplets that were not measured. A triplet whose step was
+        rejected has a margin.
+    split : (m,) bool, the constraint belongs to an event that began in an earlier block, whose rows may have been
+        learned already. Its verdict is counted separately.
     """
 
     mistake: NDArray[np.int8]
@@ -64,7 +64,7 @@ class Outcomes:
 
     @classmethod
     def blank(cls, m: int, *, ignored: bool = False) -> Self:
-        """Outcomes of m constraints with nothing reported yet, or of which all were ignored."""
+        """Outcomes of m constraints: nothing is reported yet, or all were ignored."""
         return cls(
             mistake=np.full(m, UNDEFINED, np.int8),
             utilised=np.zeros(m, np.bool_),
@@ -99,8 +99,8 @@ class Outcomes:
     def counts(self, rows: NDArray[np.bool_] | None = None) -> Counts:
         """Sums over all constraints, or over those where `rows` (m,) is true.
 
-        `seen` leaves out the rejected and the ignored, so that utilised / seen is the utilisation U. `scored` and
-        `mistakes` leave out the split rows.
+        `seen` excludes the rejected and the ignored, so utilised / seen is the utilisation U. `scored` and `mistakes`
+        exclude the split rows.
         """
         use = np.ones(len(self), np.bool_) if rows is None else rows
         seen = use & ~self.rejected & ~self.ignored
@@ -133,7 +133,7 @@ def _finite_sum(losses: NDArray[np.float64]) -> float:
 
 @runtime_checkable
 class Learner(Protocol):
-    """A deterministic state machine: same constructor arguments and same blocks give bit-identical state."""
+    """A deterministic state machine: the same constructor arguments and blocks give bit-identical state."""
 
     @property
     def accepts(self) -> frozenset[Kind]:
@@ -141,11 +141,11 @@ class Learner(Protocol):
 
     @property
     def form(self) -> Kind:
-        """The kind of constraint that the algorithm is made for; triplets reach one of pairs as two pairs."""
+        """The kind of constraint that the algorithm is made for; a learner of pairs gets a triplet as two pairs."""
 
     @property
     def algorithm(self) -> str:
-        """Name and version, such as "opml/1"; a new version where the same input gives another state."""
+        """Name and version, such as "opml/1"; the version changes when the same input gives another state."""
 
     def learn(self, block: ConstraintBlock) -> Outcomes:
         """Learn from the rows of a block in order, and report on each. A block may have no rows: all were held out.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows
+from kinstream.learners.distances import of_embedded
 from kinstream.learners.shared.events import Numbers
 from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
@@ -15,7 +16,7 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, Cons
 
 
 class Composite(SingleModal):
-    """A learner of one modality whose members learn, and whose metric is those of the members side by side.
+    """A learner of one modality made of members; its metric puts those of the members side by side.
 
     A subclass gives `learn`, `state`, `restore` and `exported` instead of what `SingleModal` builds these from.
     """
@@ -37,11 +38,7 @@ class Composite(SingleModal):
         raise SettingsError(f"{self.algorithm} is not a linear map")
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
-        left, right = self.transform(X), self.transform(Y)
-        if left.shape != right.shape:
-            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
-        moved = left - right
-        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+        return of_embedded(self.transform, X, Y)
 
     def _learn(
         self,
@@ -52,8 +49,9 @@ class Composite(SingleModal):
         targets: NDArray[np.float32] | None = None,
         ignored: NDArray[np.bool_] | None = None,
         events: Numbers | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> Outcomes:
-        """Constraints from arrays as a block: members learn from those."""
+        """Learn constraints from arrays as a block, because members learn from blocks."""
         m = len(index)
         return self.learn(
             ConstraintBlock(
@@ -62,11 +60,11 @@ class Composite(SingleModal):
                 tables=(Table(DEFAULT_MODALITY, vectors),),
                 index=index,
                 signs=np.zeros(m, np.int8) if signs is None else np.asarray(signs),
-                # Pairs from arrays have no rule; a member that goes by rules takes them as it would alone.
+                # Pairs from arrays have no rule; a member that uses rules handles them as it would alone.
                 rules=(PREFIX_RULE,),
                 rule=np.zeros(m, np.uint8),
                 derived=np.zeros(m, np.bool_),
-                weights=np.ones(m, np.float32),
+                weights=np.ones(m, np.float32) if weights is None else weights,
                 time_ms=0,
                 events=events,
             )
@@ -94,7 +92,7 @@ class Composite(SingleModal):
         raise NotImplementedError("members learn from blocks, not from batches")
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """By Euclidean distance, because this comes before the members. The targets of pairs are not known yet."""
+        """By Euclidean distance, because the members do not exist yet. The targets of pairs are not known yet."""
         if len(points) == 2:
             return -1, 0.0, np.nan
         near, far = (float(gap @ gap) for gap in points[0] - points[1:])

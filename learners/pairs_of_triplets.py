@@ -1,4 +1,4 @@
-"""Constraints of one kind for learners of another (spec 1.2): a triplet as two pairs, and back."""
+"""Constraints of one kind for learners of another: a triplet as two pairs, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pairs_of_triplets(index: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDAr
 
 
 def merged(pairs: Outcomes, triplets: Outcomes) -> None:
-    """Write what became of 2m pairs into the outcomes of their m triplets.
+    """Write the outcomes of 2m pairs into the outcomes of their m triplets.
 
     A triplet is utilised, or clipped, if one of its pairs was; it is rejected only if both were, and degenerate if
     nothing could be learned from it because a pair was. Its mistake and margin are those that the kernel wrote for

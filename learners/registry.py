@@ -1,4 +1,4 @@
-"""Learners by name, each imported only on use.
+"""Learners by name, each imported on first use.
 
 Other distributions add learners by entry points of the group `kinstream.learners`: the name is the kind, the value
 "package.module:Class".
@@ -21,6 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: Kind -> "module:class".
 _KINDS: Final = {
+    "adapter": "kinstream.learners.adapter.learner:Adapter",
     "adasors": "kinstream.learners.one_modality.adasors:AdaSORS",
     "copml": "kinstream.learners.one_modality.opml:COPML",
     "euclidean": "kinstream.learners.baselines.euclidean:Euclidean",
@@ -114,7 +115,7 @@ def settings_of(kind: str) -> tuple[str, ...]:
 
 
 def create_in(declared: str | None, kind: str, /, **settings: Any) -> Learner:
-    """A learner for a space that declares a scaler, or none. A kind without that setting scales by itself.
+    """A learner for a space that declares a scaler, or none. A kind without that setting has its own scaling.
 
     Raises
     ------
@@ -137,7 +138,7 @@ def offers(kind: str, method: str) -> bool:
 
 
 def is_baseline(kind: str) -> bool:
-    """Whether learners of that kind are there to be compared with: un-learned, or fitted anew now and then."""
+    """Whether learners of that kind are baselines: un-learned, or fitted again at intervals."""
     return _KINDS.get(kind, "").startswith(_BASELINES)
 
 

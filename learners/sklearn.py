@@ -1,4 +1,4 @@
-"""Any learner as an estimator of scikit-learn: labelled rows through a builder into a learner, in this process."""
+"""Any learner as an estimator of scikit-learn: labelled rows pass through a builder into a learner, in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with importing("MetricLearner"):
 
 #: Name of the space, on which a builder's random choices depend.
 SPACE: Final = "estimator"
-#: Kinds of numpy's types whose labels are text.
+#: Kinds of numpy types whose labels are text.
 _WORDS: Final = "OUS"
 #: Builders that make constraints from labelled rows alone.
 CONSTRAINTS: Final = ("adjacent-pairs", "one-pass", "random-pairs", "random-triplets")
@@ -40,7 +40,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
 
     Parameters
     ----------
-    learner : kind of the learner, of `kinstream.learners.registry.names()`. One of several modalities has these
+    learner : kind of the learner, of `kinstream.learners.registry.names()`. A learner of several modalities gets these
         features as its only one.
     constraints : kind of the builder, of `CONSTRAINTS`. All learners learn from triplets, not all from pairs.
     seed : of all random choices, the builder's and the learner's.

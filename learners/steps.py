@@ -2,7 +2,7 @@
 
 A step along a difference z changes LEGO's map G by a multiple of G z (A z)', with A = G'G; over a block the rows of the
 change lie in the span of A_0 z of all its differences z, A_0 the metric before it. So with an orthonormal basis Q of
-that span (d, r), the change is exactly ((G_1 - G_0) Q) Q', whichever way a kernel has gone from G_0 to G_1.
+that span (d, r), the change is exactly ((G_1 - G_0) Q) Q', whichever way a kernel computes G_1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 #: Kinds of learners whose changes have this form.
 KINDS: Final = ("copml", "itml-online", "lego", "opml")
 
-#: The part of a change that the factors may leave out, as a share of the map: this many roundings, and one for each
-#: step.
+#: The part of a change that the factors may omit, as a share of the map: this many roundings, and one for each step.
 _ROUNDINGS: Final = 8
 
 

@@ -89,7 +89,7 @@ def _parts(origin: Origin, step: Step, most: int) -> Iterator[ModelUpdate]:
 
 
 def _broken(origin: Origin, learner: Stepped) -> ModelUpdate:
-    """The record for readers of updates that they have to wait for an announced model."""
+    """The record that makes readers of updates wait for an announced model."""
     G = learner.map
     d = len(G)
     none = np.empty((d, 0), G.dtype)

@@ -1,4 +1,4 @@
-"""Compiles the kernels of learners in advance, so that no record waits for it."""
+"""Compiles the kernels of learners in advance, so that no record waits for compilation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def parts(kind: str, arguments: dict[str, Any] | None = None) -> list[tuple[str,
 
 
 def _own_targets(settings: dict[str, Any]) -> dict[str, Any]:
-    """The constraints of a warm-up have no targets; kernels are the same with a learner's own."""
+    """The constraints of a warm-up have no targets; the kernels are the same with own targets."""
     if settings.get("targets") == "block":
         settings["targets"] = "own"
     if isinstance(settings.get("settings"), dict):

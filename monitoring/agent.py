@@ -118,11 +118,7 @@ def metrics_spec(settings: Settings) -> AgentSpec:
         make_machine=machine,
         pinned=settings.metrics.generation,
         collectors=(
-            TallyCollector(
-                owned,
-                top_spaces=settings.metrics.top_spaces,
-                withholds=lambda learner: withholds(settings, learner),
-            ),
+            TallyCollector(owned, withholds=lambda learner: withholds(settings, learner)),
             Roster(settings),
         ),
     )

@@ -32,18 +32,19 @@ MAX_EXPERTS: Final = 32
 _LABELS: Final = ("partition", "space", "learner")
 _COUNTERS: Final = {
     "seen": "Constraints that a learner accepted (rejected ones excluded).",
-    "scored": "Accepted constraints with a defined prediction, without the split ones; the denominator of the online "
-    "mistake rate.",
+    "scored": "Accepted constraints with a defined prediction, except the split ones: the denominator of the mistake "
+    "rate.",
     "mistakes": "Scored constraints that the model got wrong (ties included) before it learned from their event.",
     "utilised": "Accepted constraints that changed the model.",
     "clipped": "Updates that the guard against divergence shortened.",
-    "rejected": "Constraints refused because they, or the model after them, were not finite.",
-    "degenerate": "Constraints that cannot teach anything, such as a zero difference.",
-    "ignored": "Constraints of a kind that the learner does not learn from.",
+    "rejected": "Constraints refused because they, or the model after them, were not finite, or because the guard "
+    "forbids the step.",
+    "degenerate": "Accepted constraints without a direction to learn from, such as a zero difference.",
+    "ignored": "Constraints of a kind or rule that the learner does not learn from.",
     "held_out": "Constraints of held-out events, which are judged and never learned. They are in no other count.",
-    "split_scored": "Accepted constraints with a defined prediction whose event began in an earlier block. They are "
-    "in no mistake rate.",
-    "split_mistakes": "Those of them that the model got wrong (ties included) before it learned from their block.",
+    "split_scored": "Accepted constraints with a defined prediction whose event began in an earlier block. Every "
+    "mistake rate excludes them.",
+    "split_mistakes": "Split constraints that the model got wrong (ties included) before it learned from their block.",
 }
 _BY_RULE: Final = {
     "seen": "Accepted constraints by the rule that made them.",
@@ -69,7 +70,7 @@ _RATIOS: Final[tuple[tuple[str, str, Callable[[Row], Part]], ...]] = (
     ),
     (
         "constraint_utilisation_window_ratio",
-        "Utilised / accepted over the newest blocks of the current model. Near 0: it has stopped learning.",
+        "Utilised / accepted over the newest blocks of the current model. Near 0: the model has stopped learning.",
         lambda row: row.utilisation_window,
     ),
 )
@@ -104,9 +105,7 @@ class DelayHistogram:
             sums, skipped = dict(self._sums), dict(self._skipped)
         histogram = HistogramMetricFamily(
             "kinstream_event_to_metric_delay_seconds",
-            "From an event's own time to its outcome being counted here, for outcomes applied live: not "
-            f"while catching up after a start, not for events older than {OLDEST_DELAY_SECONDS:.0f} s or "
-            "ahead of this clock.",
+            "Time from an event's own time to the counting of its outcome, of outcomes that are counted live.",
             labels=["learner"],
         )
         bounds = [*(str(bound) for bound in DELAY_BUCKETS), "+Inf"]
@@ -115,8 +114,8 @@ class DelayHistogram:
         yield histogram
         left_out = CounterMetricFamily(
             "kinstream_event_to_metric_delay_skipped",
-            "Outcomes left out of the delay histogram: catching up after a start (replay), events older than "
-            f"{OLDEST_DELAY_SECONDS:.0f} s (backfill), events ahead of this clock (future).",
+            "Outcomes excluded from the delay histogram: replay (catching up after a start), backfill (events older "
+            f"than {OLDEST_DELAY_SECONDS:.0f} s), future (events ahead of this clock).",
             labels=["reason"],
         )
         for reason, number in skipped.items():
@@ -199,7 +198,6 @@ class TallyCollector(Collector):
 
     Parameters
     ----------
-    top_spaces : the bound on named spaces, for the help text.
     withholds : whether a learner of that name withholds models that are worse than the best un-learned metric.
     clock : seconds since the epoch, for the age of the models.
     """
@@ -208,12 +206,10 @@ class TallyCollector(Collector):
         self,
         owned: OwnedTallies,
         *,
-        top_spaces: int,
         withholds: Callable[[str], bool] = lambda learner: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._owned = owned
-        self._top_spaces = top_spaces
         self._withholds = withholds
         self._clock = clock
 
@@ -237,13 +233,13 @@ class TallyCollector(Collector):
         step = _gauge("model_step", "Constraints that the model has accepted in its current epoch.")
         age = _gauge(
             "model_age_seconds",
-            "Current time minus the time of the newest event that the model has learned from. Below zero: the events' "
+            "Current time less the time of the newest event that the model has learned from. Below zero: the events' "
             "clock is ahead of this one.",
         )
         weight = _gauge(
             "expert_weight",
             f"Weight of an expert or modality in the model. The first {MAX_EXPERTS} by name; the rest are "
-            f"summed as {OTHER!r}.",
+            f"summed as {OTHER}.",
             "expert",
         )
         for labels, row in rows:
@@ -261,10 +257,7 @@ class TallyCollector(Collector):
         )
         unlisted = GaugeMetricFamily(
             "kinstream_spaces_unlisted",
-            f"Spaces of the partition that are not shown by name. At most {self._top_spaces} are shown "
-            "(metrics.top_spaces), by constraints seen; a larger space displaces the smallest once it has "
-            "seen more than twice as many and a window more. Counts from the time when a space is not shown are "
-            f"added to space={OTHER!r} and stay there.",
+            f"Spaces of the partition that are not shown by name; their counts are added to the space {OTHER}.",
             labels=["partition"],
         )
         for number, snapshot in snapshots.items():

@@ -1,4 +1,4 @@
-"""Prometheus series of held-out events: how the learned metric fares beside the best un-learned one."""
+"""Prometheus series of held-out events: the learned metric compared with the best un-learned one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinstream.monitoring.tallies import Row
 from kinstream.streams.records.held_out import LEARNED, HeldOut
 
 _LABELS: Final = ("partition", "space", "learner")
-#: Label of the un-learned metric with the fewest mistakes; which one it is says `kinstream_held_out_best_info`.
+#: Label of the un-learned metric with the fewest mistakes; `kinstream_held_out_best_info` names it.
 BEST: Final = "best un-learned"
 
 
@@ -35,16 +35,27 @@ def held_out_series(
     )
     difference = _gauge(
         "held_out_difference",
-        "Mistake rate of the learned metric on held-out events less that of the best un-learned one. Above 0: worse. "
-        "Absent with fewer than 50 events.",
+        "Mistake rate of the learned metric on held-out events less that of the best un-learned one. Absent with fewer "
+        "than 50 events.",
     )
     bounds = {
-        "low": _gauge("held_out_difference_low", "Lower bound of a 95 % interval of that difference."),
-        "high": _gauge("held_out_difference_high", "Upper bound of a 95 % interval of that difference."),
+        "low": _gauge(
+            "held_out_difference_low",
+            "Lower bound of a 95 % interval of that difference. Above 0: the model is worse than not learning.",
+        ),
+        "high": _gauge(
+            "held_out_difference_high",
+            "Upper bound of a 95 % interval of that difference. Below 0: learning helps.",
+        ),
     }
-    best = _gauge("held_out_best_info", "1 for the un-learned metric with the fewest mistakes.", "best")
+    best = _gauge(
+        "held_out_best_info",
+        "1 for the un-learned metric with the fewest mistakes on held-out events.",
+        "best",
+    )
     withheld = _gauge(
-        "model_withheld", "1 while the model is not announced, because it is worse than that metric."
+        "model_withheld",
+        "1 while the model is not announced, because it is worse than the best un-learned metric.",
     )
     for labels, row in rows:
         if row.held_out is None:

@@ -16,12 +16,12 @@ from kinstream.streams.settings import Settings
 
 #: Kinds of learners that learn nothing: the baseline of the others.
 UNLEARNED: Final = frozenset({"euclidean"})
-#: Kinds that change their model once in many constraints: so hardly any of their constraints count as utilised.
+#: Kinds that change their model once in many constraints, so hardly any of them count as utilised.
 REFITTED: Final = frozenset({"itml", "lmnn", "mahalanobis", "rca"})
 
 
 def learns(kind: str, base: object = None) -> str:
-    """How a learner of that kind learns: "never", "refits" now and then, or "online".
+    """How a learner of that kind learns: "never", "refits" at intervals, or "online".
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Roster(Collector):
     def collect(self) -> Iterator[Metric]:
         builders = GaugeMetricFamily(
             "kinstream_builder_info",
-            "Always 1. A builder of the settings, running or not.",
+            "1 for each builder of the settings, running or not.",
             labels=("agent", "builder", "kind"),
         )
         for name, builder in self._settings.builders.items():
@@ -52,8 +52,8 @@ class Roster(Collector):
         yield builders
         learners = GaugeMetricFamily(
             "kinstream_learner_info",
-            "Always 1. A learner of the settings, running or not; learns: online, refits (now and then), "
-            "never (the baseline of the others).",
+            "1 for each learner of the settings, running or not. learns: online, refits (at intervals), never (the "
+            "baseline of the others).",
             labels=("agent", "learner", "kind", "learns"),
         )
         for name, learner in self._settings.learners.items():
@@ -62,7 +62,7 @@ class Roster(Collector):
         yield learners
         spaces = GaugeMetricFamily(
             "kinstream_search_space_info",
-            "Always 1. A space of the settings for query agents, whether one runs or not.",
+            "1 for each space of [search.spaces] of the settings, whether a query agent runs or not.",
             labels=("space", "learner", "index"),
         )
         for name, space in self._settings.search.spaces.items():

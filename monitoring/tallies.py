@@ -1,7 +1,7 @@
 """The counts of one partition of `outcomes`, by space and learner. Pure: no clock, no Kafka, no Prometheus.
 
 The mistake rate is mistakes / scored over constraints that were judged before anything of their event was learned; the
-utilisation is utilised / accepted (= seen), of spec 1.3.
+utilisation is utilised / accepted (= seen); docs/learning.md, "What is reported".
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import not_finite_rows
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
+from kinstream.streams.records.gate import GateOrder
+from kinstream.streams.records.load_rows import known_rows, rows_of, without_first
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,
@@ -28,7 +30,7 @@ from kinstream.streams.records.values import (
     Control,
     Declaration,
     ItemBlock,
-    LoadPosition,
+    Loaded,
     Relation,
     RelationBlock,
     SampleBlock,
@@ -160,24 +162,34 @@ class BuilderMachine(Machine):
         if isinstance(record, Control):
             self._control(name, record, message.offset)
             return
-        if ordinary and not self._count_once(name, record.load):
+        if isinstance(record, GateOrder):
+            self.counts["not_followed"] += 1
+            return
+        known = self._count_once(name, record) if ordinary else 0
+        if known and known == rows_of(record):
             self.counts["duplicates"] += 1
             return
         if not isinstance(record, self._follows):
             self.counts["not_followed"] += 1
             return
-        self._follow(name, record, origin)
+        try:
+            self._follow(name, record, origin, known)
+        except BadRecord as error:
+            raise _of_rest(error, record, known) from error
         self.counts["applied"] += 1
 
-    def _count_once(self, name: str, load: LoadPosition | None) -> bool:
-        """Note the load's sequence; False if it was seen. A refused record uses up its sequence too."""
+    def _count_once(self, name: str, record: Loaded) -> int:
+        """Note the load's sequence; returns how many of the first rows were seen. A refused record uses up its sequence
+        too."""
+        load = record.load
         if load is None:
-            return True
+            return 0
         space = self.find(name)
         stray = (name, load.load_id)
         seen = max(self._strays.get(stray, -1), -1 if space is None else space.loads.get(load.load_id, -1))
+        known = known_rows(record, load, seen)
         if load.sequence <= seen:
-            return False
+            return known
         if space is None:
             # Bounded, because any producer can name missing spaces.
             self._strays.pop(stray, None)
@@ -192,7 +204,7 @@ class BuilderMachine(Machine):
             if len(loads) > MAX_LOADS:
                 del loads[next(iter(loads))]
                 self.counts["loads_forgotten"] += 1
-        return True
+        return known
 
     def partition_state(self) -> State:
         strays = [[*place, sequence] for place, sequence in self._strays.items()]
@@ -261,12 +273,13 @@ class BuilderMachine(Machine):
 
     # ---- events for the builder ----------------------------------------------------------------------------------
 
-    def _follow(self, name: str, record: Followed, origin: Origin) -> None:
+    def _follow(self, name: str, record: Loaded, origin: Origin, known: int) -> None:
         space = self.find(name)
         fresh = space is None
         self._check_open(name, space)
         declaration = None if space is None else space.declaration
         _check_declared(record, declaration)
+        record, first = without_first(record, known)
         good, kept, broken = _finite(record, origin)
         if kept is not None:
             # The rows are already selected, and are numbered again.
@@ -286,7 +299,7 @@ class BuilderMachine(Machine):
         for constraints in made.blocks:
             self.emit(name, opened, encode(replace(constraints, epoch=opened.epoch)))
         for error in (*broken, *(_numbered(error, kept) for error in made.refused)):
-            for part in _in_parts(error):
+            for part in _in_parts(_shifted(error, first)):
                 self.refuse(part)
 
     def _check_open(self, name: str, space: Space | None) -> None:
@@ -302,10 +315,7 @@ class BuilderMachine(Machine):
             raise BadRecord(Reason.SPACE_PAUSED, f"space {name!r} is paused")
 
 
-Followed = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
-
-
-def _check_declared(record: Followed, declaration: Declaration | None) -> None:
+def _check_declared(record: Loaded, declaration: Declaration | None) -> None:
     if declaration is None or not isinstance(record, SampleBlock | ItemBlock):
         return
     sizes = tuple((t.name, t.vectors.shape[1]) for t in record.tables)
@@ -325,7 +335,24 @@ def _numbered(error: BadRecord, kept: list[int] | None) -> BadRecord:
     return BadRecord(error.reason, error.detail, tuple(kept[row] for row in error.rows))
 
 
-def _finite(record: Followed, origin: Origin) -> tuple[Followed, list[int] | None, list[BadRecord]]:
+def _of_rest(error: BadRecord, record: Loaded, known: int) -> BadRecord:
+    """A refusal of a whole record; where some of its first rows were known, of the others, so that a redrive applies
+    no row twice."""
+    if not known or error.rows is not None:
+        return error
+    first = without_first(record, known)[1]
+    last = rows_of(record) if isinstance(record, SampleBlock | ItemBlock) else _parts(record)
+    return BadRecord(error.reason, error.detail, tuple(range(first, last)))
+
+
+def _shifted(error: BadRecord, first: int) -> BadRecord:
+    """A refusal with the parts of the record, from one with those of a rest that begins at part `first`."""
+    if not first or error.rows is None:
+        return error
+    return BadRecord(error.reason, error.detail, tuple(row + first for row in error.rows))
+
+
+def _finite(record: Loaded, origin: Origin) -> tuple[Loaded, list[int] | None, list[BadRecord]]:
     """The finite rows that a redrive selects, their numbers in the record (None for all), and a
     refusal of the others.
 

@@ -18,7 +18,8 @@ class SettingsError(KinstreamError):
 
 
 class PackageMissing(SettingsError):
-    """A setting needs a package, or a device, that this machine lacks; the message says how to install it."""
+    """A setting needs a package, or a device, that this machine lacks; the message names the command that installs
+    it."""
 
 
 class CannotListen(SettingsError):
@@ -111,6 +112,7 @@ class Reason(StrEnum):
     SPACE_PAUSED = "space-paused"
     SPACE_DELETED = "space-deleted"
     UNKNOWN_ITEM = "unknown-item"
+    UNKNOWN_LIST = "unknown-list"
     CONTRADICTION = "contradiction"
     AHEAD_OF_LOG = "ahead-of-log"
     BAD_IDENTITY = "bad-identity"

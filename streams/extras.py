@@ -9,12 +9,13 @@ from typing import Final
 
 from kinstream.streams.errors import PackageMissing
 
-#: Import name of a package -> the extra that is recommended where it is missing.
+#: Import name of a package -> the extra that is recommended if it is missing.
 EXTRAS: Final = {
     "aiokafka": "worker",
     "cramjam": "worker",
     "faust": "worker",
     "mode": "worker",
+    "orjson": "worker",
     "prometheus_client": "worker",
     "numba": "learn",
     "scipy": "learn",
@@ -28,12 +29,14 @@ EXTRAS: Final = {
     "h11": "search",
     "starlette": "search",
     "uvicorn": "search",
+    "psycopg": "pgvector",
+    "qdrant_client": "qdrant",
     "metric_learn": "baselines",
     "torch": "torch",
     "onnx": "onnx",
 }
 #: What every agent imports.
-WORKER: Final = ("aiokafka", "faust", "numba", "prometheus_client", "scipy")
+WORKER: Final = ("aiokafka", "faust", "numba", "orjson", "prometheus_client", "scipy")
 #: Packages whose name differs from their import name.
 _DISTRIBUTIONS: Final = {
     "faiss": "faiss-cpu",
@@ -41,6 +44,7 @@ _DISTRIBUTIONS: Final = {
     "metric_learn": "metric-learn",
     "mode": "mode-streaming",
     "prometheus_client": "prometheus-client",
+    "qdrant_client": "qdrant-client",
     "sklearn": "scikit-learn",
 }
 

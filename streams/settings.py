@@ -11,11 +11,12 @@ settings file; never from the command line, which every user of the machine can 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -23,44 +24,38 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SettingsSourceError
 
+from kinstream.streams.configuration.faults import Fault, Path, as_text, faults_of, names
+from kinstream.streams.configuration.gate import GateSettings as GateSettings
+from kinstream.streams.configuration.gate import check_key
+from kinstream.streams.configuration.layers import Layers, broken_json, environment_faults, merged
+from kinstream.streams.configuration.section import Name, Section, secret_in, start_of
+from kinstream.streams.configuration.services import GatewaySettings as GatewaySettings
+from kinstream.streams.configuration.services import GatewaySpaceSettings as GatewaySpaceSettings
+from kinstream.streams.configuration.services import SearchSettings as SearchSettings
+from kinstream.streams.configuration.services import SearchSpaceSettings as SearchSpaceSettings
+from kinstream.streams.configuration.services import ServiceSettings as ServiceSettings
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import remember, remember_url, without_secret
-from kinstream.streams.settings_faults import Fault, Path, as_text, faults_of, names
-from kinstream.streams.settings_layers import Layers, broken_json, environment_faults, merged
 from kinstream.streams.spelling import meant
 from kinstream.streams.topics import PARTITIONS, REPLICATION
 
 DEFAULT_FILE: Final = "kinstream.toml"
-#: Largest settings file, and largest file that holds a password.
+#: Largest settings file.
 MAX_FILE_BYTES: Final = 1_000_000
-MAX_SECRET_BYTES: Final = 4_096
-SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password"})
+SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password", "gate_key"})
+_CONNECTION: Final = re.compile(r"gateway\.spaces\..+\.connection")
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_flag_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse a boolean: pydantic would read true as 1."""
-        kind = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and kind in (int, float, int | None):
-            raise ValueError(f"must be a number, not {str(value).lower()}")
-        return value
-
-
-class BuilderSettings(_Section):
+class BuilderSettings(Section):
     """`[builders.NAME]`: a builder, and the arguments of its constructor."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -71,11 +66,11 @@ class BuilderSettings(_Section):
         return dict(self.__pydantic_extra__ or {})
 
 
-class LearnerSettings(_Section):
+class LearnerSettings(Section):
     """`[learners.NAME]`: which algorithm, which builders it follows (`from`), and the arguments of its constructor.
 
-    `held_out` is the share of events that are judged and never learned. `publish` says whether models are announced
-    that are worse on them than the best un-learned metric. `publish_updates` writes what each block changed to
+    `held_out` is the share of events that are judged and never learned. `publish` decides whether models that are worse
+    on them than the best un-learned metric are announced. `publish_updates` writes the change by each block to
     `updates`. The last two do not shape outcomes, so generations do not depend on them.
     """
 
@@ -91,15 +86,15 @@ class LearnerSettings(_Section):
         return dict(self.__pydantic_extra__ or {})
 
 
-class SpaceSettings(_Section):
+class SpaceSettings(Section):
     """Which spaces their first valid event may create."""
 
     auto_create: bool = True
     max_per_partition: int = Field(default=10_000, ge=1)
 
 
-class CheckpointSettings(_Section):
-    """Where checkpoints lie (a path or an fsspec URL), how often they are written, how many are kept."""
+class CheckpointSettings(Section):
+    """The checkpoint store (a path or an fsspec URL), the interval of checkpoints, and the number kept."""
 
     url: str = Field(default="checkpoints", repr=False)
     interval_seconds: float = Field(default=10.0, gt=0)
@@ -111,7 +106,7 @@ class CheckpointSettings(_Section):
         return without_secret(self.url)
 
 
-class WorkerSettings(_Section):
+class WorkerSettings(Section):
     """Limits of a worker process, in seconds and bytes; `max_resident_bytes` is for each partition."""
 
     session_timeout_seconds: float = Field(default=6.0, gt=0)
@@ -127,59 +122,22 @@ class WorkerSettings(_Section):
     max_resident_bytes: int = Field(default=1_500_000_000, ge=1_000_000)
 
 
-class MetricsSettings(_Section):
-    """What the metrics agent exposes. Spaces beyond `top_spaces` are summed under the label `other`."""
+class MetricsSettings(Section):
+    """The settings of the metrics agent. Spaces beyond `top_spaces` are summed under the label `other`."""
 
     generation: int | None = Field(default=None, ge=1)
     top_spaces: int = Field(default=100, ge=1)
     window: int = Field(default=1_000, ge=1)
 
 
-class SearchSpaceSettings(_Section):
-    """`[search.spaces.NAME]`: the model to measure with, the source of the items, and the index.
-
-    `updates` follows every step of a learner with `publish_updates`. `options` are the index's own: `bits`, `seed`,
-    `eps` of `lazy`, `neighbours` and `depth` of `faiss-hnsw`.
-    """
-
-    learner: Name
-    catalogue: Literal["items", "samples"] = "items"
-    index: Literal["exact", "faiss-flat", "faiss-hnsw", "lazy"] = "exact"
-    updates: bool = False
-    options: dict[str, Any] = {}
-
-
-class SearchSettings(_Section):
-    """The query agent: its spaces, where it listens, and its limits.
-
-    `threads` 0 stands for one per processor. Every `recall_every`-th query is checked against the exact scan; 0: none.
-    """
-
-    spaces: dict[str, SearchSpaceSettings] = {}
-    http_host: str = "127.0.0.1"
-    http_port: int = Field(default=8088, ge=0, le=65535)
-    redrives_of: Name | None = None
-    threads: int = Field(default=0, ge=0, le=1_024)
-    max_concurrent: int = Field(default=64, ge=1)
-    max_connections: int = Field(default=512, ge=1)
-    max_body_bytes: int = Field(default=8_000_000, ge=1_024)
-    max_rows: int = Field(default=256, ge=1)
-    max_k: int = Field(default=1_000, ge=1)
-    request_seconds: float = Field(default=10.0, gt=0)
-    header_seconds: float = Field(default=10.0, gt=0)
-    idle_seconds: int = Field(default=15, ge=1)
-    rebuild_seconds: float = Field(default=1.0, ge=0)
-    recall_every: int = Field(default=1_000, ge=0)
-
-
-class TopicSettings(_Section):
+class TopicSettings(Section):
     prefix: str = Field(default="kinstream", pattern=r"^[a-z0-9][a-z0-9-]*$")
     partitions: int = Field(default=PARTITIONS, ge=1)
     replication: int = Field(default=REPLICATION, ge=1)
 
 
 class KafkaSettings(BaseSettings):
-    """How to reach the brokers. The environment variables are Kafka's own; secrets are never printed.
+    """The connection to the brokers. The environment variables are Kafka's own; secrets are never printed.
 
     `sasl_password_file` and `ssl_key_password_file` name files that hold the secret, which is read when the settings
     are.
@@ -212,16 +170,7 @@ class KafkaSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_secrets(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        found = dict(values)
-        for name in ("sasl_password", "ssl_key_password"):
-            file = found.get(f"{name}_file")
-            if isinstance(file, str) and file:
-                if found.get(name):
-                    raise ValueError(f"set one of {name} and {name}_file, not both")
-                found[name] = SecretStr(_secret_in(file))
-        return found
+        return _with_secrets(values, "sasl_password", "ssl_key_password")
 
     @field_validator("security_protocol", "sasl_mechanism", mode="before")
     @classmethod
@@ -239,7 +188,7 @@ class KafkaSettings(BaseSettings):
 
 
 class Settings(BaseSettings):
-    """Everything that `kinstream.toml` can say; `KINSTREAM_CHECKPOINTS__URL` is `[checkpoints] url`."""
+    """Everything that `kinstream.toml` can set; `KINSTREAM_CHECKPOINTS__URL` is `[checkpoints] url`."""
 
     model_config = SettingsConfigDict(
         env_prefix="KINSTREAM_", env_nested_delimiter="__", extra="forbid", frozen=True
@@ -252,8 +201,13 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
     search: SearchSettings = SearchSettings()
+    gateway: GatewaySettings = GatewaySettings()
     builders: dict[Name, BuilderSettings] = {}
     learners: dict[Name, LearnerSettings] = {}
+    sources: dict[Name, SourceSettings] = {}
+    gate: dict[str, GateSettings] = {}
+    gate_key: SecretStr = SecretStr("")
+    gate_key_file: str = ""
 
     @classmethod
     def settings_customise_sources(
@@ -266,6 +220,18 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # The order file, environment, command line is made in `load`.
         return (init_settings,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_gate_key(cls, values: Any) -> Any:
+        return _with_secrets(values, "gate_key")
+
+    @model_validator(mode="after")
+    def _gates_have_a_key(self) -> Settings:
+        key = self.gate_key.get_secret_value()
+        check_key(key, bool(self.gate))
+        remember(key)
+        return self
 
     @model_validator(mode="after")
     def _learners_follow_builders(self) -> Settings:
@@ -331,7 +297,7 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     in_file: dict[str, Any] = {}
     if path is not None or source.exists():
         try:
-            in_file = tomllib.loads(_start_of(source, MAX_FILE_BYTES).decode())
+            in_file = tomllib.loads(start_of(source, MAX_FILE_BYTES).decode())
         except OSError as error:
             raise SettingsError(f"{source}: {error.strerror or error}") from None
         except UnicodeDecodeError:
@@ -423,33 +389,18 @@ def _no_builder(name: str, builders: Iterable[str]) -> str:
     return f"{name!r} is not a builder; there are {', '.join(known) or 'none'}{meant([name], known)}"
 
 
-def _start_of(path: FilePath, limit: int) -> bytes:
-    """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger."""
-    with path.open("rb") as stream:
-        found = stream.read(limit + 1)
-    if len(found) > limit:
-        raise SettingsError(f"{path}: larger than {limit} bytes")
+def _with_secrets(values: Any, *names: str) -> Any:
+    """Settings with the secrets read from the files that they name."""
+    if not isinstance(values, dict):
+        return values
+    found = dict(values)
+    for name in names:
+        file = found.get(f"{name}_file")
+        if isinstance(file, str) and file:
+            if found.get(name):
+                raise ValueError(f"set one of {name} and {name}_file, not both")
+            found[name] = SecretStr(secret_in(file))
     return found
-
-
-def _secret_in(file: str) -> str:
-    """The content of a file, without the line end that editors add.
-
-    Raises
-    ------
-    ValueError : it cannot be read, is empty, too large or not text; the message does not quote its content.
-    """
-    try:
-        text = _start_of(FilePath(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise ValueError(f"{file}: not text in UTF-8") from None
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}") from None
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
-    if not text:
-        raise ValueError(f"{file}: is empty")
-    return text
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -463,15 +414,23 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _refuse_secrets(overrides: dict[str, Any]) -> None:
     for name, value in _leaves(overrides):
+        if _CONNECTION.fullmatch(name):
+            raise SettingsError(
+                f"--set {name}: every user of this machine can read a command line, and a connection may hold a "
+                f"password; set {_variable(name)} in the environment, or connection_file to the path of a file"
+            )
         if name in SECRETS:
-            variable = name.upper().replace(".", "_")
+            variable = f"{'' if '.' in name else 'KINSTREAM_'}{name.upper().replace('.', '_')}"
             raise SettingsError(
                 f"--set {name}: every user of this machine can read a command line; set {variable} in the "
                 f"environment, or {variable}_FILE to the path of a file that holds it"
             )
         if isinstance(value, str) and without_secret(value) != value:
-            variable = f"KINSTREAM_{name.upper().replace('.', '__')}"
             raise SettingsError(
                 f"--set {name}: holds credentials, and every user of this machine can read a command line; set "
-                f"{variable} in the environment, or use the store's own variables or files for them"
+                f"{_variable(name)} in the environment, or use the store's own variables or files for them"
             )
+
+
+def _variable(name: str) -> str:
+    return f"KINSTREAM_{name.upper().replace('.', '__')}"

@@ -51,11 +51,13 @@ EVENTS: Final = Topic(
     log_append_time=True,
 )
 CONSTRAINTS: Final = Topic("constraints", "constraint blocks of all builders", "space", 30 * DAY_MS)
-OUTCOMES: Final = Topic("outcomes", "what each learner did with each constraint block", "space", 7 * DAY_MS)
+OUTCOMES: Final = Topic(
+    "outcomes", "the outcomes of each learner on each constraint block", "space", 7 * DAY_MS
+)
 MODELS: Final = Topic("models", "newest model of a space", "space/learner/generation", None, compacted=True)
-UPDATES: Final = Topic("updates", "how a space's map changed with a constraint block", "space", DAY_MS)
+UPDATES: Final = Topic("updates", "the change of a space's map by a constraint block", "space", DAY_MS)
 DEAD_LETTERS: Final = Topic(
-    "dead-letters", "what could not be used, in its original bytes", "original", 30 * DAY_MS
+    "dead-letters", "records that could not be used, in their original bytes", "original", 30 * DAY_MS
 )
 
 CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, DEAD_LETTERS)

@@ -8,6 +8,7 @@ all number types, kernels and settings of all learners.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,9 @@ LONG: Final = (
     "tests/learners/test_transcriptions_themselves.py",
     "tests/learners/test_oahu_reference.py",
     "tests/replay/papers/",
+    # torch, and the kernels of a second learner.
+    "tests/replay/evaluation/test_queries.py::test_the_batch_adapter_finds_what_was_turned",
+    "tests/replay/evaluation/test_queries.py::test_the_command_prints_a_row_for_each_metric",
     "tests/learners/test_oahu.py::test_compiled_steps_are_those_of_autograd",
     "tests/learners/test_oahu_torch.py",
     # One property of every learner in every setting.
@@ -63,6 +67,38 @@ LONG: Final = (
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
     "tests/learners/test_soml.py::test_utilised_means_other_bits_and_the_converse",
     "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
+    # What compiles the kernels of other learners than the default ones, or does a thing for every learner again.
+    "tests/cli/test_models.py::test_topic_and_checkpoints_list_the_same_models",
+    "tests/cli/test_models.py::test_map_and_offset_are_the_transform",
+    "tests/learners/test_events.py::test_events_need_no_other_machine_code",
+    "tests/learners/test_events.py::test_long_events_are_judged_by_the_model_before_them",
+    "tests/learners/test_export_onnx.py::test_networks_of_oahu",
+    "tests/learners/test_export_onnx.py::test_a_portfolio_has_members_that_the_arrays_have_not",
+    "tests/learners/test_oahu.py::test_the_isometric_beginning_ranks_like_the_cosine_of_lifted_vectors",
+    "tests/learners/test_pola.py",
+    "tests/learners/test_sklearn.py::test_a_clone_and_a_pickled_copy_end_in_the_same_bits",
+    "tests/learners/test_sklearn.py::test_pieces_of_whole_blocks_end_in_the_bits_of_one_call",
+    "tests/learners/test_soml.py",
+    "tests/replay/evaluation/test_importance.py::test_a_metric_that_is_not_a_map_of_features_has_no_shares",
+    "tests/replay/evaluation/test_prequential.py::test_a_delayed_label_is_predicted_by_the_model_without_it",
+    "tests/replay/evaluation/test_run.py::test_a_cell_that_was_written_in_part_is_run_again",
+    "tests/replay/evaluation/test_run.py::test_nothing_of_another_question_is_taken_over",
+    "tests/replay/evaluation/test_command.py::test_a_newcomer_reads_one_table_one_recommendation_and_the_features",
+    # Tens of thousands of mutated records, and figures of simulators.
+    "tests/streams/test_codec.py::test_no_mutated_record_crashes_the_codec",
+    "tests/streams/test_codec.py::test_no_mutated_record_crashes_a_builder",
+    "tests/streams/test_codec.py::test_no_mutated_record_crashes_a_learner",
+    "tests/producers/test_click_simulator.py",
+    "tests/producers/test_open_bandit.py",
+    "tests/processors/test_reservoir.py",
+    "tests/monitoring/report/test_charts.py",
+    "tests/monitoring/report/test_write.py",
+    # Environments without the packages of extras, and pages of the docs beside README's.
+    "tests/packaging/test_extras.py",
+    "tests/packaging/test_beside_other_code.py::test_what_is_imported_is_the_wheel",
+    "tests/docs/test_tutorial.py",
+    "tests/docs/test_evaluating.py",
+    "tests/docs/test_operations.py",
     # What draws must look like in the long run, and a second implementation of the rules for clicks.
     "tests/processors/test_click_reference.py",
     "tests/processors/test_closure.py::test_triplet_draws_are_uniform_over_all_kinds",
@@ -100,6 +136,9 @@ LONG: Final = (
     "tests/faults/test_topics_watched.py",
     "tests/faults/test_updates.py",
     "tests/faults/test_watchdog.py",
+    "tests/sources/test_kafka.py",
+    "tests/sources/test_fuzz.py::test_mutated_json_stops_nothing",
+    "tests/sources/test_ubi.py::test_crashes_lose_and_repeat_no_list",
     "tests/security/test_acls.py",
     "tests/security/test_refused_while_running.py",
     "tests/security/test_roles.py",
@@ -109,12 +148,15 @@ LONG: Final = (
     "tests/cli/test_demo.py::test_ctrl_c_ends_it_within_ten_seconds",
     "tests/cli/test_demo.py::test_it_needs_no_torch",
     "tests/cli/test_demo_clicks.py",
+    "tests/docs/test_gateway.py::test_from_an_empty_table_to_better_rankings",
     "tests/docs/test_own_learner.py::test_a_learner_of_another_package_is_installed_checked_and_learns_live",
     "tests/cli/test_up.py::test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id",
     "tests/producers/test_produce_command.py::test_a_load_killed_again_and_again_counts_every_row_once",
     "tests/replay/test_kafka.py::test_two_builders_each_followed_by_a_learner_of_its_own",
     "tests/replay/test_what_if_kafka.py",
     "tests/search/test_follower_kafka.py",
+    "tests/search/test_gateway_process.py",
+    "tests/search/test_gateway_stores.py",
     "tests/search/test_process.py::test_a_catalogue_is_read_anew_where_its_topic_was_recreated",
 )
 #: Cases: torch, which `make test` does not install; what fills the memory of every builder; odd strings in the
@@ -122,8 +164,12 @@ LONG: Final = (
 LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
     r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
-    r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001)"
+    r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
+    r"|_never_stopped\[learner-(?!(opml|copml|mixture|softmax|lda|oasis|oahu)\])|_runs\[docs/sklearn.md"
+    r"|_crashes_change_nothing\[([4-9]|1\d)-)"
 )
+#: The expression of markers by which `make test` leaves long tests out.
+NOT_LONG: Final = "not long"
 #: Tests over cases, of which `make test` runs the first of every learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
 
@@ -147,6 +193,10 @@ def mark(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
+def _name(path: Path, config: pytest.Config) -> str:
+    return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else ""
+
+
 def _case(item: pytest.Item) -> str:
     name: str = item.callspec.params["case"].name  # type: ignore[attr-defined]
     return name
@@ -157,8 +207,19 @@ class Selection:
 
     def __init__(self) -> None:
         self._long = 0
+        self._files = 0
         self._reasons: set[str] = set()
         self._skipped = 0
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Whole files of long tests are not even read, which takes every process of pytest-xdist half a minute."""
+        if config.option.markexpr != NOT_LONG or not is_long(_name(collection_path, config)):
+            return None
+        if collection_path.suffix == ".py":
+            self._files += collection_path.name.startswith("test_")
+            return True
+        self._files += sum(1 for _ in collection_path.rglob("test_*.py"))
+        return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -172,11 +233,14 @@ class Selection:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["long"] = self._long
+            output["files"] = self._files
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         # Every process of pytest-xdist collects all tests.
-        self._long = max(self._long, getattr(node, "workeroutput", {}).get("long", 0))
+        output = getattr(node, "workeroutput", {})
+        self._long = max(self._long, output.get("long", 0))
+        self._files = max(self._files, output.get("files", 0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
@@ -188,8 +252,10 @@ class Selection:
         if hasattr(config, "workerinput"):
             return
         parts = []
-        if self._long:
-            parts.append(f"{self._long} long tests (make test-long runs them)")
+        if self._long or self._files:
+            parts.append(
+                f"{self._long} long tests and {self._files} files of long tests (make test-long runs them)"
+            )
         if self._skipped:
             parts.append(
                 f"{self._skipped} tests that need what is missing here ({'; '.join(sorted(self._reasons))})"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.blocks import constraint_block
 from kinstream.learners.base import Learner
+from kinstream.learners.distances import between
 from kinstream.learners.registry import create
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.values import ConstraintBlock
@@ -67,7 +68,7 @@ class World:
     def blocks(self) -> list[ConstraintBlock]:
         """What the clicks on 60 lists each say."""
         draw = self._draw
-        near = np.argsort(apart(self.queries, self.items), axis=1)[:, :NEAR]
+        near = np.argsort(between(self.queries, self.items), axis=1)[:, :NEAR]
         found = []
         for first in range(0, QUERIES, LISTS):
             vectors: list[Rows] = []
@@ -90,15 +91,10 @@ class World:
 
     def ndcg(self, queries: Rows, items: Rows) -> float:
         """NDCG@10 of the tested queries, by squared Euclidean distance."""
-        best = np.argsort(apart(queries, items), axis=1, kind="stable")[:, :10]
+        best = np.argsort(between(queries, items), axis=1, kind="stable")[:, :10]
         gains = self.topics[best] == self.sought[:, None]
         worth = 1.0 / np.log2(np.arange(2, 12))
         return float(np.mean(gains @ worth) / worth.sum())
-
-
-def apart(X: Rows, Y: Rows) -> Rows:
-    """Squared distances (m, n) of rows."""
-    return np.asarray(np.square(X).sum(axis=1)[:, None] + np.square(Y).sum(axis=1) - 2.0 * X @ Y.T)
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def won(self) -> bool:
-        """A win as tables of the field mark it: less error, by the paired t-test of this cell (spec 11)."""
+        """A win as tables of the field mark it: less error, by the paired t-test of this cell."""
         return self.difference < 0.0 and self.alone < LEVEL
 
 

@@ -14,7 +14,7 @@ from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
 
 if TYPE_CHECKING:
-    from kinstream.streams.operations.letters import Choice, Found, Plan, Standing
+    from kinstream.streams.operations.letters import Choice, FoundLetters, RedrivePlan, Standing
     from kinstream.streams.records.message import Message
     from kinstream.streams.settings import Settings
 
@@ -201,7 +201,7 @@ def redrive(
         check_role(Cluster(settings.kafka), settings, "redrive")
     found = _read(settings, Choice(reason, consumer, space, _since(since), chosen))
     standing = Standing(settings)
-    planned = plan(found.letters, standing.topics, standing.holds)
+    planned = plan(found.letters, standing.topics, standing.holds, _compacted(settings, found))
     for why, number in planned.left_out.items():
         click.echo(f"left out {number}: {why}")
     missing = 0 if chosen is None else len(chosen) - len(found.letters) - found.repeated
@@ -218,7 +218,19 @@ def redrive(
         raise SettingsError(f"{len(planned.send) - sent} letters were deleted by retention meanwhile")
 
 
-def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
+def _compacted(settings: Settings, found: FoundLetters) -> set[str]:
+    """The topics of sources, among those of the letters, that are compacted."""
+    from kinstream.streams.kafka.cluster import Cluster
+
+    topics = {letter.topic for letter in found.letters} & {one.topic for one in settings.sources.values()}
+    cluster = Cluster(settings.kafka)
+    try:
+        return {name for name in topics if "compact" in (cluster.config_of(name)["cleanup.policy"] or "")}
+    finally:
+        cluster.close()
+
+
+def _send(settings: Settings, planned: RedrivePlan, standing: Standing) -> int:
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.emitter import Emitter
     from kinstream.streams.kafka.reader import read_range
@@ -240,7 +252,7 @@ def _send(settings: Settings, planned: Plan, standing: Standing) -> int:
     return sent
 
 
-def _read(settings: Settings, choice: Choice) -> Found:
+def _read(settings: Settings, choice: Choice) -> FoundLetters:
     """Read the dead letters that the arguments may select."""
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.kafka.cluster import Cluster
@@ -277,7 +289,7 @@ def _progress(items: Iterable[T], total: int, doing: str) -> Iterable[T]:
         yield from bar
 
 
-def _notes(found: Found, more: str) -> None:
+def _notes(found: FoundLetters, more: str) -> None:
     if found.repeated:
         click.echo(f"{found.repeated} letters occur more than once; each is counted once", err=True)
     if found.unreadable:

@@ -111,9 +111,18 @@ def withheld(version: ModelVersion, settings: Settings) -> str | None:
 @click.option(
     "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write."
 )
+@click.option(
+    "--rank", type=click.IntRange(1), help="At most so many columns: the directions that vary most."
+)
 @click.pass_context
 def export(
-    ctx: click.Context, space: str, learner: str | None, checkpoints: bool, form: str | None, output: Path
+    ctx: click.Context,
+    space: str,
+    learner: str | None,
+    checkpoints: bool,
+    form: str | None,
+    output: Path,
+    rank: int | None,
 ) -> None:
     """Write a learned metric to a file: a matrix, or an ONNX model.
 
@@ -128,8 +137,13 @@ def export(
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
     form = form or output.suffix.removeprefix(".")
-    make = _as_onnx if form == "onnx" else _as_arrays
-    data, summary = make(rebuilt(version, settings), version, computed_with(version, settings), form)
+    if form == "onnx" and rank is not None:
+        raise click.UsageError("--rank: an ONNX model has all columns; export npz or safetensors")
+    model, versions = rebuilt(version, settings), computed_with(version, settings)
+    if form == "onnx":
+        data, summary = _as_onnx(model, version, versions)
+    else:
+        data, summary = _as_arrays(model, version, versions, form, rank)
     unfinished = output.with_name(f".{output.name}.part")
     try:
         unfinished.write_bytes(data)
@@ -139,11 +153,13 @@ def export(
     click.echo(f"{output}: {summary}, step {version.step}")
 
 
-def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
+def _as_arrays(
+    learner: Any, version: ModelVersion, versions: dict[str, str], form: str, rank: int | None
+) -> tuple[bytes, str]:
     """The bytes of a file of arrays, and a summary of it."""
     from kinstream.learners.models.export import encode, export
 
-    exported = export(learner, version, versions)
+    exported = export(learner, version, versions, rank)
     maps = {name: array for name, array in exported.arrays.items() if array.ndim == 2}
     summary = ", ".join(f"{name} {' x '.join(map(str, array.shape))}" for name, array in maps.items())
     scaler = "" if exported.metadata["scaler"] == "none" else f", scaler={exported.metadata['scaler']}"
@@ -151,7 +167,7 @@ def _as_arrays(learner: Any, version: ModelVersion, versions: dict[str, str], fo
     return encode(exported, form), f"{summary} {dtype}{scaler}"
 
 
-def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str], form: str) -> tuple[bytes, str]:
+def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str]) -> tuple[bytes, str]:
     """The bytes of an ONNX file, and a summary of it."""
     from kinstream.learners.models.export import origin
     from kinstream.learners.models.onnx import encode_onnx

@@ -73,8 +73,8 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
     where = f"{birth.input_topic} partition {partition} offset {offset}"
     click.echo(f"{agent.application} generation {birth.generation} may continue at {where}.")
     click.echo(
-        f"At its next start ({agent.command}), the records that the log has lost before that offset are left out "
-        "for good: neither its state nor its outputs will ever contain them."
+        f"At its next start ({agent.command}), the records that the log has lost before that offset are skipped "
+        "permanently: neither its state nor its outputs will ever contain them."
     )
 
 

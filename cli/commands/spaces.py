@@ -9,6 +9,7 @@ import click
 
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.events import send_event
 
 if TYPE_CHECKING:
     from kinstream.streams.operations.spaces import SpaceView
@@ -200,15 +201,9 @@ def _control(
 ) -> int:
     """Write a control record, print its place, and return its offset."""
     from kinstream.streams.errors import BadRecord, SettingsError
-    from kinstream.streams.kafka.access import check_role
-    from kinstream.streams.kafka.clients import confluent_producer
-    from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.kafka.emitter import Emitter
     from kinstream.streams.operations.spaces import check_possible, read_spaces
     from kinstream.streams.records.checks import check_space
-    from kinstream.streams.records.codec.every_kind import encode
     from kinstream.streams.records.values import Control
-    from kinstream.streams.topics import partition_of
 
     try:
         check_space(name)
@@ -216,25 +211,9 @@ def _control(
         raise SettingsError(error.detail) from error
     if not force:
         check_possible(action, name, read_spaces(settings))
-    topic = settings.topic("events")
-    cluster = Cluster(settings.kafka)
-    found = cluster.view([topic]).topics.get(topic)
-    if found is None:
-        raise SettingsError(f"topic {topic} does not exist: kinstream topics create")
-    check_role(cluster, settings, "producer")
-    places: list[int] = []
-    emitter = Emitter(
-        confluent_producer(settings.kafka), on_delivery=lambda t, p, offset: places.append(offset)
-    )
-    try:
-        partition = partition_of(name, found.partitions)
-        value = encode(Control(name, action, int(time.time() * 1000), declared))
-        emitter.send(topic, name.encode(), value, (), partition)
-        emitter.confirm(settings.worker.delivery_deadline_seconds)
-    finally:
-        emitter.close()
-    click.echo(f"{action.value} {name}: written to {topic} partition {partition}, offset {places[-1]}")
-    return places[-1]
+    topic, partition, offset = send_event(settings, Control(name, action, int(time.time() * 1000), declared))
+    click.echo(f"{action.value} {name}: written to {topic} partition {partition}, offset {offset}")
+    return offset
 
 
 def what_remains(settings: Settings) -> list[str]:

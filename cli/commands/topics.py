@@ -108,6 +108,7 @@ def repartition(
     settings = settings_of(ctx)
     specs = [agent_spec(settings, "builder", name) for name in settings.builders]
     specs += [agent_spec(settings, "learner", name) for name in settings.learners]
+    specs += [agent_spec(settings, "gate", None)] if settings.gate else []
     specs.append(agent_spec(settings, "metrics", None))
     cluster = Cluster(settings.kafka)
     notes: list[str] = []
@@ -146,17 +147,19 @@ def acls(
 ) -> None:
     """Print the commands that allow a principal exactly what its role needs.
 
-    ROLE is topics, producer, pacing, builder, learner, metrics, replay, promotion, models, dead-letters or redrive;
-    NAME is one builder or learner. Nothing is sent: run the printed commands on a machine with kafka-acls.sh.
+    ROLE is topics, producer, pacing, source, builder, learner, gate, metrics, replay, promotion, models, dead-letters
+    or redrive; NAME is one source, builder or learner. Nothing is sent: run the printed commands on a machine with
+    kafka-acls.sh.
 
     Example: kinstream topics acls learner opml --principal User:learner
     """
+    from kinstream.streams.kafka.access import source_topics
     from kinstream.streams.kafka.acls import check_principal, commands, json_text
     from kinstream.streams.kafka.acls import role as role_named
     from kinstream.streams.secrets import hide
 
     settings = settings_of(ctx)
-    allowed = role_named(role).grants(settings.topics.prefix, name)
+    allowed = role_named(role).grants(settings.topics.prefix, name, source_topics(settings, name))
     who = check_principal(principal)
     if as_json:
         click.echo(hide(json_text(allowed)))

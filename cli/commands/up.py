@@ -29,7 +29,7 @@ def up(
     from_start: bool,
     logs: Path,
 ) -> None:
-    """Run builders, learners and metrics together. Example: kinstream --config kinstream.toml up
+    """Run sources, builders, learners and metrics together. Example: kinstream --config kinstream.toml up
 
     Without KAFKA_BOOTSTRAP_SERVERS they run on the embedded broker, with a fresh checkpoint folder.
     """

@@ -24,7 +24,7 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
     """
     from kinstream.cli.compiling import compile_together
     from kinstream.learners import registry as learners
-    from kinstream.learners.held_out.choice import compile_choice
+    from kinstream.learners.held_out.compiling import compile_held_out
     from kinstream.learners.shared.one_modality import DTYPES
     from kinstream.learners.warm_up import parts
     from kinstream.learners.warm_up import warm_up as compile_learner
@@ -46,7 +46,7 @@ def warm_up(kinds: tuple[str, ...], dtype: str | None, jobs: int | None) -> None
         wanted = [part for one in types for kind in ours for part in parts(kind, {"dtype": one})]
         compile_together([*wanted, *((kind, None) for kind in others)], jobs)
     if ours:
-        compile_choice()
+        compile_held_out()
     # Load what other processes have compiled.
     for kind in ours:
         try:

@@ -1,4 +1,4 @@
-"""`kinstream worker builder|learner|metrics`: one agent, under a small supervisor."""
+"""`kinstream worker source|builder|learner|gate|metrics`: one agent, under a small supervisor."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def worker() -> None:
 @click.argument("name")
 @_options
 @click.pass_context
+def source(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the source of [sources.NAME]."""
+    _run(ctx, "source", name, **options)
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
 def builder(ctx: click.Context, /, name: str, **options: bool) -> None:
     """Run the builder of [builders.NAME]."""
     _run(ctx, "builder", name, **options)
@@ -55,6 +64,14 @@ def builder(ctx: click.Context, /, name: str, **options: bool) -> None:
 def learner(ctx: click.Context, /, name: str, **options: bool) -> None:
     """Run the learner of [learners.NAME]."""
     _run(ctx, "learner", name, **options)
+
+
+@worker.command()
+@_options
+@click.pass_context
+def gate(ctx: click.Context, /, **options: bool) -> None:
+    """Run the gate of the spaces of [gate.SPACE]."""
+    _run(ctx, "gate", None, **options)
 
 
 @worker.command()

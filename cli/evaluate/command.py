@@ -130,21 +130,25 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class _WithPaper(click.Group):
-    """A group that imports its command `paper` when it is called."""
+class _WithMore(click.Group):
+    """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["paper"]
+        return ["paper", "queries"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "paper":
-            return None
-        from kinstream.cli.evaluate.paper import paper
+        if cmd_name == "paper":
+            from kinstream.cli.evaluate.paper import paper
 
-        return paper
+            return paper
+        if cmd_name == "queries":
+            from kinstream.cli.evaluate.queries import queries
+
+            return queries
+        return None
 
 
-@click.group(cls=_WithPaper, invoke_without_command=True)
+@click.group(cls=_WithMore, invoke_without_command=True)
 @_options
 @output_options
 @click.pass_context
@@ -161,6 +165,7 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
       kinstream evaluate --from events --space shop --in-order --splits 3
       kinstream evaluate --from constraints --space shop --hold-out 0.1
       kinstream evaluate paper opml-table-2 --data FOLDER
+      kinstream evaluate queries --batch
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -86,15 +86,20 @@ class LocalSystem:
 
     def _commands(self) -> dict[str, list[str]]:
         """Every agent by its name, with the command that runs it."""
-        found = {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
+        found = {f"source-{name}": ["worker", "source", name] for name in self._settings.sources}
+        found |= {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
         found |= {f"learner-{name}": ["worker", "learner", name] for name in self._settings.learners}
+        found |= {"gate": ["worker", "gate"]} if self._settings.gate else {}
         return found | {"metrics": ["worker", "metrics"]}
 
     def start_agents(self, extra: Sequence[str] = ("--create",)) -> None:
-        """Start every builder, learner and the metrics agent. Raises CannotListen, before any is started."""
+        """Start every agent of the settings. Raises CannotListen, before any is started."""
         self.reserve()
         for name, command in self._commands().items():
             self._start(name, [*command, *extra], self._sockets[name])
+        if self._settings.gateway.spaces:
+            # It listens on a port of its own.
+            self.start("gateway", ["gateway"])
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another Kinstream command beside the agents."""

@@ -234,7 +234,7 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
         ("learner", name) for name in settings.learners
     ]
     found = []
-    for role, name in [*roles, ("metrics", None)]:
+    for role, name in [*roles, *([("gate", None)] if settings.gate else []), ("metrics", None)]:
         spec = agent_spec(settings, role, name)
         generation = newest_generation(settings, spec.application)
         if generation is None:

@@ -16,6 +16,14 @@ def agent_spec(settings: Any, role: str, name: str | None) -> Any:
             from kinstream.learners.agent import learner_spec
 
             return learner_spec(settings, name or "")
+        case "source":
+            from kinstream.producers.sources.agent import source_spec
+
+            return source_spec(settings, name or "")
+        case "gate":
+            from kinstream.search.gate.agent import gate_spec
+
+            return gate_spec(settings)
         case _:
             from kinstream.monitoring.agent import metrics_spec
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from kinstream.streams.configuration.faults import as_text
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import Settings, read
-from kinstream.streams.settings_faults import as_text
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -55,7 +55,9 @@ def checked(
     """Settings, fully checked in advance. Raises SettingsError, which names every fault."""
     found = read(path, overrides)
     faults = list(found.faults)
-    if algorithms and any(found.data.get(section) for section in ("builders", "learners", "search")):
+    if algorithms and any(
+        found.data.get(section) for section in ("builders", "learners", "search", "gateway", "sources")
+    ):
         from kinstream.cli.shared.settings_check import algorithm_faults
 
         deeper = algorithm_faults(found)

@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from kinstream.streams.configuration.faults import Fault, names
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.extras import installed
 from kinstream.streams.settings import BuilderSettings, Found, KafkaSettings, LearnerSettings, Settings
-from kinstream.streams.settings_faults import Fault, names
 from kinstream.streams.spelling import meant
 
 #: An error of a constructor begins with the name of its setting, after the member that the setting belongs to.
@@ -20,7 +22,7 @@ _ABOUT: Final = re.compile(r"(\w+) (must .*)", re.DOTALL)
 
 
 def algorithm_faults(found: Found) -> list[Fault]:
-    """The faults in [builders.*], [learners.*] and [search.spaces.*] beyond their form."""
+    """The faults in [builders.*], [learners.*], [search.spaces.*] and [sources.*] beyond their form."""
     from kinstream.learners import registry as learners
     from kinstream.processors import registry as builders
 
@@ -37,6 +39,8 @@ def algorithm_faults(found: Found) -> list[Fault]:
                 sound[role][name] = section
     faults += _agent_faults(found, sound)
     faults += _search_faults(found)
+    faults += _learner_faults(found, "gateway", _spaces(found, "gateway"))
+    faults += _source_faults(found)
     return faults
 
 
@@ -150,23 +154,46 @@ def _validated(sections: dict[str, Any], model: Any) -> dict[str, Any]:
     return made
 
 
-def _search_faults(found: Found) -> Iterator[Fault]:
-    search = found.data.get("search")
-    spaces = search.get("spaces") if isinstance(search, dict) else None
-    tables = _tables(spaces)
-    if not tables:
+def _source_faults(found: Found) -> Iterator[Fault]:
+    tables = _tables(found.data.get("sources"))
+    if not tables or not installed("orjson"):
         return
-    from kinstream.search.index.engines import Plan, check
-    from kinstream.streams.settings import SearchSpaceSettings
+    from kinstream.producers.sources.mapping import mapper
 
+    for name, section in _validated(dict(tables), SourceSettings).items():
+        try:
+            mapper(section)
+        except SettingsError as error:
+            yield found.fault(("sources", name), str(error), section=True)
+
+
+def _learner_faults(found: Found, service: str, tables: list[tuple[str, dict[str, Any]]]) -> Iterator[Fault]:
+    """Spaces of a service that name a learner which is similar to one of the settings."""
     learners = found.data.get("learners")
     known = list(learners) if isinstance(learners, dict) else []
     for name, table in tables:
-        path = ("search", "spaces", name)
         learner = table.get("learner")
         if isinstance(learner, str) and learner not in known and (hint := meant([learner], known)):
             # Without a similar name, it may be a learner of other settings.
-            yield found.fault((*path, "learner"), f"the settings have no [learners.{learner}]{hint}")
+            path = (service, "spaces", name, "learner")
+            yield found.fault(path, f"the settings have no [learners.{learner}]{hint}")
+
+
+def _spaces(found: Found, service: str) -> list[tuple[str, dict[str, Any]]]:
+    section = found.data.get(service)
+    return _tables(section.get("spaces") if isinstance(section, dict) else None)
+
+
+def _search_faults(found: Found) -> Iterator[Fault]:
+    tables = _spaces(found, "search")
+    if not tables:
+        return
+    yield from _learner_faults(found, "search", tables)
+    from kinstream.search.index.engines import Plan, check
+    from kinstream.streams.settings import SearchSpaceSettings
+
+    for name, table in tables:
+        path = ("search", "spaces", name)
         try:
             section = SearchSpaceSettings(**table)
         except (ValueError, TypeError):

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from kinstream.cli.views.tables import echo_table
-from kinstream.replay.papers.shared.comparison import Comparison, Line
+from kinstream.replay.papers.shared.comparison import Line, PaperComparison
 from kinstream.replay.papers.shared.protocol import Prepared, Protocol
 
 #: Marks a figure that is worse than the published mean by more than two deviations.
@@ -26,7 +26,7 @@ def tell_missing(protocol: Protocol, ready: Prepared, quick: bool) -> None:
         click.echo(f"quick form: {protocol.cut}", err=True)
 
 
-def show(found: Comparison) -> None:
+def show(found: PaperComparison) -> None:
     """Print a line for each figure, and the figures with a limit."""
     for measure in dict.fromkeys(line.measure for line in found.lines):
         lines = [line for line in found.lines if line.measure == measure]
@@ -44,7 +44,7 @@ def show(found: Comparison) -> None:
     click.echo(verdict(found))
 
 
-def verdict(found: Comparison) -> str:
+def verdict(found: PaperComparison) -> str:
     """A sentence on whether every figure with a limit is within it."""
     if not found.held:
         return "No error has a limit here: the paper prints none for these data."
@@ -55,7 +55,7 @@ def verdict(found: Comparison) -> str:
     return f"{above} the published mean and two deviations: {named}"
 
 
-def as_markdown(found: Comparison) -> str:
+def as_markdown(found: PaperComparison) -> str:
     """A table for each measure, a row for each data set: ours / published (difference)."""
     parts = []
     for measure in dict.fromkeys(line.measure for line in found.lines):

@@ -1,3 +1,3 @@
-"""What online learners are measured against: Euclidean distance, and batch algorithms that are fitted again now and
-then to the latest constraints. Nothing online is learned here.
+"""Baselines for online learners: Euclidean distance, and batch algorithms that are fitted again at intervals to the
+latest constraints.
 """

@@ -1,4 +1,4 @@
-"""Metrics fitted to a whole data set: the baselines that online learners are measured against (spec 8).
+"""Metrics fitted to a whole data set: the baselines that online learners are measured against.
 
 Each function returns a map M (k, d): the learned squared distance is |M (x - y)|^2. LMNN and ITML are metric-learn's,
 everything else here is a few lines of numpy. Work is float64 on one BLAS thread, so the same input gives the same
@@ -69,8 +69,8 @@ def fit_lmnn(
 
     Notes
     -----
-    A step is O(d^2) for every pair that is closer than its margin, and as much memory as all their differences; where
-    classes overlap wholly, those are most of the n^2 pairs.
+    A step takes O(d^2) time for every pair that is closer than its margin, and memory for all their differences; if
+    classes overlap completely, those are most of the n^2 pairs.
 
     References
     ----------
@@ -134,7 +134,7 @@ def fit_itml(
     n_pairs : pairs to draw, half of them similar; None for 20 times the square of the number of classes, at most
         2,000.
     gamma, max_iter, tol : as for `fit_itml_of_pairs`.
-    seed : of the pairs, and of those over which the bounds are percentiles.
+    seed : for the pairs, and for those whose percentiles are the bounds.
 
     Returns
     -------
@@ -180,8 +180,8 @@ def fit_itml_of_pairs(
 ) -> Features:
     r"""Information-theoretic metric learning, by metric-learn.
 
-    Of all A near to I in the LogDet divergence, the one under which similar pairs have at most the squared distance
-    u, and dissimilar ones at least l, up to slack; by cyclic projections.
+    It finds the A nearest to I in the LogDet divergence under which similar pairs have at most the squared distance u
+    and dissimilar ones at least l, up to slack. It uses cyclic projections.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def fit_itml_of_pairs(
     signs : (m,) +1 similar and -1 dissimilar.
     bounds : (u, l), squared distances; the published choice is their 5th and 95th percentile, see
         `squared_percentiles`. (metric-learn's own are percentiles of distances that are not squared, and not used.)
-    gamma : how dear slack is; infinity allows none, and needs constraints that can all hold.
+    gamma : the cost of slack; infinity allows none, and requires constraints that can all hold.
     max_iter : sweeps over all pairs, at most.
     tol : relative change of the dual variables in one sweep at which it ends.
 
@@ -207,7 +207,7 @@ def fit_itml_of_pairs(
 
     Notes
     -----
-    O(m d^2) for a sweep, in Python: 7 microseconds a pair for small d.
+    O(m d^2) per sweep, in Python: 7 microseconds a pair for small d.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Groups of vectors that are similar to each other, from similar pairs: what RCA calls chunklets."""
+"""Groups of vectors that are similar to each other, from similar pairs; RCA calls them chunklets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Euclidean distance as a learner that learns nothing (spec 8)."""
+"""Euclidean distance as a learner that learns nothing."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NEVER = 2**62
 
 
 class Euclidean(SingleModal):
-    r"""Squared Euclidean distance |x - y|^2 of the scaled features: the floor that a learner has to beat.
+    r"""Squared Euclidean distance |x - y|^2 of the scaled features: the baseline that a learner must beat.
 
-    Every constraint is scored and none is utilised. A triplet is a mistake when |x - x+|^2 >= |x - x-|^2, and its
-    loss is [1 + |x - x+|^2 - |x - x-|^2]_+. A similar pair is a mistake above the threshold, a dissimilar one up to
-    it; the loss is how far the squared distance lies on the wrong side.
+    It scores every constraint and utilises none. A triplet is a mistake when |x - x+|^2 >= |x - x-|^2, and its loss is
+    [1 + |x - x+|^2 - |x - x-|^2]_+. A similar pair is a mistake above the threshold, a dissimilar one up to it; the
+    loss is how far the squared distance lies on the wrong side.
 
     Parameters
     ----------
-    y_similar, y_dissimilar : squared distances whose mean is the threshold of pairs. Where they are left out, they
-        are the 5th and 95th percentile over the warm-up, see `kinstream.learners.shared.targets`; until then the
-        mistake of a pair is undefined.
-    dtype : "float64" or "float32", of all work.
+    y_similar, y_dissimilar : squared distances whose mean is the threshold of pairs. By default, the 5th and 95th
+        percentile over the warm-up, see `kinstream.learners.shared.targets`; until then the mistake of a pair is
+        undefined.
+    dtype : "float64" or "float32", for all calculations.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors before scaler and threshold are frozen.
 
@@ -59,7 +59,7 @@ class Euclidean(SingleModal):
     algorithm: ClassVar[str] = "euclidean/1"
 
     def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
-        # Nothing that is learned of pairs moves the ranking of triplets.
+        # Pairs change only the threshold, never the ranking of triplets.
         return block.split(Kind.TRIPLET)
 
     def __init__(
@@ -74,7 +74,7 @@ class Euclidean(SingleModal):
         super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
         self._pair_targets = Targets("own", y_similar, y_dissimilar, warm_up)
         self._targets = self._pair_targets
-        # The map transposed; without entries while it is the identity.
+        # The transposed map; empty while it is the identity.
         self._T: NDArray[Any] = np.empty((0, 0), self.dtype)
 
     @property
@@ -110,7 +110,7 @@ class Euclidean(SingleModal):
         return twin
 
     def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
-        """The map has not changed since the event began, or `_update` has seen to it."""
+        """The map has not changed since the event began, or `_update` has judged the event."""
 
     def _scored(
         self, batch: Batch, outcomes: Outcomes, first: int, since: int, every: int

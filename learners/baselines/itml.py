@@ -1,4 +1,4 @@
-"""Information-theoretic metric learning over the latest constraints (spec 8)."""
+"""Information-theoretic metric learning over the latest constraints (Davis et al. 2007)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kinstream.learners.baselines.window import Pairs
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import positive, whole
 
-#: Sweeps of a fit: a stream waits for them.
+#: Sweeps of a fit; the stream waits for them.
 SWEEPS: Final = 100
 
 
 class ITML(Refitted):
     r"""Information-theoretic metric learning, fitted by metric-learn.
 
-    Similar pairs are to have at most the squared distance u, dissimilar ones at least l, with slack; a triplet is a
-    pair of each. The bounds are targets as those of LEGO and ITML-Online, whose batch counterpart this is, and
-    (u + l) / 2 stays the threshold of pairs.
+    Similar pairs should have at most the squared distance u and dissimilar ones at least l, with slack; a triplet is
+    one pair of each. This is the batch form of LEGO and ITML-Online: the bounds are their targets, and (u + l) / 2
+    remains the threshold of pairs.
 
     Parameters
     ----------
-    gamma : how dear slack is: above 0, and infinity allows none.
+    gamma : the cost of slack, above 0; infinity allows none.
     max_iter : sweeps of a fit over its pairs, at most. Every fit starts from the Euclidean metric.
-    y_similar, y_dissimilar : u and l, squared distances of scaled features; the 5th and 95th percentile over the
-        warm-up where they are left out, see `kinstream.learners.shared.targets`.
+    y_similar, y_dissimilar : u and l, squared distances of scaled features; by default, the 5th and 95th percentile
+        over the warm-up, see `kinstream.learners.shared.targets`.
     buffer, refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 
     Raises
@@ -41,7 +41,7 @@ class ITML(Refitted):
     Notes
     -----
     O(d^2) for a constraint. A fit takes seconds, and the stream waits: O(d^2) for every pair of the buffer in every
-    sweep, in Python. Memory is O(buffer d + d^2), of which a checkpoint holds all.
+    sweep, in Python. Memory is O(buffer d + d^2); a checkpoint holds all of it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Large margin nearest neighbours over the latest constraints (spec 8)."""
+"""Large margin nearest neighbours over the latest constraints (Weinberger et al. 2005)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kinstream.learners.baselines.window import Pairs
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import positive, whole
 
-#: Steps of a fit: most of what LMNN gains it gains in these, and a stream waits for them.
+#: Steps of a fit: LMNN gains most in these, and the stream waits for them.
 STEPS: Final = 100
 
 
 class LMNN(Refitted):
     r"""Large margin nearest neighbours, fitted by metric-learn; see `kinstream.learners.baselines.batch.fit_lmnn`.
 
-    LMNN wants classes, and a stream has constraints: a class is a connected component of the similar pairs in the
-    latest constraints; of a triplet, (x, x+) is such a pair. Components of n_neighbors vectors and fewer are left
-    out. **Two components count as two classes, whether or not a dissimilar pair says so**: the buffer has to be so
-    long that the vectors of a class connect. One-pass triplets connect every sample with the one before it in its
-    class. Of random similar pairs, a class of n vectors needs about (n / 2) ln n.
+    LMNN needs classes, but a stream has constraints. So a class is a connected component of the similar pairs in the
+    latest constraints; (x, x+) of a triplet is such a pair. Components of n_neighbors vectors or fewer are ignored.
+    **Two components count as two classes, even without a dissimilar pair between them**: the buffer must be long enough
+    to connect the vectors of a class. One-pass triplets connect every sample with the one before it in its class. With
+    random similar pairs, a class of n vectors needs about (n / 2) ln n of them.
 
     Parameters
     ----------
     n_neighbors : target neighbours of a vector.
     mu : weight of impostors against target neighbours, in (0, 1).
     max_iter : steps of a fit, at most. Every fit starts from the Euclidean metric. After it, the margin is 1.
-    buffer : constraints that a fit uses. There is no fit while there are fewer than two classes.
+    buffer : constraints that a fit uses. No fit takes place with fewer than two classes.
     refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 
     Raises
@@ -44,8 +44,8 @@ class LMNN(Refitted):
     Notes
     -----
     O(d^2) for a constraint. A fit takes seconds, and the stream waits: steps of O(d^2) for every pair of vectors that
-    is closer than its margin, with as much memory as their differences. Memory besides is O(buffer d + d^2), of which
-    a checkpoint holds all.
+    is closer than its margin, with as much memory as their differences. Other memory is O(buffer d + d^2); a checkpoint
+    holds all of it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Mahalanobis distance of the latest vectors (spec 8)."""
+"""Mahalanobis distance of the latest vectors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kinstream.learners.shared.scaler import WARM_UP
 class Mahalanobis(Refitted):
     r"""Distance under the inverse covariance of the vectors, A = (Sigma + eps I)^{-1}, eps = 10^-6 tr(Sigma) / d.
 
-    Sigma is the sample covariance of the distinct vectors in the latest constraints. Which of them are similar plays
-    no part: a baseline that whitens, and learns nothing of similarity.
+    Sigma is the sample covariance of the distinct vectors in the latest constraints. The fit ignores which vectors are
+    similar: this baseline whitens, and learns nothing about similarity.
 
     Parameters
     ----------
     buffer : constraints that a fit uses; they should name several times as many distinct vectors as there
-        are features. There is no fit before they name more than d.
-    refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full. Which
-        constraint is utilised: see `kinstream.learners.baselines.refitted.Refitted`.
+        are features. The first fit needs more than d of them.
+    refit_every : constraints from one fit to the next; 0 fits only once, when the buffer is full. For which constraint
+        counts as utilised, see `kinstream.learners.baselines.refitted.Refitted`.
     dtype : "float64" or "float32", of the map and the vectors kept; a fit is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
     warm_up : distinct vectors before the scaler and the first threshold are frozen.
@@ -36,7 +36,7 @@ class Mahalanobis(Refitted):
 
     Notes
     -----
-    O(d^2) for a constraint, O(buffer d^2 + d^3) for a fit; memory O(buffer d + d^2), of which a checkpoint holds all.
+    O(d^2) for a constraint, O(buffer d^2 + d^3) for a fit; memory O(buffer d + d^2), all of it in checkpoints.
 
     Examples
     --------

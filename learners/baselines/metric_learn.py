@@ -1,7 +1,7 @@
 """metric-learn's LMNN and ITML, imported where they are first needed: an optional package.
 
 metric-learn 0.7.0 hands its input to scikit-learn's checks with an argument that scikit-learn 1.8 has removed. The
-classes here pass the check by: they are given arrays that have been checked.
+classes here skip that check: they get arrays that have been checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kinstream.streams import extras
 
 
 def require(who: str) -> None:
-    """Do nothing if metric-learn is installed; it is not imported here.
+    """Check that metric-learn is installed, without importing it.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def require(who: str) -> None:
     Raises
     ------
     SettingsError
-        It is not installed; the error says how to install it.
+        It is not installed; the error shows how to install it.
     """
     extras.require("metric_learn", who=who)
 

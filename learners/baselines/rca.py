@@ -1,4 +1,4 @@
-"""Relevant components analysis of the latest constraints (spec 8)."""
+"""Relevant components analysis of the latest constraints (Shental et al. 2002)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class RCA(Refitted):
     r"""The map C^{-1/2}, with C the covariance of vectors around the means of their chunklets.
 
     Chunklets are the connected components of the similar pairs in the latest constraints; of a triplet, (x, x+) is
-    such a pair. Dissimilar pairs are scored, and play no part in a fit. See
+    such a pair. Dissimilar pairs are scored, but a fit does not use them. See
     `kinstream.learners.baselines.whitening.fit_rca`.
 
     Parameters
     ----------
-    buffer : constraints that a fit uses. There is no fit while the vectors in chunklets outnumber the
-        chunklets by less than d, for C then lacks rank.
+    buffer : constraints that a fit uses. A fit needs at least d more vectors in chunklets than chunklets; otherwise C
+        lacks rank.
     refit_every, dtype, scaler, warm_up : as for `kinstream.learners.baselines.mahalanobis.Mahalanobis`.
 
     Raises

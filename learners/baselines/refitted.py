@@ -1,4 +1,4 @@
-"""What learners share that fit a batch algorithm to the latest constraints, now and then."""
+"""The base of learners that fit a batch algorithm to the latest constraints at intervals."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ _NEVER = 2**62
 
 
 class Refitted(Euclidean):
-    """A map that is fitted anew to the latest constraints, and is Euclidean distance before the first fit.
+    """A map that is fitted again to the latest constraints; Euclidean distance before the first fit.
 
-    Between two fits, constraints are scored under the map as it is. A fit is due every `refit_every` constraints; it
-    takes place at the first constraint from there on that has a loss, which is then the one reported as utilised (if
-    the map is another one afterwards; a fit for which the window holds too little leaves it). So a map without a loss
-    is left alone, as online learners leave theirs.
+    Between two fits, constraints are scored under the present map. A fit is due every `refit_every` constraints. It
+    takes place at the next constraint with a loss, which is reported as utilised if the map has changed; if the window
+    holds too little, the map stays. So a map without a loss does not change, as with online learners.
 
     After every fit, the threshold of pairs becomes the mean of the 5th and 95th percentile of the squared distances
     between the window's vectors under the new map, unless the algorithm has targets of its own.
@@ -41,7 +40,7 @@ class Refitted(Euclidean):
     Parameters
     ----------
     buffer : largest number of constraints that a fit uses.
-    refit_every : constraints from one fit to the next; 0 fits once only, as soon as the buffer is full.
+    refit_every : constraints from one fit to the next; 0 fits only once, when the buffer is full.
     y_similar, y_dissimilar, dtype, scaler, warm_up : as for `kinstream.learners.baselines.euclidean.Euclidean`.
 
     Attributes
@@ -75,7 +74,7 @@ class Refitted(Euclidean):
 
     @abstractmethod
     def _fit(self, pairs: Pairs) -> NDArray[np.float64] | None:
-        """The map (d, d) of these constraints; None, or a ValueError, where they are too few or say too little."""
+        """The map (d, d) of these constraints; None, or a ValueError, if they are too few or do not determine one."""
 
     def _threshold_of(self, mapped: NDArray[np.float64]) -> float:
         """Threshold of pairs under a new map, from the window's vectors (n, d) under it; NaN for no change."""
@@ -127,7 +126,7 @@ class Refitted(Euclidean):
             take(outcomes, first, found)
 
     def _rest(self, batch: Batch, row: int, end: int) -> Outcomes:
-        """Verdicts of the rest of an event, by the map as it was when the event began: no fit has come in between."""
+        """Verdicts on the rest of an event, by the map from the event's start, before any fit."""
         rows = slice(row, end)
         rest = replace(batch, index=batch.index[rows], usable=batch.usable[rows], signs=batch.signs[rows])
         found = Outcomes.blank(end - row)
@@ -141,7 +140,7 @@ class Refitted(Euclidean):
         return _NEVER if self.fits else self.buffer
 
     def _refit(self) -> bool:
-        """Whether the map is another one now."""
+        """Fit the map; returns whether it changed."""
         self._since = 0
         pairs = self._window.pairs()
         with one_blas_thread(), np.errstate(all="ignore"):

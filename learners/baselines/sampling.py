@@ -1,4 +1,4 @@
-"""Random pairs of a whole data set, and the distances that come with them (spec 10.4)."""
+"""Random pairs of a whole data set, and the distances of those pairs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def squared_percentiles(X: NDArray[np.float64], seed: int = 0) -> tuple[float, f
 
     Parameters
     ----------
-    X : (n, d); all pairs count up to 150 vectors, 10,000 random ones beyond.
+    X : (n, d); all pairs of up to 150 vectors, 10,000 random pairs of more.
     seed : of the random pairs.
 
     Returns
     -------
     tuple of float, or None
-        None where no two vectors differ. Where both percentiles are the same, the first is half of it.
+        None if no two vectors differ. If both percentiles are equal, the first is half of the second.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def random_pairs(y: NDArray[Any], n: int, seed: int) -> tuple[NDArray[np.intp], 
     if len(counts) < 2 or counts.max() < 2:
         raise ValueError("pairs need two classes or more, and a class of two vectors or more")
     draw = np.random.default_rng(seed)
-    # Vectors sorted by class: the partners of one are a run of places, from the end of the class once around.
+    # Vectors are sorted by class: the partners of one are consecutive places, cyclically within the class.
     order = np.argsort(group, kind="stable")
     start = np.cumsum(counts) - counts
     place = np.empty(len(order), np.intp)

@@ -1,4 +1,4 @@
-"""Maps that are the inverse root of a covariance: Mahalanobis distance and RCA, for a whole data set (spec 8)."""
+"""Maps that are the inverse root of a covariance: Mahalanobis distance and RCA, for a whole data set."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def fit_rca(X: ArrayLike, y: ArrayLike) -> Features:
 
     Notes
     -----
-    Dissimilar pairs play no part. C has full rank only if N less the number of chunklets is at least d; in directions
-    in which it has none, the map is as large as the ridge lets it be.
+    Dissimilar pairs are not used. C has full rank only if N less the number of chunklets is at least d; in other
+    directions the ridge bounds the map.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The latest constraints of a stream, for models that are fitted anew now and then."""
+"""The latest constraints of a stream, for models that are fitted again at intervals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kinstream.streams.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """What a fit starts from.
+    """The input of a fit.
 
     Parameters
     ----------
     X : (n, d) float64, the distinct vectors in the order in which constraints name them.
-    index : (m, 2) rows of X. A triplet has become (x, x+) and (x, x-).
+    index : (m, 2) rows of X. A triplet is (x, x+) and (x, x-).
     signs : (m,) int8, +1 similar and -1 dissimilar.
     """
 
@@ -50,11 +50,11 @@ class Window:
         return min(self._put, self.size)
 
     def add(self, batch: Batch, outcomes: Outcomes, rows: slice) -> None:
-        """Keep those of some rows of a batch that were not rejected and have a direction to learn from.
+        """Keep the rows that were not rejected and have a direction to learn from.
 
         Parameters
         ----------
-        outcomes : of the batch. With pairs of triplets, the first of two rows speaks for both.
+        outcomes : of the batch. With pairs of triplets, the first of two rows stands for both.
         rows : whole triplets.
         """
         index, signs = batch.index[rows], batch.signs[rows]

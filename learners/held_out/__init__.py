@@ -1,3 +1,3 @@
-"""The held-out share of a stream: which events are judged and never learned, and how the learned metric fares on them
-beside un-learned ones.
+"""The held-out share of a stream: which events are judged and never learned, and a comparison of the learned metric
+with un-learned ones on them.
 """

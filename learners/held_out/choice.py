@@ -1,7 +1,7 @@
-"""Which events are held out: by a hash of what they are about, not of where they come.
+"""Chooses the held-out events by a hash of their content, not of their place in the log.
 
-So all passes over a row, all lists of one query, every builder and every replay choose the same ones, and nothing that
-is judged was learned under another number.
+So all passes over a row, all lists of one query, every builder and every replay choose the same events, and no judged
+event was learned under another number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 def first_rows(block: ConstraintBlock) -> Numbers:
-    """(k,) the first row of each event of the block. Rows of an earlier block's event are one event here."""
+    """(k,) the first row of each event of the block. Rows of an event from an earlier block count as one event."""
     if block.events is None:
         return np.arange(len(block))
     begins = np.ones(len(block), np.bool_)
@@ -28,12 +28,12 @@ def first_rows(block: ConstraintBlock) -> Numbers:
 
 
 class Choice:
-    """Holds a share of the events of a space out, by the first modality of the anchor of their first constraint.
+    """Holds out a share of a space's events, by the first modality of the anchor of their first constraint.
 
     Parameters
     ----------
     share : in (0, 1).
-    space : its name: spaces choose independently.
+    space : its name; spaces choose independently.
     """
 
     def __init__(self, share: float, space: str) -> None:
@@ -50,11 +50,3 @@ class Choice:
         if len(firsts) == len(block):
             return found
         return np.repeat(found, np.diff(firsts, append=len(block)))
-
-
-def compile_choice() -> None:
-    """Compile the hashes in advance."""
-    rows = np.zeros((1, 1), np.int32)
-    chosen(
-        np.zeros((1, 2), np.uint32), rows[:, 0], np.zeros(2, np.uint32), np.uint64(0), np.empty(1, np.bool_)
-    )

@@ -13,6 +13,7 @@ from kinstream.learners.base import Learner
 from kinstream.learners.held_out.choice import Choice
 from kinstream.learners.held_out.sums import KEEP, Sums
 from kinstream.learners.held_out.unlearned import Features, Scales
+from kinstream.learners.held_out.waiting import Waiting
 from kinstream.learners.registry import offers
 from kinstream.learners.shared.modalities import Modalities, checked_tables
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -26,14 +27,20 @@ Numbers = NDArray[np.int64]
 ByMetric = NDArray[np.float64]
 
 _NONE: Final = -1
+#: Constraints that wait for a verdict at most; and one more for so many judged events, so that first ones wait less.
+_WAITING: Final = 64
+_FIRST: Final = 8
 
 
 class Judge:
-    """Chooses the held-out events of a space, and keeps the account of their verdicts.
+    """Chooses the held-out events of a space, and keeps the sums of their verdicts.
 
     A triplet is wrong when its anchor is not nearer to the positive. A pair is compared with the latest held-out pair
     of the other sign, because un-learned metrics have no threshold: wrong when the similar one is not nearer. An
     event's loss is the share of its verdicts that are wrong. Ties are wrong.
+
+    Held-out constraints wait until there are some of them, because a verdict alone costs as much as many at once. How
+    many, is decided by what came before in the log.
 
     Parameters
     ----------
@@ -49,10 +56,11 @@ class Judge:
         self._window = Sums.none()
         #: The latest held-out pair of each sign, (2, D) features of all modalities.
         self._latest: dict[int, Features] = {}
+        self._waiting: tuple[Waiting, ...] = ()
 
     @property
     def worse(self) -> bool:
-        """Whether the window shows beyond doubt that the learned metric is worse than the best un-learned one."""
+        """Whether the window shows that the learned metric is worse than the best un-learned one."""
         return self._standing(Sums.none()).worse
 
     def rows(self, block: ConstraintBlock) -> Flags:
@@ -60,19 +68,20 @@ class Judge:
         return self._choice.rows(block)
 
     def knows(self, block: ConstraintBlock) -> bool:
-        """Whether blocks of these modalities came before."""
+        """Whether earlier blocks had these modalities."""
         known = None if self._modalities is None else dict(self._modalities.pairs)
         return known == {table.name: table.vectors.shape[1] for table in block.tables}
 
     def watches(self, held: Flags) -> bool:
-        """Whether a block with these held-out rows changes the account."""
+        """Whether a block with these held-out rows changes the sums."""
         return not self._scales.ready or bool(held.any())
 
     def after(self, learner: Learner, block: ConstraintBlock, held: Flags) -> tuple[Self, HeldOut | None]:
-        """The account after a block, and what its outcome says; this account stays as it is.
+        """The sums after a block, and the verdicts for its outcome; these sums do not change.
 
-        Un-learned scales take the block's vectors in before its held-out events are judged. Rows of an event that
-        began in an earlier block are not judged again, and are as little learned.
+        Un-learned scales include the block's vectors before its held-out events are judged. Rows of an event that began
+        in an earlier block are neither judged nor learned. All waiting held-out rows are judged at once, by the model
+        of that moment.
 
         Parameters
         ----------
@@ -82,41 +91,61 @@ class Judge:
         Raises
         ------
         BadRecord
-            The block has other modalities than those before.
+            The block has other modalities than earlier ones.
         """
         found = copy(self)
-        found._modalities, parts = checked_tables(
-            [(t.name, t.vectors) for t in block.tables], self._modalities
-        )
+        rows = np.flatnonzero(held & ~block.split(learner.form))
+        if self._scales.ready and not len(rows):
+            return found, None
+        if len(block.tables) == 1 and self.knows(block):
+            parts = [block.tables[0].vectors]
+        else:
+            tables = [(t.name, t.vectors) for t in block.tables]
+            found._modalities, parts = checked_tables(tables, self._modalities)
         if not self._scales.ready:
             X = np.concatenate(parts, axis=1, dtype=np.float64)
             found._scales = self._scales.after(X, block.index)
-        rows = np.flatnonzero(held & ~block.split(learner.form))
-        if not len(rows):
-            return found, None
-        metrics = _Metrics(learner, found._modalities, found._scales)
-        index = block.index[rows]
-        X = np.concatenate([part[index.ravel()] for part in parts], axis=1, dtype=np.float64)
-        places = np.arange(index.size).reshape(index.shape)
-        if block.kind is Kind.TRIPLET:
-            wrong = _wrong_triplets(metrics, X, places)
+            if not len(rows):
+                return found, None
+        fresh = Waiting.of(block, parts, rows)
+        if not self._waiting or fresh.kind is self._waiting[0].kind:
+            found._waiting = (*self._waiting, fresh)
+            if sum(map(len, found._waiting)) < min(_WAITING, 1 + self._total.events // _FIRST):
+                return found, None
+            losses = found._judged(learner)
         else:
-            wrong, found._latest = _wrong_pairs(metrics, X, places, block.signs[rows], self._latest)
-        losses = _by_event(wrong, rows if block.events is None else block.events[rows])
+            losses = found._judged(learner)
+            found._waiting = (fresh,)
         if not len(losses):
             return found, None
         found._total = self._total.after(losses)
         found._window = self._window.after(losses, KEEP)
         return found, found._standing(Sums.none().after(losses))
 
+    def _judged(self, learner: Learner) -> ByMetric:
+        """The losses (k, 6) of all events that wait and get a verdict, by metric; none waits any more."""
+        assert self._modalities is not None
+        waiting, self._waiting = Waiting.all_of(self._waiting), ()
+        metrics = _Metrics(learner, self._modalities, self._scales)
+        m, width = waiting.vectors.shape[:2]
+        X = waiting.vectors.reshape(m * width, -1).astype(np.float64)
+        places = np.arange(m * width).reshape(m, width)
+        if waiting.kind is Kind.TRIPLET:
+            wrong = _wrong_triplets(metrics, X, places)
+        else:
+            wrong, self._latest = _wrong_pairs(metrics, X, places, waiting.signs, self._latest)
+        return _by_event(wrong, waiting.events)
+
     def _standing(self, block: Sums) -> HeldOut:
         return HeldOut(block.value(), self._total.events, self._window.value())
 
     def state(self) -> State:
-        """The whole account; arrays are copies."""
+        """All sums; arrays are copies."""
         state: State = with_prefix("scales.", self._scales.state())
         state["modalities"] = json.dumps(None if self._modalities is None else self._modalities.pairs)
         state |= with_prefix("total.", self._total.state()) | with_prefix("window.", self._window.state())
+        if self._waiting:
+            state |= with_prefix("waiting.", Waiting.all_of(self._waiting).state())
         return state | {f"latest.{sign}": pair.copy() for sign, pair in sorted(self._latest.items())}
 
     def restore(self, state: State) -> None:
@@ -127,6 +156,8 @@ class Judge:
         self._modalities = None if pairs is None else Modalities(tuple((str(n), int(d)) for n, d in pairs))
         self._total, self._window = (Sums.of(without_prefix(name, state)) for name in ("total.", "window."))
         self._latest = {int(sign): np.array(pair) for sign, pair in without_prefix("latest.", state).items()}
+        waiting = without_prefix("waiting.", state)
+        self._waiting = (Waiting.restored(waiting),) if waiting else ()
 
 
 class _Metrics(NamedTuple):
@@ -141,13 +172,11 @@ class _Metrics(NamedTuple):
         found = np.empty((len(METRICS), len(left)))
         with np.errstate(all="ignore"), one_blas_thread():
             found[0] = self._learned(X[left], X[right])
-            for i, view in enumerate(self.scales.views(X), 1):
-                moved = view[left] - view[right]
-                found[i] = np.einsum("ij,ij->i", moved, moved)
+            self.scales.distances(X, left, right, found[1:])
         return found
 
     def _learned(self, left: Features, right: Features) -> NDArray[Any]:
-        """By the learner's own ranking: that of its similarity, if it learns one."""
+        """By the learner's own ranking, or by its similarity if it learns one."""
         learner: Any = self.learner
         if _ranks_by_similarity(learner):
             return -np.asarray(learner.similarity(self._parts(left), self._parts(right)))
@@ -155,7 +184,7 @@ class _Metrics(NamedTuple):
         return np.asarray(measure(self._parts(left), self._parts(right)))
 
     def _parts(self, X: Features) -> Any:
-        # The vectors of the log: what a learner sees in its blocks.
+        # The vectors of the log, as a learner gets them in its blocks.
         narrow = X.astype(np.float32)
         starts = self.modalities.starts
         if len(self.modalities.pairs) == 1:

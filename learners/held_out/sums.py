@@ -12,7 +12,7 @@ from kinstream.streams.records.state import State
 
 Numbers = NDArray[np.float64]
 
-#: What an older event counts in the window once another one was judged: about the newest 1,000 events have a say.
+#: Factor of an older event in the window for each newer one; about the newest 1,000 events count.
 KEEP: Final = 1.0 - 1.0 / 500.0
 
 
@@ -30,12 +30,12 @@ class Sums:
 
     @classmethod
     def none(cls) -> Self:
-        """Over no event."""
+        """The sums over no event."""
         return cls(np.zeros(2), np.zeros(len(METRICS)), np.zeros(len(UNLEARNED)))
 
     @property
     def events(self) -> int:
-        """How many, where all have weight 1."""
+        """The number of events, if all have weight 1."""
         return int(self._weights[0])
 
     def after(self, losses: Numbers, keep: float = 1.0) -> Self:

@@ -1,20 +1,24 @@
-"""Features as un-learned metrics see them, by scales of the first vectors of a stream."""
+"""Features scaled for un-learned metrics, with scales from the first vectors of a stream."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.ensembles.unlearned import distances
 from kinstream.learners.shared.events import apart
-from kinstream.learners.shared.scaler import MinMax, UnitLength, ZScore
+from kinstream.learners.shared.scaler import MinMax, ZScore
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 Features = NDArray[np.float64]
 Index = NDArray[np.int32]
+Numbers = NDArray[Any]
 
-_DIRECTIONS: Final = UnitLength()
+
+def _no_scale(D: int) -> tuple[Features, Features]:
+    return np.zeros(D), np.ones(D)
 
 
 class Scales:
@@ -30,7 +34,8 @@ class Scales:
         return self._zscore.ready
 
     def after(self, X: Features, index: Index) -> Scales:
-        """The scales with the vectors of some constraints: rows (m, 2 or 3) of X (n, D). These stay as they are."""
+        """The scales with the vectors of some constraints: rows (m, 2 or 3) of X (n, D). This object does not
+        change."""
         found = Scales()
         found._zscore, found._minmax = apart(self._zscore), apart(self._minmax)
         for rows in index:
@@ -40,17 +45,12 @@ class Scales:
             found._minmax.observe(X[rows])
         return found
 
-    def views(self, X: Features) -> list[Features]:
-        """X (n, D) for each un-learned metric, in their order: squared Euclidean distances rank as it does."""
-        with np.errstate(all="ignore"):
-            scaled = np.asarray(self._zscore.apply(X), np.float64)
-            return [
-                X,
-                np.asarray(_DIRECTIONS.apply(X)),
-                scaled,
-                np.asarray(_DIRECTIONS.apply(scaled)),
-                np.asarray(self._minmax.apply(X), np.float64),
-            ]
+    def distances(self, X: Features, left: Numbers, right: Numbers, found: Features) -> None:
+        """Fill in found (5, n): the distance of two rows of X (k, D), by un-learned metric in their order."""
+        (shift, factor), (_, share) = (
+            one.affine() or _no_scale(X.shape[1]) for one in (self._zscore, self._minmax)
+        )
+        distances(X, left, right, np.stack([shift, factor, share]), found)
 
     def state(self) -> State:
         return with_prefix("zscore.", self._zscore.state()) | with_prefix("minmax.", self._minmax.state())

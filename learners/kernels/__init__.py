@@ -1,1 +1,1 @@
-"""Compiled hot loops. Nothing here knows records or states: arrays in, arrays changed in place."""
+"""Compiled hot loops. They do not depend on records or states: arrays in, arrays changed in place."""

@@ -1,4 +1,4 @@
-"""Groups of vectors by what is similar and what is not: one contradiction must not make two groups one."""
+"""Groups of vectors from similar and dissimilar pairs, such that one contradiction does not merge two groups."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kinstream.streams.compute.compiled import compiled
 Numbers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
 
-#: Bytes that hold which groups are known to be apart.
+#: Bytes of the bit set of pairs of groups that are known to be apart.
 BYTES: Final = 1 << 13
 
 
 @compiled
 def _key(one: int, other: int) -> np.uint64:
-    """Of a pair of groups, whichever comes first."""
+    """A hash of a pair of groups, independent of their order."""
     low, high = np.uint64(min(one, other)), np.uint64(max(one, other))
     mixed = (low + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9) ^ high
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
@@ -28,10 +28,9 @@ def _key(one: int, other: int) -> np.uint64:
 
 @compiled
 def group_of(target: int, anchor: int, other: int) -> int:
-    """The group of a row, by those of its positive, of itself and of its negative.
+    """The group of a row, from those of its positive, of itself and of its negative.
 
-    -1 stands for a group that is not known, also in the result. A positive that stands in the negative's group is not
-    believed.
+    -1 means an unknown group, also in the result. A positive in the negative's group is ignored.
     """
     if target >= 0 and target != other:
         return target
@@ -40,9 +39,9 @@ def group_of(target: int, anchor: int, other: int) -> int:
 
 @compiled
 def set_apart(apart: Bits, one: int, other: int, known: int) -> int:
-    """Note that two groups are apart; how many pairs of groups are known to be, `known` before."""
+    """Note that two groups are apart; returns the number of such pairs, `known` before."""
     if known > 2 * len(apart):
-        # Too full to tell one pair from another.
+        # Too full to distinguish pairs.
         apart[:] = 0
         known = 0
     return known + (1 if set_bit(apart, _key(one, other)) else 0)
@@ -58,7 +57,7 @@ def are_apart(apart: Bits, one: int, other: int) -> bool:
 
 @compiled
 def rename(groups: Numbers, used: int, old: int, new: int) -> None:
-    """All of one group are of another from now on."""
+    """Move all members of one group to another."""
     for i in range(used):
         if groups[i] == old:
             groups[i] = new

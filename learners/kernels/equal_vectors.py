@@ -1,7 +1,7 @@
-"""Equal vectors of a triplet, which must have equal images to the last bit.
+"""Equal vectors of a triplet, whose images must be equal to the last bit.
 
-A matrix product may sum a row in another order at another place: how many rows are left over for the last tile decides,
-and the BLAS. Rounding would then separate equal vectors, and a rule that divides by their distance would learn it.
+The order of a sum in a matrix product can depend on the row's place, through the number of rows in the last tile and
+the BLAS. Rounding would then separate equal vectors, and a rule that divides by their distance would learn it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.compute.compiled import compiled
 
-#: Squared relative length below which a difference of vectors is none, and squared length.
+#: Squared relative length, and squared length, below which a difference of vectors counts as zero.
 NO_DIFFERENCE: Final = 1e-24
 TINY: Final = 1e-300
 

@@ -1,13 +1,11 @@
-"""What the kernels share that judge all constraints of an event before they learn any of them.
+"""Shared by kernels that judge all constraints of an event before they learn any of them.
 
-At the first row of an event of several rows, a kernel measures the others under its model as it stands, and goes on as
-if nothing had happened: what is learned does not depend on it. `kinstream.learners.shared.events` writes the verdicts
-down afterwards.
+At the first row of an event with several rows, a kernel measures the others under its present model, and then
+continues: learning does not depend on it. `kinstream.learners.shared.events` writes the verdicts afterwards.
 
 The rows of an event share vectors: in a list of results the query and the clicked item. A difference that the row
-before has, too, is mapped once; and several differences are mapped in one pass over the matrix, which is what a step
-waits for where the matrix is large. Each is mapped with the same rounding wherever it stands, so that equal distances
-stay equal.
+before also has is mapped once, and several differences are mapped in one pass over the matrix, which takes most of the
+time of a step if the matrix is large. The rounding of each does not depend on its place, so equal distances stay equal.
 """
 
 from __future__ import annotations
@@ -23,23 +21,24 @@ from kinstream.streams.compute.compiled import compiled
 Matrix = NDArray[Any]
 Flags = NDArray[np.bool_]
 Vector = NDArray[np.float64]
-#: `ends` (m,): at the first row of an event of several rows the row behind its last, 0 elsewhere; without entries where
-#: there is no such event. `found` (m,): filled in for all rows of those events but the first: the squared distance of a
-#: pair, the margin of a triplet. `levels` (m,): filled in with the threshold then, by kernels whose threshold moves.
+#: `ends` (m,): at the first row of an event with several rows the row after its last, 0 elsewhere; empty if there is no
+#: such event. `found` (m,): filled in for all rows of those events except the first: the squared distance of a pair,
+#: the margin of a triplet. `levels` (m,): filled in with the threshold at that time, by kernels whose threshold
+#: changes.
 Judged = tuple[NDArray[np.int32], Vector, Vector]
 
 #: As in `kinstream.learners.kernels.one_modality.opml`.
 Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, Vector, Vector]
 
-#: Differences that are mapped in one pass.
+#: Number of differences that are mapped in one pass.
 WIDTH: Final = 16
-#: Columns of what they are mapped to that are filled in at once.
+#: Number of columns of their images that are filled in at once.
 COLUMNS: Final = 256
 
 
 @compiled
 def order(numbers: NDArray[np.int32]) -> int:
-    """-1 where the numbers of events decrease, 1 where two rows have the same, else 0."""
+    """-1 if the numbers of events decrease, 1 if two rows have the same number, else 0."""
     found = 0
     for t in range(1, len(numbers)):
         if numbers[t] < numbers[t - 1]:
@@ -51,7 +50,8 @@ def order(numbers: NDArray[np.int32]) -> int:
 
 @compiled
 def mark(numbers: NDArray[np.int32], group: int, ends: NDArray[np.int32]) -> bool:
-    """Fill in `ends` of `Judged`, zeros before, from the number of each row's event; whether one has several rows.
+    """Fill in `ends` of `Judged`, zeros before, from the number of each row's event; returns whether one has several
+    rows.
 
     Parameters
     ----------
@@ -69,12 +69,12 @@ def mark(numbers: NDArray[np.int32], group: int, ends: NDArray[np.int32]) -> boo
 
 @compiled
 def hinge_verdicts(ends: NDArray[np.int32], found: Vector, target: float, report: Report) -> None:
-    """Report what margins say that were measured before an event; not of its first row, nor of degenerate ones.
+    """Report the verdicts of margins measured before an event, except for its first row and degenerate rows.
 
     Parameters
     ----------
     ends, found : see `Judged`; margins of triplets.
-    target : margin from which on nothing is lost.
+    target : margin from which on the loss is 0.
     report : outcome arrays.
     """
     mistake, _, _, rejected, degenerate, loss, margins = report
@@ -98,12 +98,12 @@ def map_many(M: Matrix, Z: Matrix, lo: int, count: int, W: Matrix) -> None:
         w = W[n]
         for i in range(r):
             w[i] = 0
-    # Some columns at a time: what is added up of all rows then stays in the nearest cache.
+    # Some columns at a time: the sums of all rows then stay in the nearest cache.
     for begin in range(0, r, COLUMNS):
         end = min(begin + COLUMNS, r)
         for j in range(0, whole, 4):
             t0, t1, t2, t3 = M[j, begin:end], M[j + 1, begin:end], M[j + 2, begin:end], M[j + 3, begin:end]
-            # Two rows at a time: what is read of M serves both.
+            # Two rows at a time: each read of M serves both.
             for n in range(0, count - 1, 2):
                 w, z, v, y = W[n, begin:end], Z[n], W[n + 1, begin:end], Z[n + 1]
                 z0, z1, z2, z3 = z[lo + j], z[lo + j + 1], z[lo + j + 2], z[lo + j + 3]
@@ -142,12 +142,12 @@ def inner(x: Matrix, y: Matrix) -> float:
 
 @compiled
 def _difference(u: Matrix, v: Matrix, uu: float, factor: float, z: Matrix) -> None:
-    """z = factor (u - v), zeros where that is no difference; uu is |u|^2."""
+    """z = factor (u - v), zeros if that is no difference; uu is |u|^2."""
     one = z.dtype.type(factor)
     for i in range(len(z)):
         z[i] = (u[i] - v[i]) * one
     zz, none = inner(z, z), NO_DIFFERENCE * factor * factor
-    # |v|^2 <= 2 (|u|^2 + |u - v|^2): v has to be measured only where z is next to nothing.
+    # |v|^2 <= 2 (|u|^2 + |u - v|^2): v must be measured only if z is nearly zero.
     if zz > 4.0 * NO_DIFFERENCE * (factor * factor * uu + zz) and zz > TINY:
         return
     none = max(none * max(uu, inner(v, v)), TINY)
@@ -165,14 +165,14 @@ def differences(
     places: NDArray[np.int64],
     sources: NDArray[np.int64],
 ) -> int:
-    """Number the differences of some constraints, those that an earlier row has at the same place only once.
+    """Number the differences of some constraints; one that an earlier row has in the same column gets its number.
 
     Parameters
     ----------
     index : (m, 2) or (m, 3), a difference of column 0 and each other one.
     scale : (m,) factors of the differences; without entries for 1.
     places : (k, 1) or (k, 2) filled in with the number of each difference, -1 of a row that cannot be used.
-    sources : (n,) filled in with the row that each difference is of, times the columns, and the column.
+    sources : (n,) filled in with the row of each difference, times the number of columns, plus the column.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def differences(
         for c in range(columns):
             place = -1
             if usable[t]:
-                # The two pairs of a triplet take turns.
+                # The two pairs of a triplet alternate.
                 for s in range(max(t - 2, first), t):
                     same = index[s, 0] == index[t, 0] and index[s, c + 1] == index[t, c + 1]
                     if same and usable[s] and (len(scale) == 0 or scale[s] == scale[t]):
@@ -217,7 +217,7 @@ def measure(
     X : (n, d) vectors, of M's type.
     index, usable : see `kinstream.learners.shared.one_modality.Batch`.
     scale : see `differences`.
-    sums : becomes, of each triplet, the sum of the two squared distances behind its margin; without entries for none.
+    sums : becomes, for each triplet, the sum of the two squared distances of its margin; empty for none.
     """
     columns, d = index.shape[1] - 1, X.shape[1]
     rows = max(last - first, 0)

@@ -1,4 +1,4 @@
-"""The compiled loop of learners that score constraints under a map which stays as it is from one fit to the next."""
+"""The compiled loop of learners that score constraints under a map that is constant between fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kinstream.streams.compute.compiled import compiled
 
 @compiled
 def _difference(X: Matrix, rows: Matrix, z: Matrix) -> bool:
-    """Fill z = u - v; returns whether that is no difference."""
+    """Fill z = u - v; returns whether that counts as zero."""
     u, v = X[rows[0]], X[rows[1]]
     zz, uu, vv = 0.0, 0.0, 0.0
     for i in range(len(z)):
@@ -66,7 +66,7 @@ def constraints(
     threshold : squared distance above which a similar pair is a mistake, and up to which a dissimilar one is.
     first : row to begin with.
     since : constraints since the last fit.
-    every : a fit is due at the first constraint that has a loss and a direction from the `every`-th on.
+    every : a fit is due at the first constraint with a loss and a direction from the `every`-th on.
     report : outcome arrays of length m.
 
     Returns

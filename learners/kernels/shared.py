@@ -1,4 +1,4 @@
-"""What many kernels share: the arrays that they change, and passes over a map."""
+"""Shared by many kernels: the arrays that they change, and passes over a map."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Flags = NDArray[np.bool_]
 #: mistake, utilised, clipped, rejected, degenerate, loss, margin: the arrays of `Outcomes`, changed in place.
 Report = tuple[NDArray[np.int8], Flags, Flags, Flags, Flags, NDArray[np.float64], NDArray[np.float64]]
 
-#: A margin beyond 1 by this share of the terms of its difference is beyond 1 under any rounding.
+#: A margin above 1 by this share of the terms of its difference is above 1 under any rounding.
 CLEAR: Final = 1e-3
 
 
 @compiled
 def slot_of(hashes: NDArray[np.uint64], used: int, wanted: np.uint64) -> int:
-    """Where a vector stands among the first so many, by its hash; -1 where it does not."""
+    """The place of a vector among the first `used`, by its hash; -1 if it is missing."""
     for i in range(used):
         if hashes[i] == wanted:
             return i
@@ -31,7 +31,7 @@ def slot_of(hashes: NDArray[np.uint64], used: int, wanted: np.uint64) -> int:
 
 @compiled
 def set_bit(bits: NDArray[np.uint8], own: np.uint64) -> bool:
-    """Set the bit of a hash; whether it was not set before."""
+    """Set the bit of a hash; returns whether it was not set before."""
     bit = own % np.uint64(8 * len(bits))
     byte, mask = np.int64(bit >> np.uint64(3)), np.uint8(1 << np.int64(bit & np.uint64(7)))
     if bits[byte] & mask != 0:
@@ -52,8 +52,8 @@ def largest(T: Matrix) -> float:
 
 @compiled
 def map_two(T: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> None:
-    """p = L a and q = L b in one pass over the matrix."""
-    d = T.shape[0]
+    """p = W a and q = W b in one pass over T (d, r), the transpose of W."""
+    d, r = T.shape
     p[:] = 0
     q[:] = 0
     whole = d - d % 4
@@ -61,12 +61,12 @@ def map_two(T: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> None:
         t0, t1, t2, t3 = T[j], T[j + 1], T[j + 2], T[j + 3]
         a0, a1, a2, a3 = a[j], a[j + 1], a[j + 2], a[j + 3]
         b0, b1, b2, b3 = b[j], b[j + 1], b[j + 2], b[j + 3]
-        for i in range(d):
+        for i in range(r):
             p[i] += (a0 * t0[i] + a1 * t1[i]) + (a2 * t2[i] + a3 * t3[i])
             q[i] += (b0 * t0[i] + b1 * t1[i]) + (b2 * t2[i] + b3 * t3[i])
     for j in range(whole, d):
         t, x, y = T[j], a[j], b[j]
-        for i in range(d):
+        for i in range(r):
             p[i] += x * t[i]
             q[i] += y * t[i]
 

@@ -1,4 +1,4 @@
-"""Which rows a blocked step measures for the events that begin in it."""
+"""The rows that a blocked step measures for the events that begin in it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Rows behind a blocked step that are measured at once.
+#: Rows after a blocked step that are measured at once.
 PIECE: Final = 256
 
 
 def spans(
     ends: NDArray[np.int32], rows: slice, stop: int | None = None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Rows, one behind the other, from where the first event begins in `rows` to where the last of these ends.
+    """Consecutive rows, from the start of the first event that begins in `rows` to the end of the last one.
 
     Parameters
     ----------
-    stop : where a part ends at the latest; those behind it are of `PIECE` rows at most. None for one part.
+    stop : the latest end of a part; later parts have at most `PIECE` rows. None for one part.
 
     Returns
     -------
     iterator of places, began, several
-        Of each part its rows (k,); the first row of the newest event of several rows; and whether a row is one of that
-        event, but not its first.
+        For each part its rows (k,); the first row of the newest event with several rows; and whether a row belongs to
+        that event, but is not its first.
     """
     starts = np.flatnonzero(ends[rows]) + rows.start
     stops = ends[starts]
@@ -39,7 +39,7 @@ def spans(
 
 
 def last_event(ends: NDArray[np.int32], start: int, stop: int) -> int:
-    """The row in start .. stop where the last event of several rows begins that does so there; `start` for none."""
+    """The row in start .. stop at which the last event with several rows begins; `start` if there is none."""
     began = stop - 1
     while began > start and ends[began] == 0:
         began -= 1

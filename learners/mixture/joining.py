@@ -20,8 +20,9 @@ def shortest(stack: Rows) -> Rows:
 def joined(parts: list[tuple[View, Rows]], sample: Rows, rank: int) -> list[tuple[View, Rows]]:
     """Parts whose results, added up, have the distances of all parts side by side, or nearly so.
 
-    What is kept are the directions in which the parts' results for a sample of vectors vary most. A sample of at most
-    `rank` vectors does not know them: the part whose results vary most then stands for all.
+    Parts with at most `rank` rows in all stand side by side. Of others, what is kept are the directions in which the
+    parts' results for a sample of vectors vary most. A sample of at most `rank` vectors does not know them: the part
+    whose results vary most then stands for all.
 
     Parameters
     ----------
@@ -32,15 +33,16 @@ def joined(parts: list[tuple[View, Rows]], sample: Rows, rank: int) -> list[tupl
     if not parts:
         d = sample.shape[1]
         return [(View(np.zeros(d), np.ones(d)), np.eye(d)[:rank])]
-    if len(parts) == 1 and all(len(matrix) <= rank for _, matrix in parts):
-        return parts
+    ends = np.cumsum([len(matrix) for _, matrix in parts])
+    if ends[-1] <= rank:
+        places = np.split(np.eye(ends[-1]), ends[:-1], axis=1)
+        return [(view, place @ matrix) for (view, matrix), place in zip(parts, places, strict=True)]
     results = [view.apply(sample) @ matrix.T for view, matrix in parts]
     results = [found - found.mean(axis=0) for found in results]
     if len(sample) <= rank:
         view, matrix = parts[int(np.argmax([np.sum(found * found) for found in results]))]
         return [(view, matrix if len(matrix) <= rank else _truncated(matrix, rank))]
     directions = _directions(np.concatenate(results, axis=1), rank)
-    ends = np.cumsum([len(matrix) for _, matrix in parts])
     cut = np.split(directions, ends[:-1], axis=1)
     return [(view, part @ matrix) for (view, matrix), part in zip(parts, cut, strict=True)]
 

@@ -16,11 +16,12 @@ from kinstream.learners.distances import spread
 from kinstream.learners.mixture.joining import joined, shortest
 from kinstream.learners.mixture.neighbours import WINDOW, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
+from kinstream.learners.mixture.weighing import weights
 from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
 from kinstream.learners.shared.events import Numbers, shared, take
 from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.validation import whole
+from kinstream.learners.shared.validation import checked_index, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.state import without_prefix
@@ -42,26 +43,32 @@ UNLEARNED: Final = {
     "zscore-cosine": "zscore-cosine",
     "minmax": "minmax",
 }
-#: Softmax learners: name to view.
-LEARNED: Final = {"softmax": "one-scale", "softmax-zscore": "guarded", "softmax-cosine": "cosine"}
-#: Beside them where constraints come from lists: linear discriminant analysis of z-scored features.
-IN_LISTS: Final = {"lda": "zscore"}
-#: Directions in which that one keeps its sums: O(s^2) time for a constraint.
+#: Learners: name to view. "lda" is linear discriminant analysis, the others are softmax learners.
+LEARNED: Final = {
+    "softmax-zscore": "guarded",
+    "softmax-cosine": "cosine",
+    "softmax-zscore-cosine": "zscore-cosine",
+}
+#: Beside them with fewer than `WIDE` features.
+NARROW: Final = {"softmax-minmax": "minmax", "lda": "zscore"}
+#: Instead of both where constraints come from lists.
+IN_LISTS: Final = {
+    "softmax": "one-scale",
+    "softmax-zscore": "guarded",
+    "softmax-cosine": "cosine",
+    "lda": "zscore",
+}
+#: Directions in which LDA keeps its sums: O(s^2) time for a constraint.
 SUBSPACE: Final = 64
 #: Distinct vectors before scales are frozen: fewer than elsewhere, for a mistaken scale is one of several.
 WARM_UP: Final = 128
 #: Rows that the first maps of the learners are made from.
 BUFFER: Final = 128
-#: Share of all un-learned metrics in the weights, and how many standard errors of a loss are a factor of e.
-SHARE: Final = 0.4
-ERRORS: Final = 0.5
 #: Vectors that spreads of distances are measured on.
 SAMPLED: Final = 96
-#: From so many features on, the metric is that of the heaviest part alone: the window has too few vectors to join them.
+#: From so many features on, the metric is that of the learners, or of the heaviest un-learned part: the window has too
+#: few vectors to join more. Learners have a low rank then, and stand side by side.
 WIDE: Final = WINDOW
-#: Rows that the error of a metric is known from before one is judged, and their loss.
-ROWS: Final = 5.0
-LOSS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,22 +93,24 @@ class Mixture(Composite):
 
     Which scaling suits a data set, and whether learning pays, is not known beforehand, and mistakes on triplets tell
     neither. So the five metrics that need no learning (Euclidean distance and cosine of the features as they came and
-    of z-scored ones, Euclidean distance of features divided by their ranges) and softmax learners behind three scalings
-    stand side by side. A new row is classified by its 5 nearest of 500 earlier vectors under every member as it was
-    before the row came; classes are what similar pairs have linked. With l_i the mean loss of member i, l the least of
-    them, and s the standard error of l, the weights are
+    of z-scored ones, Euclidean distance of features divided by their ranges) and learners behind several scalings stand
+    side by side: softmax learners, and with fewer than 500 features linear discriminant analysis. A new row is
+    classified by its 5 nearest of 500 earlier vectors under every member as it was before the row came; classes are
+    what similar pairs have linked. With l_i the mean loss of member i, l the least of them, and s the standard error of
+    l, the weights are
 
         w_i ~ p_i exp(-2 (l_i - l) / s),
 
-    p_i a share of .4 for the un-learned metrics and of .6 for the learners. In lists of clicks, where linear
-    discriminant analysis is one more learner, a row is a query; it loses half the share of 500 earlier items that are
-    nearer than the clicked one, and half the share of its own list's items that are although they were shown before the
-    clicked one. The metric is
+    p_i a share of .25 for the un-learned metrics and of .75 for the learners. With fewer than 500 features, rows that
+    come again are judged, too; once they are more than 500 new ones, learners share their weight by these losses.
+    In lists of clicks a row is a query; it loses half the share of 500 earlier items that are nearer than the clicked
+    one, and half the share of its own list's items that are although they were shown before the clicked one. The metric
+    is
 
         D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
 
-    with t_i the standard deviation of D_i^2 over 96 vectors of the window. Weights and spreads change when 32 new rows
-    have come.
+    with t_i the standard deviation of D_i^2 over 96 vectors of the window. Weights and spreads change when 64 rows have
+    been judged.
 
     Parameters
     ----------
@@ -123,12 +132,12 @@ class Mixture(Composite):
     -----
     A triplet is a mistake when x is not nearer to x+ than to x- under the metric; its loss is log(1 + exp(-margin)).
     It is utilised when it changed a member, and clipped when a member's step was. It is rejected when a vector is not
-    finite, or too long for its squares to be numbers. Pairs are scored, and link what is similar; learners of triplets
-    do not learn from them.
+    finite, or too long for its squares to be numbers. Pairs are scored, and link what is similar; softmax learners do
+    not learn from them.
 
     `transform` keeps the `rank` directions in which the members' maps of the latest 500 vectors vary most. With 500
-    features or more the metric is that of the heaviest part alone: learners or un-learned metrics, of features as they
-    are, scaled and cut, or of directions.
+    features or more the metric is that of the learners side by side, or of the heaviest un-learned part: of features as
+    they are, scaled and cut, or of directions.
 
     References
     ----------
@@ -150,7 +159,7 @@ class Mixture(Composite):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "mixture/2"
+    algorithm: ClassVar[str] = "mixture/3"
 
     def __init__(
         self,
@@ -178,7 +187,7 @@ class Mixture(Composite):
 
     def learn(self, block: ConstraintBlock) -> Outcomes:
         vectors, events = self._table(block), shared(block.events, len(block))
-        index = self._checked(vectors, block.index, block.kind)
+        index = checked_index(vectors, block.index, block.kind, self._dimension)
         outcomes = Outcomes.blank(len(index))
         if len(index) == 0:
             return outcomes
@@ -302,15 +311,15 @@ class Mixture(Composite):
         d = self._dimension
         assert d is not None
         groups = "none" if lists else "chains"
+        learners = IN_LISTS if lists else LEARNED | (NARROW if d < WIDE else {})
+
+        def learner(name: str) -> SingleModal:
+            if name == "lda":
+                return LDA(subspace=SUBSPACE, dtype=self.dtype)
+            return Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype)
+
         self._members = (
-            *(
-                Member(name, view, Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype), learns=True)
-                for name, view in LEARNED.items()
-            ),
-            *(
-                Member(name, view, LDA(subspace=SUBSPACE, dtype=self.dtype), learns=True)
-                for name, view in (IN_LISTS if lists else {}).items()
-            ),
+            *(Member(name, view, learner(name), learns=True) for name, view in learners.items()),
             *(
                 Member(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
                 for name, view in UNLEARNED.items()
@@ -319,27 +328,14 @@ class Mixture(Composite):
         for member in self._members:
             member.learner.expect(d)
         N = len(self._members)
-        self._neighbours = Neighbours(N, d, lists=lists)
+        self._neighbours = Neighbours(N, d, lists=lists, again=not lists and d < WIDE)
         self._spreads = np.ones(N)
         self._before = {m.name: np.eye(d, dtype=self.dtype) for m in self._members if m.learns}
         self._weigh()
 
     def _weigh(self) -> None:
-        """Weights by the losses so far; the un-learned metrics share all until a row was judged."""
-        prior = np.array([0.0 if m.learns else 1.0 / len(UNLEARNED) for m in self._members])
-        n, losses = self._neighbours.judged, self._neighbours.losses
-        if n:
-            learners = prior == 0.0
-            prior = np.where(learners, (1.0 - SHARE) / learners.sum(), SHARE * prior)
-            # The weighted mean of n losses is worth 7 n / 16 of them.
-            count = max(1.0, 7.0 * n / 16.0)
-            least = float(losses.min())
-            rate = (least * count + ROWS * LOSS) / (count + ROWS)
-            error = np.sqrt(rate * (1.0 - rate) / count)
-            prior = prior * np.exp(-(losses - least) / (ERRORS * error))
-        prior = np.where(self._usable, prior, 0.0)
-        total = float(prior.sum())
-        self._weights = prior / total if total > 0.0 else np.full(len(prior), 1.0 / len(prior))
+        learners = np.array([member.learns for member in self._members])
+        self._weights = weights(learners, self._usable, self._neighbours)
 
     def _shares(self) -> Vector:
         """Of each member's squared distance in that of the metric."""
@@ -347,8 +343,8 @@ class Mixture(Composite):
         found = np.where(usable, self._weights / np.where(usable, self._spreads, 1.0), 0.0)
         if (self._dimension or 0) < WIDE:
             return found
-        parts = [(self._part(member), member.learns) for member in self._members]
-        weights: dict[tuple[str, bool], float] = {}
+        parts = ["learners" if member.learns else self._part(member) for member in self._members]
+        weights: dict[str, float] = {}
         for part, weight, share in zip(parts, self._weights, found, strict=True):
             weights[part] = weights.get(part, 0.0) + (weight if share > 0.0 else 0.0)
         heaviest = max(weights, key=lambda part: weights[part])
@@ -375,7 +371,7 @@ class Mixture(Composite):
             Z = self._scaler.apply(vectors)
             seen = np.ascontiguousarray(Z, np.float32)
             tables = {
-                name: self._views[name].apply(Z).astype(self.dtype)
+                name: self._views[name].seen(Z, self.dtype)
                 for name in dict.fromkeys(m.view for m in self._members)
             }
             # Lengths leave room for squares of squares.
@@ -443,9 +439,7 @@ class Mixture(Composite):
 
     def _embedded(self, Z: Rows) -> Iterator[Rows]:
         """Vectors z (n, d) under each member, the learners by their maps from before."""
-        seen = {
-            name: self._views[name].apply(Z).astype(self.dtype) for name in {m.view for m in self._members}
-        }
+        seen = {name: self._views[name].seen(Z, self.dtype) for name in {m.view for m in self._members}}
         for member in self._members:
             rows = seen[member.view]
             with np.errstate(all="ignore"):

@@ -22,9 +22,14 @@ Embed = Callable[[Rows], Iterable[Rows]]
 
 #: Vectors that new rows are compared with.
 WINDOW: Final = 500
-#: New rows that are judged at once; the places that there are for them, for an event is not cut.
-EVERY: Final = 32
+#: Rows that are judged at once; the places that there are for them, for an event is not cut.
+EVERY: Final = 64
 PLACES: Final = 2 * EVERY
+#: Of rows that wait, what is in the state.
+HELD: Final = (
+    *("pending", "pending_hashes", "pending_classes", "fresh"),
+    *("wanted", "wanted_hashes", "against"),
+)
 #: Bits that tell new vectors from old ones.
 BITS: Final = 1 << 18
 #: A later row counts more: the k-th has a share of 4 / (k + 3) of the mean, and at least 1 / 2000.
@@ -32,8 +37,28 @@ LATE: Final = 4.0
 LEAST: Final = 1.0 / 2_000
 
 
+class Losses:
+    """Mean losses of metrics over rows, of which later ones count more.
+
+    Attributes
+    ----------
+    means : (N,) in [0, 1].
+    rows : behind them.
+    """
+
+    def __init__(self, members: int) -> None:
+        self.means: Vector = np.zeros(members)
+        self.rows = 0
+
+    def add(self, lost: Vector) -> None:
+        """Take what all metrics lost (N,) on a row."""
+        self.rows += 1
+        share = max(min(1.0, LATE / (self.rows + LATE - 1.0)), LEAST)
+        self.means += share * (lost - self.means)
+
+
 class Neighbours:
-    """Losses of metrics by their neighbours, as means over new rows.
+    """Losses of metrics by their neighbours, as means over rows.
 
     A new row is the first vector of a constraint, similar to the second, that has not come before. Of rows that are
     members of classes, 5 neighbours among the latest 500 vectors vote; what is linked by similar pairs is of one class.
@@ -45,24 +70,23 @@ class Neighbours:
     members : their number N.
     d : features.
     lists : whether rows are queries.
+    again : whether rows that come again are judged.
 
     Attributes
     ----------
-    losses : (N,) means in [0, 1].
-    judged : rows behind them.
+    new, again : losses over new rows, and over those that came again.
     """
 
-    def __init__(self, members: int, d: int, *, lists: bool) -> None:
-        self.lists = lists
-        self.losses: Vector = np.zeros(members)
-        self.judged = 0
+    def __init__(self, members: int, d: int, *, lists: bool, again: bool = False) -> None:
+        self.lists, self._repeats = lists, again
+        self.new, self.again = Losses(members), Losses(members)
         self._window: Rows = np.zeros((WINDOW, d), np.float32)
         self._hashes, self._classes = np.zeros(WINDOW, np.uint64), np.zeros(WINDOW, np.int64)
         self._seen = np.zeros(BITS // 8, np.uint8)
         self._pending: Rows = np.zeros((PLACES, d), np.float32)
         self._wanted: Rows = np.zeros((PLACES, d), np.float32)
         self._pending_hashes, self._wanted_hashes = np.zeros(PLACES, np.uint64), np.zeros(PLACES, np.uint64)
-        self._pending_classes = np.zeros(PLACES, np.int64)
+        self._pending_classes, self._fresh = np.zeros(PLACES, np.int64), np.zeros(PLACES, np.int8)
         self._against = np.zeros((PLACES, neighbours.AGAINST), np.uint64)
         self._apart = np.zeros(BYTES, np.uint8)
         self._tally = np.zeros(neighbours.TALLY, np.int64)
@@ -73,8 +97,14 @@ class Neighbours:
         return self._window[: self._tally[neighbours.USED]]
 
     @property
+    def repeated(self) -> bool:
+        """Whether more rows have come again than were new, and the new ones were too many to learn by heart."""
+        new, again = self._tally[[neighbours.NEW, neighbours.AGAIN]]
+        return bool(again > new >= WINDOW)
+
+    @property
     def waiting(self) -> int:
-        """New rows that are not judged yet."""
+        """Rows that are not judged yet."""
         return int(self._tally[neighbours.WAITING])
 
     @property
@@ -92,7 +122,7 @@ class Neighbours:
         last: Flags,
         start: int,
     ) -> int:
-        """Take constraints from `start` on, until enough new rows wait; the row behind the last one taken.
+        """Take constraints from `start` on, until enough rows wait; the row behind the last one taken.
 
         Parameters
         ----------
@@ -103,9 +133,9 @@ class Neighbours:
         links : (m,) of which the first two vectors are similar.
         last : (m,) which end an event.
         """
-        rows: Any = (X, own, index, good, links, self.lists, last, start, EVERY)
+        rows: Any = (X, own, index, good, links, self.lists, self._repeats, last, start, EVERY)
         window: Any = (self._window, self._hashes, self._classes, self._seen)
-        pending: Any = (self._pending, self._pending_hashes, self._pending_classes)
+        pending: Any = (self._pending, self._pending_hashes, self._pending_classes, self._fresh)
         wanted: Any = (self._wanted, self._wanted_hashes, self._against)
         everything: Any = (*rows, *window, *pending, *wanted, self._apart, self._tally)
         return int(neighbours.admit(*everything))
@@ -124,39 +154,44 @@ class Neighbours:
         wanted = self._wanted[: p if self.lists else 0]
         rows = np.concatenate([self.window, self._pending[:p], wanted])
         found = np.array([self._lost(mapped, p) for mapped in embed(rows)])
-        for lost in found[:, np.isfinite(found).all(axis=0)].T:
-            self.judged += 1
-            share = max(min(1.0, LATE / (self.judged + LATE - 1.0)), LEAST)
-            self.losses += share * (lost - self.losses)
+        for lost, fresh in zip(found.T, self._fresh, strict=False):
+            if np.isfinite(lost).all():
+                (self.new if fresh else self.again).add(lost)
 
     def state(self) -> State:
-        used, p = len(self.window), self.waiting
-        return {
-            "losses": self.losses.copy(),
-            "judged": self.judged,
+        used = len(self.window)
+        state: State = {
+            "losses": self.new.means.copy(),
+            "judged": self.new.rows,
+            "again_losses": self.again.means.copy(),
+            "again_judged": self.again.rows,
             "tally": self._tally.copy(),
             "apart": self._apart.copy(),
             "seen": self._seen.copy(),
             "window": self.window.copy(),
             "hashes": self._hashes[:used].copy(),
             "classes": self._classes[:used].copy(),
-            "pending": self._pending[:p].copy(),
-            "pending_hashes": self._pending_hashes[:p].copy(),
-            "pending_classes": self._pending_classes[:p].copy(),
-            "wanted": self._wanted[:p].copy(),
-            "wanted_hashes": self._wanted_hashes[:p].copy(),
-            "against": self._against[:p].copy(),
         }
+        return state | {name: self._held(name) for name in HELD}
 
     def restore(self, state: State) -> None:
-        self.losses, self.judged = np.array(state["losses"], np.float64), int(state["judged"])
+        self.new.means, self.new.rows = np.array(state["losses"], np.float64), int(state["judged"])
+        self.again.means = np.array(state["again_losses"], np.float64)
+        self.again.rows = int(state["again_judged"])
         self._tally, self._seen = np.array(state["tally"], np.int64), np.array(state["seen"], np.uint8)
         self._apart = np.array(state["apart"], np.uint8)
-        used, p = len(self.window), self.waiting
+        used = len(self.window)
         for name in ("window", "hashes", "classes"):
             getattr(self, f"_{name}")[:used] = state[name]
-        for name in ("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes", "against"):
-            getattr(self, f"_{name}")[:p] = state[name]
+        for name in HELD:
+            held: NDArray[Any] = np.asarray(state[name])
+            getattr(self, f"_{name}")[: len(held)] = held
+
+    def _held(self, name: str) -> NDArray[Any]:
+        """What the state holds of the rows that wait: of one size where rows come again all the time."""
+        found: NDArray[Any] = getattr(self, f"_{name}")[: PLACES if self._repeats else self.waiting].copy()
+        found[self.waiting :] = 0
+        return found
 
     def _lost(self, mapped: Rows, p: int) -> Vector:
         used, found = len(self.window), np.empty(p)

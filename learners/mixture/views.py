@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.ensembles import views
+from kinstream.learners.shared.following import LEAST
 from kinstream.learners.shared.scaler import ZScore
 
 Rows = NDArray[np.floating[Any]]
 Features = NDArray[np.float64]
 
-#: A deviation counts as at least this share of the range: features that hardly ever vary are not made loud.
-LEAST: Final = 1.0 / 6.0
 #: Entries up to this share of the largest offset are what is left of zeros after rounding.
 ROUNDING: Final = 1e-9
 
@@ -44,6 +44,17 @@ class View:
                 wide = np.clip(wide, *self.bounded)
             scaled = (wide + self.offset) * self.factor
             return self._directions(scaled) if self.directions else scaled
+
+    def seen(self, Z: Rows, dtype: str) -> Rows:
+        """As `apply` to rounding, compiled, and of the type that members work in."""
+        found = np.empty(Z.shape, dtype)
+        bounds = np.full((2, 1), np.inf) * [[-1.0], [1.0]] if self.bounded is None else self.bounded
+        low, high = np.ascontiguousarray(np.broadcast_to(bounds, (2, Z.shape[1])))
+        if self.directions:
+            views.directions(Z, low, high, self.offset, self.factor, self.least, found)
+        else:
+            views.scaled(Z, low, high, self.offset, self.factor, found)
+        return found
 
     @property
     def least(self) -> float:

@@ -1,4 +1,4 @@
-"""A learned metric as one file that needs nothing of Kinstream to be used: `x @ map.T + offset`.
+"""A learned metric as one file that can be used without Kinstream: `x @ map.T + offset`.
 
 A metric of several modalities has a map and an offset for each.
 """
@@ -13,9 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
 from kinstream.learners.composite import Composite
 from kinstream.learners.mixture.learner import Mixture
+from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
 from kinstream.learners.shared.bilinear import Bilinear
@@ -23,6 +25,7 @@ from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.agents.space import core_state, restore_space
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes
+from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import ModelVersion
 
@@ -37,6 +40,11 @@ PARTS_UNIT: Final = "z = (x / |x| - shift) * factor; then all `parts` concatenat
 RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
 RANKED_UNIT: Final = "(q / |q|) @ similarity @ (x / |x|), largest first"
 
+NEAREST: Final = {
+    "cosine": "query_map of q, @ (x / |x|), largest first",
+    "dot": "query_map of q, @ x, largest first",
+}
+
 #: Matrix and offset by modality.
 Maps = dict[str, tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]]
 
@@ -47,13 +55,16 @@ class Export:
 
     Parameters
     ----------
-    arrays : `map` (k, d) and `offset` (k,); the learned distance of two vectors is the Euclidean one of what
-        `x @ map.T + offset` makes of them. Where metadata says `scaler=unit`, x is divided by its length before.
-        With several modalities, `map.NAME` and `offset.NAME` of each that measures; metadata says whether what
-        they make is concatenated or added up.
-        A learner of a similarity has, besides, `similarity` W (d, d), which need not be symmetric, with `shift` and
-        `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; it orders otherwise
-        than the distance, which belongs to the positive semi-definite part of W only.
+    arrays : `map` (k, d) and `offset` (k,); the learned distance of two vectors is the Euclidean distance of their
+        images `x @ map.T + offset`. If metadata has `scaler=unit`, x is first divided by its length. With several
+        modalities, `map.NAME` and `offset.NAME` of each that measures; metadata states whether the images are
+        concatenated or added. A learner of a similarity also has `similarity` W (d, d), which need not be symmetric,
+        with `shift` and `factor` (d,) of its scaler. Metadata gives the similarity of x to a query q under `rank`; its
+        order differs from that of the distance, which uses only the positive semi-definite part of W.
+        An adapter has none of these, but float32 `U` and `V` (d, r), or `W` (d, d) of rank 0. Metadata gives under
+        `query_map` the image of a raw query q, and under `rank` the order of items x: a service computes the query map
+        with numpy, and queries a store of unchanged items by the cosine or dot `product`. Other learners of a
+        similarity also have `query_map` if they do not scale items.
         A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`.
     metadata : texts by name.
     """
@@ -67,11 +78,11 @@ def learner_from(data: bytes, kind: str, arguments: dict[str, Any]) -> Learner:
 
     Parameters
     ----------
-    kind, arguments : of the learner's settings; the scaler of the space's declaration goes before theirs.
+    kind, arguments : of the learner's settings; the scaler of the space's declaration overrides theirs.
 
     Raises
     ------
-    CheckpointError : not a state, or nothing was learned in it yet.
+    CheckpointError : the data is not a state, or nothing has been learned yet.
     SettingsError : the arguments do not fit the state.
     """
     learner = learner_of(from_bytes(data), kind, arguments)
@@ -81,7 +92,7 @@ def learner_from(data: bytes, kind: str, arguments: dict[str, Any]) -> Learner:
 
 
 def learner_of(state: State, kind: str, arguments: dict[str, Any]) -> Learner | None:
-    """The learner of a space, from its state in a checkpoint; None where nothing was learned in it yet.
+    """The learner of a space, from its state in a checkpoint; None if nothing has been learned yet.
 
     Raises
     ------
@@ -112,11 +123,11 @@ def linear_map(learner: Learner) -> tuple[NDArray[np.floating[Any]], NDArray[np.
 
 
 def linear_maps(learner: MultiModal | Fusion) -> tuple[Maps, str, str]:
-    """Matrix (k, d) and offset (k,) of each modality, how they go together, and the scaler as in `linear_map`.
+    """Matrix (k, d) and offset (k,) of each modality, how they are combined, and the scaler as in `linear_map`.
 
     Raises
     ------
-    SettingsError : the learner is made of others that are not linear maps.
+    SettingsError : a member of the learner is not a linear map.
     CheckpointError : it has no dimensions yet.
     """
     if isinstance(learner, MultiModal) and not learner.linear:
@@ -135,7 +146,7 @@ def linear_maps(learner: MultiModal | Fusion) -> tuple[Maps, str, str]:
     matrix, offset, scaler = linear_map(metric)
     ends = np.cumsum([size for _, size in learner.modalities])
     columns = np.split(matrix, ends[:-1], axis=1)
-    # Where they end does not matter, because they are summed: the first one has the offset.
+    # The place of the offset does not matter in a sum: the first one has it.
     offsets = [offset] + [np.zeros_like(offset)] * (len(columns) - 1)
     names = [name for name, _ in learner.modalities]
     return dict(zip(names, zip(columns, offsets, strict=True), strict=True)), ADDED, scaler
@@ -144,35 +155,65 @@ def linear_maps(learner: MultiModal | Fusion) -> tuple[Maps, str, str]:
 def _folded(
     matrix: NDArray[np.floating[Any]], scaling: tuple[NDArray[np.float64], NDArray[np.float64]] | None
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-    """A map of scaled features as one of raw features, and its offset."""
+    """A map of scaled features, converted to raw features, and its offset."""
     if scaling is None:
         return matrix, np.zeros(len(matrix), matrix.dtype)
     shift, factor = scaling
-    # In float64: a shift that is large against the width cancels only to rounding.
+    # In float64, because a shift that is large against the width cancels only to rounding.
     folded = matrix.astype(np.float64) * factor
     return folded, -(folded @ shift)
 
 
 def _left_over(scaler: str) -> str:
-    """The scaler, if it has to be applied before a map."""
+    """The scaler, if it must be applied before the map."""
     return "unit" if scaler == "unit" else "none"
 
 
-def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) -> Export:
-    """The learned metric with what it is and where it comes from.
+def best_directions(learner: SingleModal, rank: int) -> NDArray[np.float64]:
+    """Orthonormal rows (min(rank, k), k): of what the map (k, d) makes of the features, where that varies most.
+
+    Features count by their spread, as far as the scaler knows it, and as if they did not depend on each other.
+    """
+    with one_blas_thread():
+        left = np.linalg.svd(learner.map.astype(np.float64) * learner.spread, full_matrices=False)[0]
+    # The sign of a direction is the library's choice: make it ours.
+    top = np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)
+    return np.asarray((left * np.where(top < 0.0, -1.0, 1.0)).T[:rank])
+
+
+def export(
+    learner: Learner, version: ModelVersion, versions: dict[str, str], rank: int | None = None
+) -> Export:
+    """The learned metric with its description and origin.
+
+    Parameters
+    ----------
+    rank : columns at most, of a linear map of one modality: see `best_directions`. None for as many as it has.
 
     Raises
     ------
-    SettingsError, CheckpointError : as `linear_map` and `linear_maps`.
+    SettingsError, CheckpointError : as `linear_map` and `linear_maps`; and a rank for what is not one linear map.
     """
     more = {}
-    if isinstance(learner, Composite):
-        arrays, parts = learner.exported()
+    if rank is not None and (
+        isinstance(learner, Adapter | Composite) or not isinstance(learner, SingleModal)
+    ):
+        raise SettingsError(
+            f"{learner.algorithm} is not one linear map, which is all that can be exported with a smaller rank"
+        )
+    arrays: dict[str, NDArray[np.floating[Any]]]
+    if isinstance(learner, Adapter):
+        found = query_map(learner)
+        arrays = {name: np.asarray(one, np.float32) for name, one in found.arrays.items()}
+        use, scaler = found.use, _left_over(learner.scaler)
+        more = {"query_map": use, "rank": NEAREST[learner.product], "product": learner.product}
+    elif isinstance(learner, Composite):
+        arrays, listed = learner.exported()
         scaler = _left_over(learner.scaler)
         use = PARTS if scaler == "none" else PARTS_UNIT
         if isinstance(learner, Mixture):
             use = PARTS_ADDED
-        more["parts"] = json.dumps(parts)
+        more["parts"] = json.dumps(listed)
     elif isinstance(learner, MultiModal | Fusion):
         maps, use, scaler = linear_maps(learner)
         arrays = {f"map.{name}": matrix for name, (matrix, _) in maps.items()}
@@ -181,13 +222,18 @@ def export(learner: Learner, version: ModelVersion, versions: dict[str, str]) ->
             use += f", of vectors divided by their length{' over all modalities' if use == ADDED else ''}"
     else:
         matrix, offset, scaler = linear_map(learner)
+        if rank is not None and rank < len(matrix) and isinstance(learner, SingleModal):
+            kept = best_directions(learner, rank)
+            matrix, offset = (kept @ matrix).astype(matrix.dtype), (kept @ offset).astype(offset.dtype)
         arrays = {"map": matrix, "offset": offset}
         use = "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset"
-    if isinstance(learner, Bilinear):
+    if isinstance(learner, Bilinear) and not isinstance(learner, Adapter):
         W = learner.W
         shift, factor = learner.affine() or (np.zeros(len(W)), np.ones(len(W)))
         arrays |= {"similarity": W, "shift": shift, "factor": factor}
         more["rank"] = RANKED if scaler == "none" else RANKED_UNIT
+        if learner.scaler in SCALERS:
+            more["query_map"] = SIMILARITY
     metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
     return Export(arrays, metadata)
 

@@ -1,4 +1,4 @@
-"""A learned metric as an ONNX model that takes raw features, its scaler within: what `transform` does."""
+"""A learned metric as an ONNX model of raw features that includes the scaler, equal to `transform`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
 from kinstream.learners.kernels.ensembles.oahu import DEAD
 from kinstream.learners.mixture.learner import Mixture
@@ -19,7 +20,7 @@ from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.errors import CheckpointError, SettingsError
 
-#: Name of the one output, and how the inputs begin.
+#: Name of the output, and prefix of the inputs.
 OUTPUT = "y"
 INPUT = "x"
 
@@ -29,8 +30,8 @@ def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
 
     Its input `x` (n, d) takes raw features; with several modalities there is an input `x_NAME` for each that measures.
     Squared Euclidean distance between rows of the output `y` (n, k) is the learned one. All are of the learner's type;
-    scaling is done in float64, as the learner does it, for a shift that is large against the width cancels only to
-    rounding.
+    scaling is done in float64, as in the learner, because a shift that is large against the width cancels only to
+    rounding. The graph of an adapter takes raw queries; its output (n, d) is the query for a store of unchanged items.
 
     Parameters
     ----------
@@ -52,17 +53,22 @@ def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
     elif isinstance(learner, SingleModal):
         if learner.dimension is None:
             raise CheckpointError("nothing has been learned yet")
-        output = _single(graph, learner, graph.input(INPUT, learner.dtype, learner.dimension))
+        x = graph.input(INPUT, learner.dtype, learner.dimension)
+        output = _queries(graph, learner, x) if isinstance(learner, Adapter) else _single(graph, learner, x)
     else:
         raise SettingsError(f"{learner.algorithm} has no such export")
     named = graph.op("Identity", [output.name], output.dtype, output.width, named=OUTPUT)
     inputs = ", ".join(value.name for value in graph.inputs)
     use = f"{OUTPUT} of raw features {inputs}: squared Euclidean distance of its rows is the learned one"
+    if isinstance(learner, Adapter):
+        use = (
+            f"{OUTPUT} of raw queries {inputs}: items are ordered by their {learner.product} product with it"
+        )
     return graph.encode(named, "metric", metadata | {"scaler": "none", "use": use})
 
 
 def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
-    """What a learner of one modality makes of raw features."""
+    """Raw features under a learner of one modality."""
     z = graph.cast(_scaled(graph, learner.scaler, learner.affine(), graph.cast(x, "float64")), learner.dtype)
     if isinstance(learner, Portfolio):
         return _portfolio(graph, learner, z)
@@ -70,7 +76,7 @@ def _single(graph: Graph, learner: SingleModal, x: Value) -> Value:
         return _mixture(graph, learner, z)
     if isinstance(learner, OAHU):
         return _oahu(graph, learner, z)
-    # It refuses learners that are not linear maps itself.
+    # `linear_map` refuses learners that are not linear maps.
     return graph.mapped(z, learner.map.T)
 
 
@@ -83,6 +89,14 @@ def _scaled(graph: Graph, scaler: str, affine: tuple[Any, Any] | None, wide: Val
     shift, factor = affine
     moved = graph.with_constant("Sub", wide, shift) if np.any(shift) else wide
     return graph.with_constant("Mul", moved, factor)
+
+
+def _queries(graph: Graph, learner: Adapter, q: Value) -> Value:
+    """The mapped queries of an adapter."""
+    if not learner.rank:
+        return graph.mapped(q, learner.W)
+    U, V = learner.factors
+    return graph.added([q, graph.mapped(graph.mapped(q, U), V.T)])
 
 
 # ---- several modalities -----------------------------------------------------------------------------------------
@@ -108,7 +122,7 @@ def _fused(graph: Graph, learner: Fusion) -> Value:
     for name, metric in learner.learners.items():
         if not isinstance(metric, SingleModal):
             raise SettingsError(f"{learner.algorithm} has no such export")
-        # One metric over all modalities has no name.
+        # A single metric over all modalities has no name.
         taken = [name] if name else list(sizes)
         inputs = [graph.input(f"{INPUT}_{one}", metric.dtype, sizes[one]) for one in taken]
         parts.append(_single(graph, metric, graph.beside(inputs)))
@@ -143,7 +157,7 @@ def _embedded(graph: Graph, network: OAHUNetwork, h: Value) -> list[Value]:
     found = []
     for k, (theta, W) in enumerate(network.parts()):
         u = graph.mapped(h, theta)
-        # Not below: the kernels say `length < DEAD`, and this is above the number before it.
+        # Not below: the kernels test `length < DEAD`, and this number is above the one before it.
         kind = np.dtype(u.dtype).type
         least = float(np.nextafter(kind(DEAD), kind(0.0)))
         found.append(graph.over(u, graph.length(u), least, 0.0))

@@ -1,4 +1,4 @@
-"""An ONNX graph that grows node by node, with the few building blocks that learned metrics are made of."""
+"""Builds an ONNX graph node by node, from the few operations of learned metrics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.extras import importing
 
-#: Of 2022: what runs them has been everywhere for long.
+#: Versions of 2022, which current runtimes support.
 OPSET: Final = 17
 IR_VERSION: Final = 8
-#: What protobuf holds in one file, less room for the rest.
+#: Limit of protobuf for one file, less room for the rest.
 MAX_BYTES: Final = 2**31 - 2**20
 
 
@@ -108,7 +108,7 @@ class Graph:
         return self.op("Sum", [part.name for part in parts], parts[0].dtype, parts[0].width)
 
     def behind(self, x: Value, constant: float) -> Value:
-        """x with a constant behind every row."""
+        """x with a constant appended to every row."""
         pads = self.constant([0, 0, 0, 1], "int64")
         value = f"s{len(self._initializers)}"
         self._initializers.append(self._numpy.from_array(np.array(constant, x.dtype), value))
@@ -119,7 +119,7 @@ class Graph:
         return self.op("ReduceL2", [x.name], x.dtype, 1, axes=[1], keepdims=1)
 
     def over(self, x: Value, divisor: Value, least: float, otherwise: float) -> Value:
-        """x over a column; where that is not above `least`, over 1, times `otherwise`."""
+        """x divided by a column; if the column is not above `least`, x times `otherwise`."""
         least_name, one = self.constant([[least]], x.dtype), self.constant([[1.0]], x.dtype)
         above = self.op("Greater", [divisor.name, least_name], "bool", 1)
         safe = self.op("Where", [above.name, divisor.name, one], x.dtype, 1)

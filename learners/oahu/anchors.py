@@ -1,4 +1,4 @@
-"""What OAHU's network gets to see of a vector, and the un-learned metrics that vote beside it."""
+"""The input of OAHU's network, and the un-learned metrics that vote beside it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kinstream.learners.shared.one_modality import Index
 Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 
-#: Vectors, as constraints name them, before the mean squared length is frozen.
+#: Number of vectors, in the order of constraints, before the mean squared length is frozen.
 MEASURED: Final = 512
-#: Un-learned metrics, all with distances of about 1.4 between vectors that have nothing to do with each other:
-#: Euclidean distance over the root mean squared length; that of directions; and that of directions of (x, c).
+#: Un-learned metrics, all with distances of about 1.4 between unrelated vectors: Euclidean distance over the root mean
+#: squared length; that of directions; and that of directions of (x, c).
 ANCHORS: Final = ("euclidean", "cosine", "lifted")
 _CHUNK: Final = 256
 
 
 class Lift:
-    """A constant c behind every vector, so that a network that only sees directions can distinguish lengths.
+    """Appends a constant c to every vector, so that a network that only sees directions can distinguish lengths.
 
     c^2 is `kappa` times the mean squared length of the vectors so far, up to the first 512.
 
@@ -38,18 +38,18 @@ class Lift:
 
     @property
     def missing(self) -> int:
-        """Vectors until the mean changes no more."""
+        """Number of vectors until the mean is final."""
         return max(MEASURED - self._count, 0)
 
     @property
     def mean(self) -> float:
-        """Mean squared length, 1 before the first vector, and where all are zero."""
+        """Mean squared length; 1 before the first vector, or if all are zero."""
         return self._sum / self._count if self._count and self._sum > 0.0 else 1.0
 
     def observe(self, squares: Vector) -> Vector:
-        """Take the squared lengths (m, k) of the vectors of m constraints in; returns the mean (m,) after each."""
+        """Include the squared lengths (m, k) of the vectors of m constraints; returns the mean (m,) after each."""
         flat = np.concatenate([[self._sum], squares.ravel()])
-        # One sum after the other, so that where a block ends changes nothing.
+        # One sum after the other, so that block boundaries have no effect.
         sums = np.cumsum(flat)[1:].reshape(squares.shape)
         counts = self._count + np.arange(1, squares.size + 1).reshape(squares.shape)
         self._count, self._sum = int(counts[-1, -1]), float(sums[-1, -1])
@@ -57,12 +57,12 @@ class Lift:
         return np.where(sums[:, -1] > 0.0, means, 1.0)
 
     def with_more(self, sums: Vector, counts: Vector) -> Vector:
-        """The mean (m,) with so much more squared length of so many more vectors each; nothing is taken in."""
+        """The mean (m,) with more sums and counts of squared lengths; this object does not change."""
         total = self._sum + sums
         return np.where(total > 0.0, total / (self._count + counts), 1.0)
 
     def apply(self, X: Rows, mean: float | Vector) -> Rows:
-        """(n, d) scaled vectors as inputs (n, d + 1), or as they are without lift."""
+        """(n, d) scaled vectors as inputs (n, d + 1), or unchanged without lift."""
         if self.kappa == 0.0:
             return X
         constant = np.broadcast_to(np.sqrt(self.kappa * np.asarray(mean)), len(X))
@@ -78,7 +78,7 @@ class Lift:
 
 
 def anchored(name: str, X: Rows, mean: float | Vector, lift: Lift) -> Rows:
-    """Scaled vectors (n, d) where Euclidean distance is that of an un-learned metric; one of `ANCHORS`."""
+    """Vectors (n, d) whose Euclidean distance is that of an un-learned metric, one of `ANCHORS`."""
     if name == "euclidean":
         return np.asarray(X / np.sqrt(np.broadcast_to(mean, len(X)))[:, None].astype(X.dtype))
     inputs = lift.apply(X, mean) if name == "lifted" else X

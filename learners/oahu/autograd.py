@@ -1,4 +1,4 @@
-"""OAHU in plain torch with autograd (spec 7): what the compiled loop is tested against, and a way onto a GPU."""
+"""OAHU in plain torch with autograd: the reference for tests of the compiled loop, and the way to use a GPU."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _threads = RLock()
 
 
 def require(device: str) -> None:
-    """Do nothing if torch can work there; it is imported only to look for a GPU.
+    """Check that torch can work on a device; it is imported only to check for a GPU.
 
     Raises
     ------
     SettingsError
-        It cannot; the error says what is missing.
+        It cannot; the error names what is missing.
     """
     one_of("device", device, DEVICES)
     extras.require("torch", who="OAHU through torch")
@@ -46,7 +46,7 @@ def require(device: str) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run the body with torch on one thread of the processor, and no other body meanwhile."""
+    """Run the body with torch on one processor thread, one body at a time."""
     import torch
 
     with _threads:
@@ -85,7 +85,7 @@ class TorchMachine:
         import torch
 
         with one_thread(), torch.enable_grad():
-            # Forward by sample, not all in one product: equal vectors then have equal embeddings, bit by bit.
+            # Forward by sample, not all in one product, so that equal vectors have equal embeddings, bit by bit.
             x, positive, negative = (
                 self._embed(torch.tensor(X[index[:, s]], device=self._device)) for s in range(3)
             )

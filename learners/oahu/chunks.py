@@ -1,4 +1,4 @@
-"""OAHU's compiled way: chunks of triplets, whose largest layer goes through matrix products."""
+"""OAHU's compiled form: chunks of triplets, with matrix products for the largest layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kinstream.streams.compute.compiled import limit
 
 Rows = NDArray[np.floating[Any]]
 
-#: Triplets of one chunk. More of them share the products' fixed cost, fewer have less to make up for.
+#: Triplets of one chunk. More share the fixed cost of the products; fewer need fewer corrections.
 CHUNK: Final = 32
 
 
@@ -43,7 +43,7 @@ def learn(
     network, alpha : changed in place.
     X : (n, d) inputs of the network's type.
     index, usable : see `kinstream.learners.shared.one_modality.Batch`.
-    given : (m,) what un-learned metrics add to the fused score.
+    given : (m,) the un-learned metrics' part of the fused score.
     bound : at least the network's largest entry, negative for unknown.
     outcomes : filled in.
     look : how the triplets of events are to be judged.
@@ -95,7 +95,7 @@ def _chunk(
     vectors, places = np.unique(index, return_inverse=True)
     inputs = X[vectors]
     if not usable.all():
-        # One that is not finite would spoil the products of all.
+        # A vector that is not finite would spoil the products of all.
         inputs[~np.isfinite(inputs).all(axis=1)] = 0
     places = np.take_along_axis(places.reshape(index.shape), first_equal(X, index), axis=1)
     first = network.first
@@ -128,7 +128,7 @@ def _chunk(
 
 
 def _beside(look: Look, rows: slice, inputs: Rows, first: Rows) -> oahu.Beside:
-    """What the events that begin in some rows ask of the first layer before it changes."""
+    """The products with the first layer, before it changes, for events that begin in some rows."""
     places, _, _ = next(spans(look.judged[0], rows))
     asked, where = look.inputs(places)
     products = asked @ first, asked @ inputs.T

@@ -1,4 +1,4 @@
-"""What OAHU's ways of learning need to judge the triplets of an event before they learn any of them."""
+"""Judges the triplets of an event before any of them is learned, for all forms of OAHU."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """Some triplets, and those that they share their events with, as they are to be judged.
+    """Some triplets, and the others of their events, to be judged together.
 
     Parameters
     ----------
-    judged : see `kinstream.learners.kernels.events`; the level is the loss. Without entries where no triplets share
-        an event.
+    judged : see `kinstream.learners.kernels.events`; the level is the loss. Empty if no triplets share an event.
     X : (n, d) inputs of the network's type.
-    index, usable, given : (k, 3), (k,) and (k,), see `kinstream.learners.oahu.chunks.learn`. An event may end
-        behind the triplets that are learned.
+    index, usable, given : (k, 3), (k,) and (k,), see `kinstream.learners.oahu.chunks.learn`. An event may end after the
+        triplets that are learned.
     """
 
     judged: Judged
@@ -54,7 +53,7 @@ class Look:
         return found, np.take_along_axis(where.reshape(index.shape), equal, axis=1)
 
     def judge(self, rows: slice, embed: Callable[[Rows], Sequence[Rows]], alpha: Vector, rule: Rule) -> None:
-        """Judge the events that begin in these rows by a network as it is.
+        """Judge the events that begin in these rows by the present network.
 
         Parameters
         ----------
@@ -87,15 +86,15 @@ def measuring(
     lift: Lift,
     given: Callable[[Rows, NDArray[np.int32], Vector], Vector],
 ) -> Look:
-    """How to judge triplets while the mean squared length changes: each by that before its event and its own vectors.
+    """Judges triplets while the mean squared length changes: each by the mean before its event, with its own vectors.
 
     Parameters
     ----------
     squares : (n,) squared lengths of the batch's vectors.
-    used : triplets that the mean goes by, in order.
-    count : triplets that are learned while it changes. The last one's event may go on behind them.
+    used : triplets that the mean includes, in order.
+    count : triplets that are learned while it changes. The event of the last one may continue after them.
     lift : before all of these.
-    given : what un-learned metrics add, by vectors, triplets and mean squared lengths.
+    given : the un-learned metrics' part, a function of vectors, triplets and mean squared lengths.
     """
     ends, found, levels = batch.events.judged
     judged = ends[:count], found, levels

@@ -1,4 +1,4 @@
-"""OAHU: a network whose every layer is a metric, weighted by how well each of them does (spec 7)."""
+"""OAHU: a network in which every layer is a metric, weighted by its losses (Gao et al. 2019)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
+from kinstream.learners.distances import of_embedded
 from kinstream.learners.oahu import autograd, chunks, votes
 from kinstream.learners.oahu.anchors import ANCHORS, MEASURED, Lift, anchored, margins
 from kinstream.learners.oahu.autograd import DEVICES
@@ -18,14 +19,14 @@ from kinstream.learners.oahu.network import OAHUNetwork
 from kinstream.learners.oahu.step_rule import HEDGES, Rule
 from kinstream.learners.shared.events import write
 from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.shared.validation import a_list, not_negative, one_of, positive, whole
 from kinstream.streams.compute.compiled import limit
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import Kind
 
-#: What a variant sets where the settings leave it open.
+#: Values that a variant sets for settings that are None.
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "anchored": {
         "initial": "isometric",
@@ -49,12 +50,12 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 PATHS: Final = ("compiled", "torch")
-#: Triplets between two pulls towards the first weights. A pull passes over all of them, which costs what a step does.
+#: Triplets between two pulls towards the first weights. A pull costs about as much as a step.
 PULLED: Final = 256
 
 
 class OAHU(SingleModal):
-    r"""A network with a metric at its input and behind each of its L hidden layers, learned from triplets.
+    r"""A network with a metric at its input and after each of its L hidden layers, learned from triplets.
 
     Layer l takes h_l, with h_0 the input, to h_{l+1} = relu(h_l W_{l+1}) and to a unit vector f_l = u_l / |u_l|,
     u_l = h_l Theta_l. Its metric is D_l(x, y) = |f_l(x) - f_l(y)|, in [0, 2]. A triplet (x, x+, x-) costs model l
@@ -62,38 +63,39 @@ class OAHU(SingleModal):
         L_l = (max(0, (D+ - c1) / (2 - c1)) + max(0, 1 - D- / c2)) / 2,
 
     D+ = D_l(x, x+) and D- = D_l(x, x-), with thresholds c1 <= D+ and c2 >= D- that follow from the distances before the
-    step (Eq. 9 and 10) and are constants of it. So every triplet teaches something. One step of gradient descent on
-    sum_l g_l L_l changes all layers; then the weight alpha_l of each model is lowered by its loss, kept above a floor,
-    and normalised (Hedge, Eq. 20).
+    step (Eq. 9 and 10) and are constants in it. So every triplet has a loss. One step of gradient descent on sum_l g_l
+    L_l changes all layers; then the weight alpha_l of each model is lowered by its loss, kept above a floor, and
+    normalised (Hedge, Eq. 20).
 
-    A triplet is a mistake when sum_l alpha_l (D+ - D-), with the un-learned metrics' share of it, is not below zero
-    before the step. The loss that is reported is sum_l alpha_l L_l.
+    A triplet is a mistake when sum_l alpha_l (D+ - D-), including the un-learned metrics' part, is not below zero
+    before the step. The reported loss is sum_l alpha_l L_l.
 
     Parameters
     ----------
     variant : "published" is the algorithm of the paper. "anchored", the default, starts from the metric of the input
-        and lets un-learned metrics vote beside the learned ones; see the notes. It sets what is None below.
+        and lets un-learned metrics vote beside the learned ones. It sets the parameters below that are None.
     layers, hidden, embedding : L, units S of each hidden layer, and dimension m of the embeddings.
-    eta : step size. It has no unit: without biases nothing depends on the scale of the features.
+    eta : step size, without unit: without biases the model does not depend on the scale of the features.
     tau : width of the thresholds, in (0, 2/3).
     beta, smoothing : a model's weight falls by the factor beta for a loss of 1, but not below smoothing / (L + 1).
-    hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They all but agree.
+    hedge : "literal", the printed update; or one of its branches for all, "exp" or "linear". They nearly agree.
     biases : whether hidden layers have biases, 0 at first.
     initial : first weights, "isometric" or "uniform"; see `kinstream.learners.oahu.network.OAHUNetwork.random`.
-    lift : squared constant that is put behind every vector, over the mean squared length of the first 512; 0 for none.
+    lift : squared constant appended to every vector, over the mean squared length of the first 512; 0 for none.
     temperature : T of the weight by rank 2 sigma((D+ - D-) / T) of a model's gradient; infinity for none.
     gradient : g_l, "hedge" for alpha_l and "uniform" for 1 / (L + 1).
     anchors : un-learned metrics that vote, of "euclidean", "cosine" and "lifted" (the cosine of lifted vectors).
     share : of the learned models in the vote; the anchors share the rest.
-    pull : how fast weights return to the first ones: after every 256 triplets (or a batch, if that is more) the
+    pull : rate at which weights return to the first ones: after every 256 triplets (or a batch, if larger) the
         difference is multiplied by exp(-256 pull).
     batch : triplets of one step, with the mean of their gradients. Above 1 it is another algorithm, for large streams.
-    path : "compiled", or "torch" for plain autograd, which needs the package torch. They agree to rounding.
-    device : "cpu", or "cuda" with path "torch". Bits of a GPU are not those of a processor.
+    path : "compiled", or "torch" for plain autograd, which needs the package torch. Both agree to rounding.
+    device : "cpu", or "cuda" with path "torch". Results of a GPU differ from those of a processor in the last bits.
     seed : of the first weights.
     dtype : "float32" or "float64", of the network. Distances, losses and alpha are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that scales are measured on.
+    unit : "length" or "published": whether scalers follow the features, or freeze; the step has no unit.
 
     Attributes
     ----------
@@ -102,7 +104,7 @@ class OAHU(SingleModal):
     Raises
     ------
     kinstream.streams.errors.SettingsError
-        A hyper-parameter is out of range, or torch is wanted and not there.
+        A hyper-parameter is out of range, or torch is required and not installed.
 
     Notes
     -----
@@ -110,11 +112,10 @@ class OAHU(SingleModal):
 
     `classify`, `verify` and `retrieve` are the applications of the paper. `transform` concatenates all metrics that
     vote, each times the root of its weight: one vector index with the squared distance sum w_l D_l^2, which ranks much
-    as the vote does but is not the same rule.
+    like the vote.
 
     Triplets are learned in chunks of 32, counted from the first of a block, and the first layer's part of a chunk goes
-    through matrix products. Nothing is approximated, but where blocks end shows in the last digits.
-
+    through matrix products. Nothing is approximated, but block boundaries affect the last digits.
     A vector whose squared length is above 1e-3 of the largest number of the type is refused.
 
     References
@@ -168,8 +169,9 @@ class OAHU(SingleModal):
         dtype: str = "float32",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=followed(unit, scaler))
         usual = VARIANTS[one_of("variant", variant, VARIANTS)]
         self.variant = variant
         self.layers = whole("layers", usual["layers"] if layers is None else layers, 0)
@@ -214,10 +216,10 @@ class OAHU(SingleModal):
         self._lift = Lift(not_negative("lift", usual["lift"] if lift is None else lift))
         self._alpha: NDArray[np.float64] = np.full(self.layers + 1, 1.0 / (self.layers + 1))
         self._network = self._zeros(0)
-        #: Gradients of a batch; empty in the compiled way of one triplet a step, which needs none.
+        #: Gradients of a batch; empty in the compiled form with one triplet per step, which needs none.
         self._sums = self._zeros(0)
         self._batches = Batches(self.batch, self._alpha)
-        #: The first weights, to be pulled to; empty without a pull.
+        #: The first weights, the target of the pull; empty without a pull.
         self._origin = self._zeros(0)
         self._bound, self._taken = -1.0, 0
 
@@ -243,11 +245,12 @@ class OAHU(SingleModal):
 
     @property
     def mean_length(self) -> float:
-        """Mean squared length of the scaled vectors that the lift was measured on; 1 before the first."""
+        """Mean squared length of the scaled vectors behind the lift; 1 before the first."""
         return self._lift.mean
 
     def embed(self, X: Rows) -> list[Rows]:
-        """Raw features (n, d) under every metric of `weights`, in that order: distances there are Euclidean.
+        """Raw features (n, d) under every metric of `weights`, in that order; the learned distances are Euclidean
+        there.
 
         Raises
         ------
@@ -255,24 +258,18 @@ class OAHU(SingleModal):
             Before the first block, or X is not (n, d).
         """
         if self._dimension is None:
-            raise ValueError(
-                f"{self.algorithm} has learned nothing yet, there is no metric: learn from a block first"
-            )
+            raise ValueError(f"{self.algorithm} has no metric yet: learn from a block first")
         with np.errstate(all="ignore"):
             return self._embedded(self.scale(X))
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
-        left, right = self.transform(X), self.transform(Y)
-        if left.shape != right.shape:
-            raise ValueError(f"expected two tables of the same shape, got {np.shape(X)} and {np.shape(Y)}")
-        moved = left - right
-        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+        return of_embedded(self.transform, X, Y)
 
     def classify(self, gallery: Rows, labels: NDArray[Any], queries: Rows, k: int = 5) -> NDArray[Any]:
-        """The label (q,) that the weighted vote gives each query; see `kinstream.learners.oahu.votes.classify`.
+        """The label (q,) of each query by the weighted vote; see `kinstream.learners.oahu.votes.classify`.
 
-        Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all that they are
-        given: to query one gallery repeatedly, embed it once and call `kinstream.learners.oahu.votes`.
+        Every metric of `weights` votes, the un-learned ones too. This and the methods below embed all their arguments:
+        to query one gallery repeatedly, embed it once and call `kinstream.learners.oahu.votes`.
 
         Parameters
         ----------
@@ -300,8 +297,8 @@ class OAHU(SingleModal):
     def verification_score(self, X: Rows, Y: Rows) -> NDArray[np.float64]:
         """Similarity (n,) of rows (n, d), from -1 to 0: minus the weighted median of D / 2.
 
-        It is above -threshold where `verify` says similar. The distance of "euclidean" has no bound and counts as 2
-        from there on, where unrelated vectors are about 1.4 apart.
+        It is above -threshold when `verify` returns similar. The distance of "euclidean" has no bound; distances above
+        2 count as 2. Unrelated vectors are about 1.4 apart.
         """
         return votes.verification_score(self._voices, self.embed(X), self.embed(Y))
 
@@ -311,13 +308,13 @@ class OAHU(SingleModal):
         """Rows of the gallery (q, top) with the greatest votes and those votes; see
         `kinstream.learners.oahu.votes.retrieve`.
 
-        Behind the last row that any metric put forward, items are -1 and votes minus infinity. Refusals are those of
+        After the last row that any metric proposed, items are -1 and votes minus infinity. Errors are those of
         `classify`.
 
         Parameters
         ----------
-        k : rows that each metric puts forward; `top` where it is left out.
-        repeated : "best" where a row that several metrics put forward keeps its best vote, "sum" where they add up.
+        k : rows that each metric proposes; by default `top`.
+        repeated : "best" keeps the best vote of a row that several metrics propose, "sum" adds the votes.
         """
         return votes.retrieve(self._voices, self.embed(gallery), self.embed(queries), top, k, repeated)
 
@@ -348,6 +345,9 @@ class OAHU(SingleModal):
         """Whether the compiled loop takes a step for each triplet."""
         return self.path == "compiled" and self.batch == 1
 
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        """The network stays."""
+
     def _begin(self, d: int) -> None:
         inputs = d + (self._lift.kappa > 0.0)
         self._network = self._random(inputs)
@@ -355,7 +355,7 @@ class OAHU(SingleModal):
         self._bound, self._taken = -1.0, 0
 
     def _beside(self, inputs: int) -> None:
-        """What lies beside a network of so many inputs."""
+        """Create the rest of the state for a network with that many inputs."""
         self._sums = self._zeros(0 if self._alone else inputs)
         self._origin = self._random(inputs) if self.pull > 0.0 else self._zeros(0)
 
@@ -397,7 +397,7 @@ class OAHU(SingleModal):
 
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
         with np.errstate(all="ignore"):
-            # Products of two inputs, and the sum of squares behind the lift, have to be numbers too.
+            # Products of two inputs, and the sum of squares for the lift, must be finite too.
             short = np.einsum("ij,ij->i", batch.X, batch.X) < limit(np.dtype(self.dtype)) / (2.0 * MEASURED)
         batch = replace(batch, usable=batch.usable & short[batch.index].all(axis=1))
         start = self._measured(batch, outcomes) if self._lift.missing else 0
@@ -413,7 +413,7 @@ class OAHU(SingleModal):
             self._steps(X, index, usable, given, outcomes[rows], look)
 
     def _measured(self, batch: Batch, outcomes: Outcomes) -> int:
-        """Learn the triplets during which the mean squared length still changes; returns how many those are."""
+        """Learn the triplets during which the mean squared length still changes; returns their number."""
         good = np.flatnonzero(batch.usable)
         with np.errstate(all="ignore"):
             wide = batch.X.astype(np.float64)
@@ -445,7 +445,7 @@ class OAHU(SingleModal):
         outcomes: Outcomes,
         look: Look,
     ) -> None:
-        """Learn some triplets, with the pull after every so many usable ones of the stream."""
+        """Learn some triplets, with the pulls that are due among them."""
         counts = self._taken + np.cumsum(usable)
         every = max(PULLED, self.batch) if self.pull > 0.0 else np.iinfo(np.int64).max
         stops = np.flatnonzero(usable & (counts % every == 0)) + 1

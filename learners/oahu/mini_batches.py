@@ -1,8 +1,8 @@
 """OAHU in mini-batches: one step per B triplets, with the mean of their gradients.
 
-This is another algorithm than the published one: it takes a B-th of the steps, and every triplet of a batch is judged
-by the weights before the batch. It is for streams that are too fast for a step each, and for GPUs. Batches are counted
-along the stream: where a block ends they go on, so the sums of a batch that has begun belong to the state.
+This differs from the published algorithm: it takes one step for B triplets, and every triplet of a batch is judged by
+the weights before the batch. It is for streams that are too fast for one step per triplet, and for GPUs. Batches
+continue across blocks, so the sums of an unfinished batch belong to the state.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PIECE: Final = 1024
 
 @dataclass(slots=True, eq=False)
 class Found:
-    """What some triplets gave (n of them).
+    """The results of n triplets.
 
     Parameters
     ----------
     losses, margins : (n, L + 1) by model: the loss, and D(x, x+) - D(x, x-).
     active : (n,) whether any model has a gradient.
-    finite : (n,) whether all of that are numbers; the others have no part in the sums.
+    finite : (n,) whether all of these are finite; the sums exclude the others.
     """
 
     losses: Vector
@@ -60,11 +60,11 @@ class Machine(Protocol):
         """Inputs (n, d) under every model, (n, m) each."""
 
     def close(self) -> None:
-        """Write back what lies elsewhere."""
+        """Write the results back to the network and the sums."""
 
 
 class Batches:
-    """The batch that has begun.
+    """The unfinished batch.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class Batches:
     ) -> None:
         """Learn some triplets in order; see `kinstream.learners.oahu.chunks.learn`.
 
-        A step that is not finite is not taken, and the triplets of its batch are rejected, as far as this call brought
-        them: what was reported of earlier ones stands.
+        A step that is not finite is not taken, and the triplets of its batch in this call are rejected; earlier reports
+        remain.
         """
         outcomes.rejected[rows] = True
         outcomes.mistake[rows], outcomes.loss[rows], outcomes.margin[rows] = UNDEFINED, 0.0, np.nan
@@ -131,7 +131,7 @@ class Batches:
                 batch.clear()
 
     def state(self) -> State:
-        """How far the batch is, and alpha behind it."""
+        """The number of triplets in the batch, and alpha after it."""
         return {"batch_count": self._count, "batch_alpha": self._next.copy()}
 
     def restore(self, state: State) -> None:

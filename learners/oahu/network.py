@@ -1,4 +1,4 @@
-"""OAHU's network: its first weights, and how vectors go through it (spec 7.1)."""
+"""OAHU's network: its first weights, and the embedding of vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Rows = NDArray[np.floating[Any]]
 
-#: Vectors that go through the layers at once: their hidden layers stay in the processor's cache.
+#: Vectors that pass the layers together; their hidden layers fit in the processor's cache.
 CHUNK: Final = 1024
 
 
@@ -22,7 +22,7 @@ CHUNK: Final = 1024
 class OAHUNetwork:
     """A chain of L hidden layers h_l = relu(h_{l-1} W_l + b_l), h_0 = x, and L + 1 embeddings u_l = h_l Theta_l.
 
-    Vectors are rows. The matrices lie as the kernel wants them; `state` has them one by one.
+    Vectors are rows. The matrices have the kernel's layout; `state` returns them separately.
 
     Parameters
     ----------
@@ -47,16 +47,16 @@ class OAHUNetwork:
         seed: int,
         dtype: str,
     ) -> Self:
-        """First weights, from the seed alone.
+        """First weights; they depend on the seed only.
 
         Parameters
         ----------
         d, layers, hidden, embedding : features of the input, L, S and m.
         biased : whether hidden layers have biases. They begin at 0.
-        isometric : begin with distances of the input, as far as m dimensions hold them, in every embedding: rows of W_1
+        isometric : begin with the distances of the input in every embedding, as far as m dimensions allow: rows of W_1
             are an orthogonal projection and its negative, relu(z) - relu(-z) = z, and later layers are the identity.
             Otherwise all are uniform, W within sqrt(6 / inputs) and Theta within 1 / sqrt(inputs); the paper does not
-            say which scheme it used.
+            name its scheme.
         """
         made = cls.zeros(d, layers, hidden, embedding, biased, dtype)
         draw = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ class OAHUNetwork:
         return len(self.rest)
 
     def approach(self, other: Self, share: float) -> None:
-        """Go that share of the way to the weights of another network of the same shape."""
+        """Move the weights by that share towards those of another network of the same shape."""
         for own, there in (
             (self.first, other.first),
             (self.rest, other.rest),
@@ -105,12 +105,12 @@ class OAHUNetwork:
         return found | {f"b{k + 1}": bias.copy() for k, bias in enumerate(self.biases)}
 
     def restore(self, state: State) -> None:
-        """Take what `state` gave; shapes have to be those of this network.
+        """Load the result of `state`; shapes must be those of this network.
 
         Raises
         ------
         ValueError
-            They are not, or the type is another one.
+            They are not, or the type differs.
         """
         wanted = self.state()
         given = {name: np.asarray(state[name]) for name in wanted if name in state}
@@ -129,8 +129,8 @@ class OAHUNetwork:
     def embed(self, X: Rows) -> list[Rows]:
         """f_0 .. f_L, each (n, m) of unit rows, of inputs X (n, d); rows of a dead model are 0.
 
-        Computed in float64 for every type: which rows go through a product together is then below the last digit
-        of a float32.
+        Computed in float64 for every type: the effect of which rows share a product is then below the last digit of a
+        float32.
         """
         X = np.asarray(X, self.first.dtype)
         parts = [

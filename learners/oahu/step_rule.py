@@ -1,4 +1,4 @@
-"""What OAHU's ways of learning have in common: the numbers of a step."""
+"""The parameters of a step, shared by all forms of OAHU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEDGES: Final = ("literal", "exp", "linear")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One step of OAHU (spec 7.2 and 7.3).
+    """One step of OAHU (Eq. 9 to 20 of the paper; Gao et al. 2019).
 
     Parameters
     ----------

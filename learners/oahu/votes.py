@@ -1,10 +1,10 @@
-"""What several metrics with weights decide together: classes, same or not, what to show first (spec 7.5).
+"""Classification, verification and retrieval by several weighted metrics.
 
-A metric is given by what it makes of the vectors: rows between which its distance is the Euclidean one. All functions
-take one table of such rows a metric, and one weight.
+A metric is given as embedded vectors: rows whose Euclidean distance is that of the metric. All functions take one table
+of such rows and one weight for each metric.
 
-Nothing here depends on how queries are grouped, nor on the number of threads: a product of matrices only finds which
-rows may be among the nearest, with its error bounded, and the distances of those are calculated from the differences.
+Results do not depend on the grouping of queries or on the number of threads: a matrix product with bounded error only
+selects rows that may be among the nearest; their distances are calculated from the differences.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 Items = NDArray[np.int64]
 
-#: How retrieval scores an item that several metrics put forward: by its best vote, or by the sum of all.
+#: How retrieval scores an item that several metrics propose: by its best vote, or by the sum of all.
 REPEATED: Final = ("best", "sum")
-#: Farthest apart that two unit vectors can be. A distance that has no bound counts as this one in verification.
+#: Largest distance of two unit vectors. In verification, larger distances count as this one.
 FARTHEST: Final = 2.0
-#: What entries have to stay below, and what they may differ by before it counts: both can be squared.
+#: Upper bound of entries, and smallest difference that counts: both can be squared.
 _LARGE: Final = 1e100
 _SMALL: Final = 1e-40
 #: Spans of the distances of k neighbours below this count as none.
@@ -74,13 +74,13 @@ def nearest(gallery: Rows, queries: Rows, k: int) -> tuple[Items, Vector]:
     k = min(_count("k", k), n)
     rows, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
     if (gallery == gallery[0]).all():
-        # Such as all of a dead model: every row is as near as any other.
+        # Such as all rows of a dead model: all are equally near.
         rows[:] = np.arange(k)
         distances[:] = _apart(gallery, queries, np.zeros(len(queries), np.int64))[:, None]
         return rows, distances
     finder = _Finder(gallery)
     for part in _blocks(len(queries), _PRODUCT // n):
-        # Several threads are not faster at products of this size, and much slower where cores are shared.
+        # Several threads are not faster for products of this size, and much slower on shared cores.
         with one_blas_thread():
             query, row = finder.near(queries[part], k)
         apart = _apart(gallery, queries[part], row, query)
@@ -95,13 +95,13 @@ def nearest(gallery: Rows, queries: Rows, k: int) -> tuple[Items, Vector]:
 def candidates(
     weights: Sequence[float], gallery: Sequence[Rows], queries: Sequence[Rows], k: int
 ) -> Candidates:
-    """What every metric puts forward for q queries.
+    """The nearest rows of q queries under every metric.
 
     Parameters
     ----------
     weights : of E metrics.
     gallery, queries : E tables (n, m_e) and (q, m_e).
-    k : neighbours by metric; all rows of the gallery where it has fewer.
+    k : neighbours by metric; all rows of a smaller gallery.
 
     Raises
     ------
@@ -177,12 +177,12 @@ def retrieve(
     Parameters
     ----------
     weights, gallery, queries : see `candidates`.
-    k : neighbours that a metric puts forward; `top` where it is left out.
+    k : neighbours that each metric proposes; by default `top`.
     repeated : of `REPEATED`.
 
     Returns
     -------
-    items, scores : (q, top) both. Behind the last candidate, items are -1 and scores minus infinity.
+    items, scores : (q, top) both. After the last candidate, items are -1 and scores minus infinity.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def retrieve(
     else:
         # One vote after the other, in the order of the metrics.
         total[first] = np.bincount(np.cumsum(first) - 1, votes.ravel())
-    # Rows ascend, so that a stable sort leaves the lower one first.
+    # Rows ascend, so a stable sort keeps the lower one first.
     place = np.argsort(-total, axis=1, kind="stable")[:, :top]
     scores[:, : place.shape[1]] = np.take_along_axis(total, place, axis=1)
     items[:, : place.shape[1]] = np.take_along_axis(rows, place, axis=1)
@@ -241,9 +241,9 @@ def distances(left: Sequence[Rows], right: Sequence[Rows]) -> Vector:
 def verification_score(weights: Sequence[float], left: Sequence[Rows], right: Sequence[Rows]) -> Vector:
     """Similarity (n,) of pairs, from -1 to 0: minus the weighted median of D / 2 over the metrics.
 
-    Of the two forms of the specification this is the one that `verify` follows at every threshold, so that a ROC curve
-    over it is that of the published rule. The median is the least value up to which half of all weight lies.
-    Distances beyond 2, as a metric without unit rows can have them, count as 2.
+    `verify` agrees with this score at every threshold, so a ROC curve over it is that of the published rule. The median
+    is the least value up to which half of all weight lies. Distances beyond 2, as a metric without unit rows can have
+    them, count as 2.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def verification_score(weights: Sequence[float], left: Sequence[Rows], right: Se
     half = np.minimum(distances(left, right), FARTHEST) / 2.0
     order = np.argsort(half, axis=1, kind="stable")
     lighter = np.cumsum(wide[order], axis=1)
-    # What is one half but for rounding is one half.
+    # One half up to rounding counts as one half.
     middle = (lighter >= (0.5 - 1e-12) * lighter[:, -1:]).argmax(axis=1)
     median = np.take_along_axis(half, np.take_along_axis(order, middle[:, None], axis=1), axis=1)
     return np.asarray(-median[:, 0])
@@ -282,15 +282,14 @@ def verify(
 class _Finder:
     """Finds which rows may be among the k nearest, by a product of matrices in float32.
 
-    Rows are taken from their mean, in units of the greatest length: that changes no order, and the product stays in
-    range.
+    Rows are centred, in units of the greatest length: the order does not change, and the product stays in range.
     """
 
     def __init__(self, gallery: Rows) -> None:
         n, m = gallery.shape
         self._mean = gallery.mean(axis=0, dtype=np.float64)
         ends = np.stack([gallery.min(axis=0), gallery.max(axis=0)]) - self._mean
-        # Rows that differ by less become zeros, and all of them may be among the nearest.
+        # Rows that differ by less become zeros, so all of them may be among the nearest.
         self._unit = max(float(np.abs(ends).max(initial=0.0)), _SMALL)
         squares, rows = np.empty(n), np.empty((n, m), np.float32)
         for part in _blocks(n, _DIFFERENCES // max(m, 1)):
@@ -303,7 +302,7 @@ class _Finder:
         self._squares, self._rows = (squares / longest**2).astype(np.float32), rows.T
 
     def near(self, queries: Rows, k: int) -> tuple[Items, Items]:
-        """Numbers of queries and of rows, a pair each; by query, then by row."""
+        """Pairs of a query's and a row's number, ordered by query, then by row."""
         moved = (queries - self._mean) / self._unit
         far = np.maximum(np.sqrt(np.einsum("ij,ij->i", moved, moved)), 1.0)[:, None]
         # (|y|^2 - 2 xy) / far, with |y| <= 1 and |x| / far <= 1: what orders the rows y, and at most 3 in magnitude.
@@ -323,7 +322,7 @@ def _apart(gallery: Rows, queries: Rows, rows: Items, query: Items | None = None
     for part in _blocks(len(rows), _DIFFERENCES // max(gallery.shape[1], 1)):
         asked = queries[part if query is None else query[part]]
         moved = np.subtract(asked, gallery[rows[part]], dtype=np.float64)
-        # Pairwise within each row, whatever rows are beside it.
+        # Pairwise summation within each row, independent of other rows.
         found[part] = np.sqrt(np.square(moved, out=moved).sum(axis=1))
     return found
 

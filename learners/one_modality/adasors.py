@@ -1,4 +1,4 @@
-"""AdaSORS: SORS with a step size for each entry (spec 5.4)."""
+"""AdaSORS: SORS with a step size for each entry (Yao et al. 2015)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kinstream.learners.shared.validation import positive
 
 
 class AdaSORS(SORS):
-    r"""SORS with a step size for each entry, smaller the more that entry was moved.
+    r"""SORS with a step size for each entry, which shrinks as the entry is updated.
 
-    With the gradient G = -[l > 0] x v^T of a triplet, from H = 0, entry by entry:
+    With the gradient G = -[l > 0] x v^T of a triplet, starting from H = 0, for each entry:
 
         H <- sqrt(H^2 + G^2),   s = delta + H
         W <- S(W - eta G / s, eta lambda / s)
 
     Parameters
     ----------
-    eta : step size, in the unit of W: no entry moves by more than that in one step. 0.03 where it is
-        left out, or 0.1 in the published unit.
+    eta : step size, in the unit of W: no entry changes by more than that in one step. By default 0.03, or 0.1 in the
+        published unit.
     sparsity : lambda, as for `SORS`.
     delta : keeps s from zero, in the unit of an entry of x v^T. An entry with H = 0 has the threshold
         eta lambda / delta: with penalty="all", diagonal entries of features that are always zero vanish at once.
@@ -34,8 +34,8 @@ class AdaSORS(SORS):
 
     Notes
     -----
-    As for `SORS`, with H as a second matrix. The first step of an entry has nearly the size eta whatever the
-    triplet, so AdaSORS hardly depends on the scale of the features, and learns from noise at once.
+    As for `SORS`, with H as a second matrix. The first step of an entry has nearly the size eta for any triplet, so
+    AdaSORS hardly depends on the scale of the features, and learns from noise at once.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""ITML-Online with a step that keeps the metric positive definite (spec 3.2)."""
+"""ITML-Online with a step that keeps the metric positive definite (Davis et al. 2007)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ITMLOnline(LogDetMap):
         A^-1 <- A^-1 + eta_t (d - y) z z',    that is
         G <- G + (sqrt(rho) - 1) / d  w g',    rho = 1 / (1 + eta_t (d - y) d)
 
-    It differs from `kinstream.LEGO` in where the gradient is taken, and so in rho only: the new
-    distance rho d goes towards y but can go beyond it, and A stays positive definite only while eta_t (y - d) d < 1.
-    Hence the cap:
+    It differs from `kinstream.LEGO` only in the point where the gradient is taken, and therefore in rho: the new
+    distance rho d moves towards y but can pass it, and A stays positive definite only while eta_t (y - d) d < 1. So
+    eta_t has a cap:
 
         eta_t = min(eta, kappa / ((y - d) d))  where d < y,  otherwise eta.
 
@@ -31,18 +31,18 @@ class ITMLOnline(LogDetMap):
 
     Parameters
     ----------
-    eta : largest step size, above 0, 0.01 where it is left out, in 1 / squared distance^2; see `kinstream.LEGO`. Larger
-        than about 0.1 / d^2 for a typical squared distance d it overshoots, and the cap then slows the way back.
+    eta : largest step size, above 0, by default 0.01, in 1 / squared distance^2; see `kinstream.LEGO`. Above about 0.1
+        / d^2, for a typical squared distance d, it overshoots, and the cap then slows the return.
     kappa : share of the admissible step, in (0, 1): a distance grows at most 1 / (1 - kappa) times in one step.
-    rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, is known
-        here from memory only, is undefined for the metric this learner begins with, and lets no direction grow.
+    rule : how eta_t is found. "capped" is the only one. The rule of the original paper depends on the data, was not
+        confirmed, is undefined for the initial metric of this learner, and lets no direction grow.
     loss, targets, y_similar, y_dissimilar, dtype, scaler, warm_up, unit, kernel : as for `kinstream.LEGO`.
 
     Attributes
     ----------
     G : (d, d) a copy of the map, for scaled features.
     steps : pairs that changed the map so far.
-    mean_step : mean eta_t of those; where it falls far below eta, the cap rules.
+    mean_step : mean eta_t of those; far below eta, the cap decides the steps.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class ITMLOnline(LogDetMap):
             unit=unit,
             kernel=kernel,
         )
-        #: Pairs that changed the map so far, and the sum of their step sizes.
+        #: Number of pairs that changed the map, and the sum of their step sizes.
         self.steps, self._sum = 0, 0.0
 
     @property

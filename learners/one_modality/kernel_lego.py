@@ -1,4 +1,4 @@
-"""LEGO in the feature space of a kernel (spec 3.1, kernel form)."""
+"""LEGO in the feature space of a kernel (Jain et al. 2008)."""
 
 from __future__ import annotations
 
@@ -43,37 +43,36 @@ class _Targets(Targets):
 class KernelLEGO(TargetLearner):
     r"""LEGO in the feature space phi of a kernel k(x, x') = phi(x).phi(x'), over a basis of stored vectors.
 
-    The metric is A = I + Phi S Phi', Phi the basis points phi(b_1), ... as columns. Within their span it is that of
-    a map G in orthonormal coordinates, at first the identity; outside of it A stays the identity. With L L' the
-    kernels of the basis, and a = L^-1 (k(u) - k(v)) the coordinates of a pair (u, v), its squared distance is
+    The metric is A = I + Phi S Phi', where the columns of Phi are the basis points phi(b_1), ... Within their span the
+    metric is a map G in orthonormal coordinates, at first the identity; outside the span A remains the identity. With L
+    L' the kernels of the basis, and a = L^-1 (k(u) - k(v)) the coordinates of a pair (u, v), its squared distance is
 
         d = |G a|^2 + (k(u, u) - 2 k(u, v) + k(v, v) - |a|^2)
 
-    and a pair within the span is learned as by `kinstream.LEGO`, with a in the place of z. For that a
-    pair's vectors join the basis, unless they, or their difference, lie within the span already.
+    and a pair within the span is learned as by `kinstream.LEGO`, with a instead of z. So a pair's vectors join the
+    basis, unless they, or their difference, are already within the span.
 
-    The basis never holds more than `budget` points. From then on pairs within the span of a full basis are still
-    learned, and others are scored only. So at every time the model is that of LEGO over exactly the pairs that were
-    utilised; to drop a point would change the metric that the others were learned under.
+    The basis never holds more than `budget` points. With a full basis, pairs within its span are still learned, and
+    others are only scored. So the model is always that of LEGO over exactly the utilised pairs; dropping a point would
+    change the metric under which the others were learned.
 
     Losses, targets and mistakes are those of LEGO, with squared distances in feature space.
 
     Parameters
     ----------
     eta : step size, above 0, in 1 / squared distance^2; about 0.1 / d^2 for a typical squared distance d in feature
-        space. That is of order 1 for "rbf", for which the default is made.
+        space. That is of order 1 for "rbf", which the default suits.
     kernel : "linear", x.x'; "rbf", exp(-|x - x'|^2 / (2 bandwidth^2)); or "polynomial",
         (1 + x.x' / bandwidth^2)^degree.
     budget : most points of the basis. The linear kernel needs no more than there are features, "rbf" as many as there
         are distinct vectors in the pairs to learn from, where that is affordable.
-    bandwidth : in units of scaled features; the root of their number where it is left out, which suits features of
-        unit variance.
+    bandwidth : in units of scaled features; by default the root of their number, which suits features of unit variance.
     degree : of "polynomial", at least 1.
     loss, targets, y_similar, y_dissimilar : as for `kinstream.LEGO`; percentiles are those of distances
         in feature space.
     dtype : "float64" or "float32", of the basis, and of what `transform` and `distance` give; G is float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale, and targets that are not given, are made from.
+    warm_up : distinct vectors that the scale, and targets that are not given, are computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
@@ -89,14 +88,14 @@ class KernelLEGO(TargetLearner):
     -----
     O(m d + m^2) time for a pair with m points in the basis, O(budget (budget + d)) memory.
 
-    A vector of whose squared length less than 1e-10 lies outside the span is not a new point of the basis, and a pair
-    is within the span where less than 1e-6 of its squared distance lies outside. So all but equal vectors may be
-    scored only.
+    A vector does not become a basis point if less than 1e-10 of its squared length lies outside the span. A pair counts
+    as within the span if less than 1e-6 of its squared distance lies outside. So nearly equal vectors may only be
+    scored.
 
-    `distance` is exact for all vectors. `transform` cannot be, except with the linear kernel, because the feature
-    space may have more dimensions than there are numbers: it gives G a(x), and behind it the length of what lies
-    outside of the span. Distances after it are exact where one of the two vectors is in the basis, and otherwise at
-    most too small. While the basis is empty it is the kernel to first order.
+    `distance` is exact for all vectors. `transform` cannot be, except with the linear kernel, because the feature space
+    may have too many dimensions: it gives G a(x), followed by the length of the part outside the span. Distances after
+    it are exact if one of the two vectors is in the basis, and otherwise never too large. While the basis is empty, it
+    is the kernel to first order.
 
     References
     ----------
@@ -156,7 +155,7 @@ class KernelLEGO(TargetLearner):
 
     @property
     def G(self) -> NDArray[np.float64]:
-        """A copy of the map (m, m), of coordinates in the span of the basis."""
+        """A copy of the map (m, m) for coordinates in the span of the basis."""
         return self._points[2][: self._count, : self._count].T.copy()
 
     @property
@@ -215,7 +214,7 @@ class KernelLEGO(TargetLearner):
         return np.zeros((d, budget), self.dtype), np.zeros((budget, budget)), np.zeros((budget, budget))
 
     def _rescale(self, ratio: NDArray[np.float64]) -> None:
-        """Begin anew: the kernel of the basis is of features that are no more."""
+        """Begin again: the kernels of the basis belong to the old features."""
         self._begin(self._points[0].shape[0])
 
     def _begin(self, d: int) -> None:
@@ -271,7 +270,7 @@ class KernelLEGO(TargetLearner):
         raise NotImplementedError("a kernel takes two vectors, not their difference")
 
     def _embedded(self, Z: Rows) -> NDArray[np.float64]:
-        """Coordinates (n, m) of scaled vectors in the span, and behind them the length of the rest."""
+        """Coordinates (n, m) of scaled vectors in the span, followed by the length of the part outside it."""
         return kernel_lego.embed(self._form(Z.shape[1]), self._points, self._count, _rows(Z))
 
     def _mapped(self, Z: Rows) -> Rows:

@@ -1,4 +1,4 @@
-"""Linear discriminants, online: the map of the scatters of similar and of dissimilar differences."""
+"""Online linear discriminants: a map from the scatters of similar and of dissimilar differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import lda
 from kinstream.learners.shared.one_modality import Batch, SingleModal
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.shared.validation import positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
@@ -20,12 +20,12 @@ from kinstream.streams.records.values import Kind
 
 #: Differences of one kind that are added to their sum at once.
 GROUP: Final = 32
-#: Differences after which the map is computed again, at most.
+#: Largest number of differences before the map is computed again.
 LATEST: Final = 10_000
 #: Distinct vectors that a subspace is found from, and pairs that are buffered for it, for each of its directions.
 VECTORS: Final = 2
 PAIRS: Final = 8
-#: Loss where no verdict is known: that of a ratio of 1.
+#: Loss without a verdict: that of a ratio of 1.
 _EVEN: Final = float(np.log(2.0))
 _LEAST: Final = float(np.finfo(np.float64).tiny)
 
@@ -35,7 +35,7 @@ Matrix = NDArray[np.float64]
 class LDA(SingleModal):
     r"""Linear discriminant analysis from pairs and triplets, in one pass and without a step size.
 
-    Of the differences z of similar pairs and of dissimilar ones, the mean outer products are kept:
+    It keeps the mean outer products of the differences z of similar and of dissimilar pairs:
 
         S = mean of z z' over similar pairs,    B = mean of z z' over dissimilar ones.
 
@@ -51,17 +51,19 @@ class LDA(SingleModal):
     Parameters
     ----------
     rank : rows of the map at most; None for all. Until the first map is computed, the map is the identity. K classes
-        differ in K - 1 directions: with features that are noise, that rank or a larger shrinkage is better than all
-        rows.
+        differ in K - 1 directions: if some features are noise, that rank or a larger shrinkage is better than all rows.
     shrinkage : share of the mean variance that is added to S, above 0. More of it helps where there are many features
-        and few constraints. It treats all features alike: use a scaler, or much less of it, where their scales differ.
+        and few constraints. It treats all features alike: if their scales differ, use a scaler or much less shrinkage.
     window : differences of each kind over which S and B are averaged, at least 32: older ones count less, by a factor
         of (1 - 1 / window) for each later difference of their kind. None for all differences alike.
-    subspace : largest number of directions in which S and B are kept. Where there are more features, these are the
-        principal directions of the first 2 `subspace` distinct vectors.
+    subspace : largest number of directions in which S and B are kept. With more features, these are the principal
+        directions of the first 2 `subspace` distinct vectors.
     dtype : "float64" or "float32", of the map and of all distances. S and B are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that scales are measured on.
+    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.following`): the map is carried
+        over, and the sums begin anew. "published" freezes it after its warm-up. Without a scaler there is no
+        difference, for there is no step.
 
     Attributes
     ----------
@@ -87,9 +89,9 @@ class LDA(SingleModal):
     mistake when its squared distance D is above the threshold b, and a dissimilar one when it is not; the loss of a
     pair of sign s is softplus(s (D - b) / 2). Until there is a threshold, a pair has no verdict, and its loss is ln 2.
 
-    A constraint is utilised when one of its differences was taken, into a group or into the buffer, though the map
-    changes only now and then. Equal vectors are not taken. A triplet with x+ equal to x- is not learned, and is
-    degenerate; so is a pair of equal vectors. Vectors too long for their squares to be numbers are rejected.
+    A constraint is utilised when one of its differences joined a group or the buffer, although the map changes only at
+    intervals. Equal vectors are not taken. A triplet with x+ equal to x- is not learned, and is degenerate; so is a
+    pair of equal vectors. Vectors too long for their squares to be numbers are rejected.
 
     With p = min(d, subspace) and r rows of the map, O(p^2) time for a constraint, O(r d) for its verdict, and O(p d)
     for its projection where p < d; O(p^3) for computing the map. Memory of 2 p^2 + (r + 64) d numbers, and where
@@ -134,8 +136,9 @@ class LDA(SingleModal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=followed(unit, scaler))
         self.rank = None if rank is None else whole("rank", rank, 1)
         self.shrinkage = positive("shrinkage", shrinkage)
         self.window = None if window is None else whole("window", window, GROUP)
@@ -161,7 +164,7 @@ class LDA(SingleModal):
 
     @property
     def _gathers(self) -> bool:
-        """Whether vectors are buffered, from which a subspace is to be found."""
+        """Whether vectors are being buffered to find a subspace."""
         return not len(self._basis) and self._pending.shape[2] > self.subspace
 
     def _begin(self, d: int) -> None:
@@ -176,6 +179,12 @@ class LDA(SingleModal):
         self._pending: Matrix = np.zeros((2, GROUP, d))
         self._fill = np.zeros(2, np.int64)
         self._make_buffer(wide)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        found, threshold = np.asarray(self._map * ratio, self.dtype), self._threshold
+        # The sums are of differences in the old scale.
+        self._begin(len(ratio))
+        self._map, self._threshold = found, threshold
 
     def _make_buffer(self, wide: bool) -> None:
         places, pairs = (VECTORS * self.subspace + 2, PAIRS * self.subspace + 1) if wide else (0, 0)
@@ -238,7 +247,7 @@ class LDA(SingleModal):
                 row = self._take(X, batch, good, row)
                 if not self._add():
                     continue
-                # What shares an event with this row is measured before the map changes.
+                # The rows of this row's event are measured before the map changes.
                 stop = max(batch.end_of_event(row), judged)
                 self._measure(X, batch.index, usable, judged, stop, squared, levels)
                 judged = stop
@@ -250,7 +259,7 @@ class LDA(SingleModal):
         self._report(batch, squared, levels, outcomes)
 
     def _short(self, X: Rows) -> NDArray[np.bool_]:
-        """(n,) whose lengths leave room for squares of what the map makes of them."""
+        """(n,) whether a vector is short enough that its image under the map can be squared."""
         longest = float(np.finfo(self.dtype).max) ** 0.25
         return np.asarray(np.abs(X).max(axis=1) <= longest / np.sqrt(X.shape[1]))
 
@@ -298,7 +307,7 @@ class LDA(SingleModal):
         return bool(self._added.all() and self._added.sum() >= self._due)
 
     def _decompose(self) -> None:
-        """Compute the map of the sums as they are."""
+        """Compute the map from the present sums."""
         added = int(self._added.sum())
         self._due = added + min(added // 4, LATEST)
         S, B = self._sums / self._weights[:, None, None]
@@ -339,13 +348,13 @@ class LDA(SingleModal):
         levels[first:last] = self._threshold
 
     def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
-        """Verdicts are written with all others: each is from before its event."""
+        """Nothing to do: every verdict is already from before its event."""
 
     def _report(self, batch: Batch, squared: Matrix, levels: Matrix, outcomes: Outcomes) -> None:
         usable = ~outcomes.rejected
         with np.errstate(all="ignore"):
             if batch.group == 2:
-                # What the first pair of a triplet has is the triplet's.
+                # The first pair of a triplet holds the triplet's values.
                 gap = squared[::2] - squared[1::2]
                 known = np.isfinite(gap)
                 outcomes.margin[::2] = np.where(known, -gap, np.nan)

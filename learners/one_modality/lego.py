@@ -1,4 +1,4 @@
-"""LEGO: online metric learning with the exact gradient of the LogDet divergence (spec 3.1)."""
+"""LEGO: online metric learning with the exact gradient of the LogDet divergence (Jain et al. 2008)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KERNELS: Final = ("auto", "sequential", "blocked")
 
 
 class TargetLearner(PairLearner):
-    """A learner of pairs with target distances, whose metric is Euclidean before it learns.
+    """A learner of pairs with target distances, whose initial metric is Euclidean.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class TargetLearner(PairLearner):
 
 
 class LogDetMap(LinearMap, TargetLearner):
-    """What LEGO and ITML-Online share: a map G with A = G'G that a pair stretches or shrinks along w = G z.
+    """The base of LEGO and ITML-Online: a map G with A = G'G, stretched or shrunk by a pair along w = G z.
 
     Parameters
     ----------
@@ -136,11 +136,11 @@ class LogDetMap(LinearMap, TargetLearner):
         self._stepped(steps, total)
 
     def _stepped(self, steps: int, total: float) -> None:
-        """Take note of how many pairs changed the map, and of the sum of their step sizes."""
+        """Note the number of pairs that changed the map, and the sum of their step sizes."""
 
 
 class LEGO(LogDetMap):
-    r"""LogDet exact gradient online metric learning: pairs are drawn to target distances.
+    r"""LogDet exact gradient online metric learning, which moves pairs towards target distances.
 
     A pair with difference z, target y and sign s (+1: at most y, -1: at least y) has the squared distance
     d = z'Az under A = G'G. With the hinge loss [s (d - y)]_+^2 / 2, or the squared loss (d - y)^2 / 2, the new
@@ -150,23 +150,23 @@ class LEGO(LogDetMap):
         G <- G + (sqrt(rho) - 1) / d  w g',    rho = d' / d
 
     where d' is the pair's new distance, the positive root of d' = d / (1 + eta (d' - y) d). It lies between d and y,
-    and tends to y for large eta, so that the loss on the pair just learned never grows and A stays positive definite,
-    whatever the step size. A pair is a mistake when it is similar and d is above (y_S + y_D) / 2, or dissimilar and d
-    is not, before the update; a triplet, learned as two pairs, when the dissimilar vector is not the farther one.
+    and tends to y for large eta, so the loss on the learned pair never grows and A stays positive definite for any step
+    size. A pair is a mistake when it is similar and d is above (y_S + y_D) / 2, or dissimilar and d is not, before the
+    update; a triplet, learned as two pairs, when the dissimilar vector is not the farther one.
 
     Parameters
     ----------
-    eta : step size, above 0; 0.03 where it is left out. In the published unit it belongs to a scale and a number of
-        features, for it has the unit 1 / squared distance^2: about 0.1 / d^2 for a typical squared distance d is a good
-        start. Its default there, 1e-5, is that for z-scored data of 30 to 60 features, where d is about 100.
+    eta : step size, above 0; by default 0.03. In the published unit it depends on the scale and the number of the
+        features, because its unit is 1 / squared distance^2: about 0.1 / d^2 is a good start for a typical squared
+        distance d. The default there, 1e-5, suits z-scored data of 30 to 60 features, where d is about 100.
     loss : "hinge" learns from pairs on the wrong side of their target, "squared" from all.
     targets : "own" gives all similar pairs the target y_S and all dissimilar ones y_D; "block" takes the targets of
         the constraint blocks.
-    y_similar, y_dissimilar : y_S and y_D, squared distances after scaling. Where they are left out, they are the 5th
-        and 95th percentile over the warm-up, see `kinstream.learners.shared.targets`.
-    dtype : "float64" or "float32", of the map and of all work with it.
+    y_similar, y_dissimilar : y_S and y_D, squared distances after scaling. By default the 5th and 95th percentile over
+        the warm-up, see `kinstream.learners.shared.targets`.
+    dtype : "float64" or "float32", for the map and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale, and targets that are not given, are made from.
+    warm_up : distinct vectors that the scale, and targets that are not given, are computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
@@ -182,11 +182,11 @@ class LEGO(LogDetMap):
 
     Notes
     -----
-    O(d^2) time and memory: two products with the map and a rank-one change for a pair that is learned, one product
-    for another. A itself is never formed, and G is never refactored, so that keys hashed from G stay comparable.
+    O(d^2) time and memory: two products with the map and a rank-one change for a learned pair, one product for any
+    other. A itself is never formed, and G is never refactored, so that keys hashed from G stay comparable.
 
-    rho is held between 1e-12 and 1e12, counted as clipped. The map needs no other guard: where targets contradict each
-    other, distances swing between them and do not grow. A pair without a difference is degenerate and changes nothing.
+    rho is held between 1e-12 and 1e12, counted as clipped. The map needs no other guard: with contradictory targets,
+    distances oscillate between them and do not grow. A pair without a difference is degenerate and changes nothing.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""MDML: mirror descent for metric learning (spec 3.5)."""
+"""MDML: mirror descent for metric learning (Kunapuli and Shavlik 2012)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GUARDS: Final = ("clip", "raw")
 
 
 class MDML(PsdMatrix):
-    r"""Mirror descent for metric learning from pairs, with eigenvalues that become zero.
+    r"""Mirror descent for metric learning from pairs, with eigenvalues that can become zero.
 
     The model is M = V diag(e) V', at first the identity, and a threshold mu >= 1, at first 1. The t-th pair, with
     difference z and sign s, +1 similar and -1 dissimilar, has the margin m = s (mu - z'Mz). With a = s g(m), g minus
@@ -44,12 +44,11 @@ class MDML(PsdMatrix):
 
     Parameters
     ----------
-    eta : step size, 1 where it is left out. It has the unit 1 / (squared distance)^2 (Frobenius) or 1 / squared
-        distance (the others), so it belongs to a scale of the features. 0.1 to 1 is a good range for z-scored
-        features, with Frobenius at its upper end; far less never leaves the start, where all distances are above
-        mu.
-    rho : strength of the shrinkage, 0 for none. It is what makes the map of low rank: 1e-3 to 1e-1 with Frobenius, at
-        most 1e-2 with the others, whose steps are proportional to eigenvalues.
+    eta : step size, by default 1. Its unit is 1 / (squared distance)^2 (Frobenius) or 1 / squared distance (the
+        others), so it depends on the scale of the features. 0.1 to 1 is a good range for z-scored features, with
+        Frobenius at its upper end; with much less, it never leaves the start, where all distances are above mu.
+    rho : strength of the shrinkage, 0 for none. It gives the map a low rank: 1e-3 to 1e-1 with Frobenius, at most 1e-2
+        with the others, whose steps are proportional to eigenvalues.
     loss : "hinge" max(0, 1 - m), "squared-hinge" half its square, "exponential" exp(-m), "logistic" log(1 + exp(-m)).
     divergence : which of the three. von Neumann and Burg never raise an eigenvalue that is zero.
     shrinkage : "soft", e <- max(e - eta_t rho, 0), as published; "hard", e <- 0 where e < rho, as the authors' code.
@@ -59,7 +58,7 @@ class MDML(PsdMatrix):
         defined or finite; such a pair is rejected.
     dtype : "float64" or "float32", of the eigenvectors and of all work with them; eigenvalues are float64.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
@@ -78,7 +77,7 @@ class MDML(PsdMatrix):
     without a step; for one with a step O(d k^2), k the number of eigenvectors that change: at most one more than the
     rank of M, since all eigenvectors of one eigenvalue count as one. Memory 4 d^2, state d^2.
 
-    The index t counts all pairs but the rejected; the two pairs of a triplet count as two.
+    The index t counts all pairs except the rejected; a triplet counts as two.
 
     References
     ----------
@@ -163,7 +162,7 @@ class MDML(PsdMatrix):
         M = rescaled((self._E.T.astype(np.float64) * self._e) @ self._E, ratio)
         with one_blas_thread():
             values, vectors = np.linalg.eigh(M)
-        # What had no part in the metric has none: rounding must not bring it back.
+        # Eigenvalues that were zero stay zero: rounding must not change them.
         known = values > np.finfo(self._E.dtype).eps * len(values) * max(float(values[-1]), 0.0)
         self._e = np.where(known, values, 0.0)
         self._E = np.asarray(vectors.T, self.dtype, order="C")

@@ -1,4 +1,4 @@
-"""OASIS: online similarity learning with passive-aggressive steps (spec 5.1)."""
+"""OASIS: online similarity learning with passive-aggressive steps (Chechik et al. 2010)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class OASIS(Bilinear):
 
     Parameters
     ----------
-    aggressiveness : the cap C of tau, of the unit 1 / length^4; 0.1 where it is left out. On vectors of length 1
-        use 1e-3 to 1 (|x|^2 |v|^2 is at most 4 then), and the less the noisier the triplets are. On long vectors,
-        such as z-scored ones, only the second term decides.
-    dtype : "float64" or "float32", of W and of all work with it.
+    aggressiveness : the cap C of tau, in the unit 1 / length^4; by default 0.1. For vectors of length 1 use 1e-3 to 1
+        (|x|^2 |v|^2 is then at most 4), and less for noisier triplets. For long vectors, such as z-scored ones, only
+        the second term matters.
+    dtype : "float64" or "float32", for W and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension and by how many entries of the anchors are zero. Both give
         the same result to rounding, not to the bit.
@@ -48,8 +48,8 @@ class OASIS(Bilinear):
 
     Notes
     -----
-    O(d^2) time and memory; the sequential way takes O(nnz(x) d), or O(nnz(x) nnz(v)) where v is sparse. No step needs
-    a guard: the sum of the squares of W's entries never exceeds d + 2 C t after t triplets. The cap belongs to the
+    O(d^2) time and memory; the sequential way takes O(nnz(x) d), or O(nnz(x) nnz(v)) for sparse v. No step needs a
+    guard: the sum of the squares of W's entries never exceeds d + 2 C t after t triplets. The cap belongs to the
     algorithm, so a capped step does not count as clipped. W is not symmetrised, and not made positive semi-definite.
 
     References
@@ -93,7 +93,7 @@ class OASIS(Bilinear):
         super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self._aggressiveness = positive_or_none("aggressiveness", aggressiveness)
         self.kernel = one_of("kernel", kernel, KERNELS)
-        # An upper bound of W's entries, -1 for unknown, only saves work and is no state.
+        # An upper bound of W's entries, -1 for unknown. It only saves work and is not part of the state.
         self._W: NDArray[Any] = np.empty((0, 0), self.dtype)
         self._bound = -1.0
 

@@ -1,4 +1,4 @@
-"""OPML and COPML: one-pass closed-form online metric learning (spec 4.1, 4.2)."""
+"""OPML and COPML: one-pass closed-form online metric learning (Li et al. 2018)."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class OPML(LinearMap):
 
     Parameters
     ----------
-    gamma : step size, 0.03 where it is left out, or 1e-3 in the published unit. There it belongs to a scale of the
-        features, for it has the unit 1 / squared distance.
-    guard : what happens where I + gamma A comes near to, or is, not positive definite.
+    gamma : step size; by default 0.03, or 1e-3 in the published unit. There it depends on the scale of the features,
+        because its unit is 1 / squared distance.
+    guard : what happens when I + gamma A is not, or hardly, positive definite.
 
-        - "clip" shortens the step to gamma |lambda_min(A)| = 0.9, and scales the map down as a whole where an entry
-          would exceed 10^9: many steps of the one kind can still add up. Both are counted as clipped.
-        - "raw" is the published algorithm. It is undefined where det(I + gamma A) <= 1e-12; such a
-          constraint is rejected and counted, because one triplet must not end a stream.
-        - "normalise" divides by the largest norm of a vector seen so far and wants gamma < 1/4, the published
-          condition; distances and losses are then in that unit.
-    dtype : "float64" or "float32", of the map and of all work with it.
+        - "clip" shortens the step to gamma |lambda_min(A)| = 0.9, and scales the whole map down when an entry would
+          exceed 10^9, because many steps of one kind can still add up. Both are counted as clipped.
+        - "raw" is the published algorithm. It is undefined if det(I + gamma A) <= 1e-12; such a constraint is rejected
+          and counted, because one triplet must not end a stream.
+        - "normalise" divides by the largest norm of a vector so far and requires gamma < 1/4, the published condition;
+          distances and losses are then in that unit.
+    dtype : "float64" or "float32", for the map and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
     kernel : "sequential", "blocked", or "auto" by dimension. Both give the same result to rounding, not to
         the bit.
@@ -106,7 +106,7 @@ class OPML(LinearMap):
         self.guard = one_of("guard", guard, GUARDS)
         self._gamma = positive_or_none("gamma", gamma, 0.25 if guard == "normalise" else np.inf)
         self.kernel = one_of("kernel", kernel, KERNELS)
-        #: Largest norm of a (scaled) vector so far; only moves under guard="normalise".
+        #: Largest norm of a (scaled) vector so far; changes only under guard="normalise".
         self.radius = 0.0
 
     @property
@@ -132,7 +132,7 @@ class OPML(LinearMap):
         return mapped / mapped.dtype.type(self.radius) if self.radius > 0.0 else mapped
 
     def directions(self, before: Rows, Z: Rows) -> Rows:
-        """Rows that span those of a change of the map, a product of it and of I + rank two; see `learners.steps`."""
+        """Rows that span those of a change of the map; see `learners.steps`."""
         return Z
 
     def _model(self) -> State:
@@ -170,12 +170,12 @@ class OPML(LinearMap):
             whole: Any = (*arguments, 0, len(batch))
             self._bound = opml.triplets(*whole)
         if self.guard == "normalise":
-            # Under the radius that `distance` knew before each triplet.
+            # Under the radius of `distance` before each triplet.
             outcomes.margin[:] *= (np.append(before, scale[:-1]) / scale) ** 2
             self._renormalise(batch, scale, radius)
 
     def _renormalise(self, batch: Batch, scale: NDArray[np.float64], radius: float) -> None:
-        """Bring what was measured before events into the unit that each constraint would have had alone.
+        """Convert the measurements from before events to the unit that each constraint would have alone.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class OPML(LinearMap):
         radii = np.append(radius, np.maximum.accumulate(np.maximum(longest, radius)))[events.firsts]
         alone = _inverse(np.maximum(radii, longest[rows]))
         events.found[rows] *= (alone / scale[rows]) ** 2
-        # From there to the unit of the radius that `distance` knew.
+        # Then to the unit of the radius of `distance`.
         events.levels[rows] = (_inverse(radii) / alone) ** 2
 
     def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -209,7 +209,7 @@ class OPML(LinearMap):
         return int(near >= far), max(0.0, 1.0 + near - far), far - near
 
     def _scale(self, X: Rows, index: Index, usable: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Factor of every constraint's vectors: 1, or 1 / radius up to and with that constraint."""
+        """Factor of every constraint's vectors: 1, or 1 / radius including that constraint."""
         if self.guard != "normalise":
             return np.ones(len(index))
         radius = np.maximum.accumulate(np.maximum(self._longest(X, index, usable), self.radius))
@@ -217,13 +217,13 @@ class OPML(LinearMap):
         return _inverse(radius)
 
     def _longest(self, X: Rows, index: Index, usable: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Largest length (m,) of the vectors of each constraint; 0 where it cannot be used."""
+        """Largest length (m,) of the vectors of each constraint; 0 for unusable ones."""
         norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
         return np.where(usable, norms[index].max(axis=1), 0.0)
 
 
 def _inverse(radius: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 / radius, or 1 where there is none."""
+    """1 / radius, or 1 without a radius."""
     return np.divide(1.0, radius, out=np.ones_like(radius), where=radius > 0.0)
 
 
@@ -235,16 +235,15 @@ class COPML(OPML):
         L <- L (I + gamma1 z z^T)^{-1}
 
     which shrinks its distance. It has no threshold, so a mistake is undefined; the reported loss is |L z|^2.
-    Pairs of other rules are ignored: the algorithm defines nothing for them. Triplets are learned as by OPML
-    with gamma2.
+    Pairs of other rules are ignored, because the algorithm does not define a step for them. Triplets are learned as by
+    OPML with gamma2.
 
     Parameters
     ----------
     gamma1, gamma2 : step sizes of the pre-stage and of the triplets; see `OPML`.
-    max_prefix_updates : pre-stage updates in the model's life, None for no limit. Every one of them
-        contracts and nothing pulls the other way, so a long prefix of one class can flatten directions that
-        later matter.
-    guard, dtype, scaler, warm_up, unit, kernel : as for `OPML`; guard="normalise" wants gamma2 < 1/4.
+    max_prefix_updates : largest number of pre-stage updates of a model, None for no limit. Every one of them contracts
+        and nothing expands, so a long prefix of one class can flatten directions that matter later.
+    guard, dtype, scaler, warm_up, unit, kernel : as for `OPML`; guard="normalise" requires gamma2 < 1/4.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""POLA: pseudo-metric online learning (spec 3.3)."""
+"""POLA: pseudo-metric online learning (Shalev-Shwartz et al. 2004)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class POLA(PsdMatrix):
 
         l = max(0, s (z'Az - b) + 1)
 
-    asks for a distance of at most b - 1 of similar pairs and of at least b + 1 of dissimilar ones. Where it is above
-    zero, (A, b) moves to the nearest point without loss, and from there to the nearest allowed one:
+    asks for distances of at most b - 1 for similar pairs and of at least b + 1 for dissimilar ones. If it is above
+    zero, (A, b) moves to the nearest point without loss, and then to the nearest allowed one:
 
         alpha = l / (|z|^4 + 1),   A <- psd(A - s alpha z z'),   b <- max(1, b + s alpha)
 
@@ -35,12 +35,12 @@ class POLA(PsdMatrix):
 
     Parameters
     ----------
-    cap : largest alpha, None for no limit; steps that it shortens are counted as clipped. It makes the learner less
-        hasty where pairs are noisy. alpha has the unit of 1 / |z|^4 where |z| is above 1; for z-scored features of d
-        dimensions 0.1 / d^2 to 1 / d^2 is a good range.
-    dtype : "float64" or "float32", of the matrix and of all work with it.
+    cap : largest alpha, None for no limit; steps that it shortens are counted as clipped. It makes the learner more
+        careful with noisy pairs. alpha has the unit 1 / |z|^4 if |z| is above 1; for z-scored features of d dimensions
+        0.1 / d^2 to 1 / d^2 is a good range.
+    dtype : "float64" or "float32", for the matrix and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
@@ -56,8 +56,8 @@ class POLA(PsdMatrix):
     Notes
     -----
     O(d^2) time for a pair, O(k d^2) for a similar one with a loss, where k <= d products with A find the negative
-    eigenvalue and its vector to rounding: all d for d <= 20, 30 to 50 for most streams above. O(d^2) memory. A zero
-    difference teaches nothing and is counted as degenerate.
+    eigenvalue and its vector to rounding: all d for d <= 20, and 30 to 50 above that in most streams. O(d^2) memory. A
+    zero difference teaches nothing and is counted as degenerate.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""RDML: regularised distance metric learning, online (spec 3.4)."""
+"""RDML: regularised distance metric learning, online (Jin et al. 2009)."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ class RDML(PsdMatrix):
 
     Parameters
     ----------
-    learning_rate : rate above; 0.01 where it is left out, or 0.1 in the published unit. It has the unit 1 /
-        (squared distance)^2, so there it belongs to a scale of the features: 1e-3 to 1 for vectors of unit length,
-        0.01 / d^2 to 1 / d^2 for z-scored features of d dimensions.
-    psd : what a similar mistake does where the step would leave the cone.
+    learning_rate : rate above; by default 0.01, or 0.1 in the published unit. Its unit is 1 / (squared distance)^2, so
+        there it depends on the scale of the features: 1e-3 to 1 for vectors of unit length, 0.01 / d^2 to 1 / d^2 for
+        z-scored features of d dimensions.
+    psd : what a similar mistake does if the step would leave the cone.
 
-        - "paper" goes as far as the border: rate <= 1 / (z'A+ z) where z lies in the range of A, and not at all where
-          it does not. Shortened steps are counted as clipped.
+        - "paper" goes up to the border: rate <= 1 / (z'A+ z) if z lies in the range of A, and no step otherwise.
+          Shortened steps are counted as clipped.
         - "exact" takes the whole step and sets the eigenvalue that became negative to zero.
-    start : "zero", or "identity" to begin with Euclidean distance. From zero a dissimilar pair has to come first.
-    dtype : "float64" or "float32", of the matrix and of all work with it.
+    start : "zero", or "identity" to begin with Euclidean distance. From zero, the first pair learned must be a
+        dissimilar one.
+    dtype : "float64" or "float32", for the matrix and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Attributes
@@ -57,13 +58,13 @@ class RDML(PsdMatrix):
 
     Notes
     -----
-    Once a step has met the border A is singular, and psd="paper" learns from a similar pair only what lies in the
-    range of A, that is nothing, until dissimilar mistakes have filled the range up. In many dimensions most similar
-    mistakes then teach nothing (they are not utilised), which "exact" does not suffer from.
+    After a step up to the border A is singular, and psd="paper" learns from a similar pair only within the range of A,
+    that is nothing, until dissimilar mistakes have extended the range. In many dimensions most similar mistakes then
+    have no effect (they are not utilised); "exact" does not have this problem.
 
-    O(d^2) time for a pair. A similar mistake costs with "paper" some products with A more, by conjugate gradients, or
-    none where it is far from orthogonal to the last null vector that was met; that vector is part of the state. With
-    "exact" it costs what `kinstream.learners.one_modality.pola.POLA` costs. O(d^2) memory.
+    O(d^2) time for a pair. With "paper", a similar mistake costs some more products with A, by conjugate gradients, or
+    none if it is far from orthogonal to the last null vector found; that vector is part of the state. With "exact" it
+    costs as much as in `kinstream.learners.one_modality.pola.POLA`. O(d^2) memory.
 
     References
     ----------

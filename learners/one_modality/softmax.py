@@ -14,7 +14,7 @@ from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.events import measure
 from kinstream.learners.kernels.one_modality import softmax
 from kinstream.learners.shared.one_modality import Batch, SingleModal
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP, followed
 from kinstream.learners.shared.validation import one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
@@ -69,7 +69,10 @@ class Softmax(SingleModal):
           clicked, and every other item in memory is a negative. Rows themselves are not remembered.
     dtype : "float64" or "float32", of the map and of all work with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen.
+    warm_up : distinct vectors that scales are measured on.
+    unit : "length" has a scaler that follows the features (`kinstream.learners.shared.following`): the map is carried
+        over and measures until a new first map is made. "published" freezes it after its warm-up. Without a scaler
+        there is no difference, for the step has no unit.
 
     Raises
     ------
@@ -108,7 +111,7 @@ class Softmax(SingleModal):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "softmax/2"
+    algorithm: ClassVar[str] = "softmax/3"
 
     def __init__(
         self,
@@ -122,8 +125,9 @@ class Softmax(SingleModal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=followed(unit, scaler))
         self.rank = whole("rank", rank, 1)
         self.step = positive("step", step)
         self.memory = whole("memory", memory, 2)
@@ -154,6 +158,12 @@ class Softmax(SingleModal):
         self._pending_hashes, self._goals = np.zeros(self.buffer, np.uint64), np.zeros(self.buffer, np.int64)
         self._apart = np.zeros(BYTES, np.uint8)
         self._tally = np.zeros(softmax.TALLY, np.int64)
+
+    def _rescale(self, ratio: NDArray[np.float64]) -> None:
+        mean = np.asarray(self._mean * ratio, self.dtype)
+        # What is remembered has no meaning in another scale, and steps have become small.
+        self._begin(len(ratio))
+        self._mean = mean
 
     def _model(self) -> State:
         used, waiting = int(self._tally[softmax.SLOTS]), int(self._tally[softmax.PENDING])
@@ -300,24 +310,21 @@ class Softmax(SingleModal):
 
     def _one_step(self, rows: slice) -> tuple[bool, bool]:
         """Whether the map has changed, and whether the gradient was shortened."""
-        H, target, itself = self._candidates(rows)
+        used = int(self._tally[softmax.SLOTS])
+        H, own, goals = self._vectors[:used], self._pending_hashes[rows], self._goals[rows]
         centre = H.mean(axis=0)
-        H, X = H - centre, self._pending[rows][: len(target)] - centre
+        H, X = H - centre, self._pending[rows] - centre
         PX, PH = X @ self._W.T, H @ self._W.T
-        apart = np.where(itself, np.inf, between(PX, PH))
-        target &= ~itself
-        learns = target.any(axis=1) & (~target & ~itself).any(axis=1)
-        if not learns.any():
+        squares, others = np.einsum("ij,ij->i", PX, PX), np.einsum("ij,ij->i", PH, PH)
+        gaps, best = np.empty((len(X), used), self.dtype), np.empty(len(X), self.dtype)
+        memory = (self._hashes[:used], goals, self._groups[:used])
+        softmax.compare(PX @ PH.T, squares, others, own, *memory, gaps, best)
+        s = np.exp(gaps)
+        count = softmax.residuals(gaps, best, goals, self._groups[:used], s)
+        if count == 0:
             return False, False
-        X, PX, apart, target = X[learns], PX[learns], apart[learns], target[learns]
-        q = np.exp(apart.min(axis=1, keepdims=True) - apart)
-        q /= q.sum(axis=1, keepdims=True)
-        # Of the group alone, over its nearest: the group may be too far away for its share of all to be a number.
-        near = np.where(target, apart, np.inf)
-        s = np.exp(near.min(axis=1, keepdims=True) - near)
-        s = s / s.sum(axis=1, keepdims=True) - q
         G = PH.T @ (s.sum(axis=0)[:, None] * H) - (s @ PH).T @ X - PX.T @ (s @ H)
-        G *= 2.0 / len(X)
+        G *= 2.0 / count
         length = float(np.sqrt(np.sum(G * G, dtype=np.float64)))
         if not np.isfinite(length) or length == 0.0:
             return False, False
@@ -330,7 +337,13 @@ class Softmax(SingleModal):
         self._usual += (length - self._usual) / min(k, 100)
         size = self.step * self._unit / np.sqrt(1.0 + k * BATCH / FALLS)
         share = LATE / (k + LATE - 1.0)
-        changed = softmax.adam(self._W, self._mean, self._M, self._V, G.astype(self.dtype), size, k, share)
+        softmax.moments(self._M, self._V, G)
+        largest = float(self._V.max())
+        if not largest > 0.0:
+            return False, clipped
+        # Entries without a gradient do not move, whatever the unit of the others.
+        tiny = 1e-8 * float(np.sqrt(largest / (1.0 - softmax.SECOND**k)))
+        changed = softmax.adam(self._W, self._mean, self._M, self._V, size, k, share, tiny)
         return changed, clipped
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:

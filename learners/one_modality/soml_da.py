@@ -1,4 +1,4 @@
-"""SOML-DA: sparse diagonal similarity by dual averaging (spec 5.3)."""
+"""SOML-DA: sparse diagonal similarity by dual averaging (Gao et al. 2014, Xiao 2010)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class SOMLDA(Diagonal):
     r"""A similarity sum_j w_j x_j y_j with few features, learned from triplets by regularised dual averaging.
 
     For a triplet (x, x+, x-) with g = x (x+ - x-), entry by entry, and loss l = [1 - w . g]_+, round t adds -g to the
-    sum u of the subgradients where l > 0, and then
+    sum u of the subgradients if l > 0, and then sets
 
         w = w_0 - (sqrt(t) / kappa) S(u / t, lambda)
 
     with the soft threshold S(z, b)_j = sign(z_j) max(|z_j| - b, 0). That is the minimiser of the mean of the linearised
-    losses, plus lambda |w - w_0|_1 + kappa / (2 sqrt(t)) |w - w_0|^2. Every triplet is a round, with a loss or not.
+    losses, plus lambda |w - w_0|_1 + kappa / (2 sqrt(t)) |w - w_0|^2. Every triplet is a round, with or without a loss.
 
     Parameters
     ----------
-    kappa : how strongly w is held at w_0, of the unit length^4: the larger, the smaller the steps. 0.3 where it
-        is left out, or 1 in the published unit. On vectors of length 1, 1e-2 to 1.
+    kappa : how strongly w is held at w_0, in the unit length^4: a larger value makes smaller steps. By default 0.3, or
+        1 in the published unit. For vectors of length 1, 1e-2 to 1.
     sparsity : lambda, 0 for none; a feature whose mean subgradient does not exceed it has the weight of w_0. Its unit
-        is that of g, on vectors of length 1 1e-5 to 1e-3.
-    centre : whether w_0 is all ones, the plain inner product, so that sparsity is that of the change; else w_0 = 0 and
-        w is sparse. Before the first round w is all ones either way.
-    dtype : "float64" or "float32", of u and w and of all work with them.
+        is that of g: for vectors of length 1, 1e-5 to 1e-3.
+    centre : whether w_0 is all ones, the plain inner product, so the change is sparse; otherwise w_0 = 0 and w is
+        sparse. Before the first round w is all ones in both cases.
+    dtype : "float64" or "float32", for u and w and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
@@ -47,16 +47,16 @@ class SOMLDA(Diagonal):
 
     Notes
     -----
-    O(d) time and memory. The state holds u and the number of rounds, of which w is a function; so a triplet without
-    loss changes w, but nothing that was learned, and does not count as utilised. Degenerate are triplets
-    whose g vanishes; they are rounds.
+    O(d) time and memory. The state holds u and the number of rounds, and w is a function of both. So a triplet without
+    loss changes w but not u, and does not count as utilised. Triplets whose g vanishes are degenerate; they count as
+    rounds.
 
     References
     ----------
     Gao, Hoi, Zhang, Wan, Li: SOML: Sparse online metric learning with application to image retrieval. AAAI 2014, with
     the closed form of Xiao: Dual averaging methods for regularized stochastic learning and online optimization. JMLR
-    11, 2010. What is here follows from the second; that the first has the same constants, counts all rounds and
-    starts like this is from general knowledge, not confirmed. `centre` is an addition.
+    11, 2010. This implementation follows the second; it was not confirmed that the first has the same constants, counts
+    all rounds and starts in the same way. `centre` is an addition.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class SOMLDA(Diagonal):
         return self._by_unit(self._kappa, 0.3, 1.0)
 
     def _rescale(self, ratio: NDArray[np.float64]) -> None:
-        """w is no function of one factor of u: it stays as it is for scaled features."""
+        """w is not a function of u times a factor, so it stays as it is for scaled features."""
 
     def _begin(self, d: int) -> None:
         self._u, self.rounds = np.zeros(d, self.dtype), 0

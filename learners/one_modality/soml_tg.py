@@ -1,4 +1,4 @@
-"""SOML-TG: sparse diagonal similarity by truncated gradient (spec 5.2)."""
+"""SOML-TG: sparse diagonal similarity by truncated gradient (Gao et al. 2014)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class SOMLTG(Diagonal):
 
     Parameters
     ----------
-    eta : step size, of the unit 1 / length^4; 0.1 where it is left out, or 0.01 in the published unit. On vectors of
-        length 1, 1e-2 to 1.
-    sparsity : lambda, the weight of |w|_1 against the loss; 0 for no threshold. A feature whose g does not exceed it on
-        average is forgotten, so its unit is that of g: on vectors of length 1 well below 1 / d, 1e-4 to 1e-3.
-    always_shrink : whether a triplet without loss takes the threshold, too. Which one the authors do is not known.
+    eta : step size, in the unit 1 / length^4; by default 0.1, or 0.01 in the published unit. For vectors of length 1,
+        1e-2 to 1.
+    sparsity : lambda, the weight of |w|_1 against the loss; 0 for no threshold. A feature is forgotten if its g does
+        not exceed it on average, so its unit is that of g: for vectors of length 1 well below 1 / d, 1e-4 to 1e-3.
+    always_shrink : whether a triplet without loss also applies the threshold. It is not known which the authors do.
     start : first w: "identity" (all ones, the plain inner product) or "zero".
-    dtype : "float64" or "float32", of w and of all work with it.
+    dtype : "float64" or "float32", for w and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
@@ -47,16 +47,15 @@ class SOMLTG(Diagonal):
 
     Notes
     -----
-    O(d) time and memory. No step needs a guard: w grows at most as the sum of the steps. Where g vanishes (x+ = x-,
-    or they differ only where x is zero) there is nothing to learn from: the triplet is degenerate, and changes nothing
-    but with `always_shrink`. The state then holds w as of the last active triplet, and how many thresholds
-    have come due since; `w` is up to date.
+    O(d) time and memory. No step needs a guard: w grows at most as the sum of the steps. If g vanishes (x+ = x-, or
+    they differ only where x is zero), the triplet is degenerate, and changes w only with `always_shrink`. The state
+    then holds w after the last active triplet, and the number of thresholds since; the attribute `w` is up to date.
 
     References
     ----------
     Gao, Hoi, Zhang, Wan, Li: SOML: Sparse online metric learning with application to image retrieval. AAAI 2014.
     The shape of the step is confirmed by a public port only (whose gradient has the wrong sign); the first w and the
-    threshold without loss are choices made here.
+    threshold without loss are our choices.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""SORS: sparse online relative similarity (spec 5.4)."""
+"""SORS: sparse online relative similarity (Yao et al. 2015)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class SORS(Bilinear):
 
         W <- S(W + eta [l > 0] x v^T, eta lambda)
 
-    with the soft threshold S(z, t) = sign(z) max(|z| - t, 0) of the entries off the diagonal. Every triplet takes the
-    threshold, with a loss or not.
+    with the soft threshold S(z, t) = sign(z) max(|z| - t, 0) of the entries off the diagonal. Every triplet applies the
+    threshold, with or without a loss.
 
     Parameters
     ----------
-    eta : step size, of the unit 1 / length^4; 0.1 where it is left out. On vectors of length 1, 1e-2 to 1.
+    eta : step size, in the unit 1 / length^4; by default 0.1. For vectors of length 1, 1e-2 to 1.
     sparsity : lambda, the weight of the sum of |W_ij| against the loss, 0 for no threshold. The threshold acts with
         every triplet and the step only with those that have a loss: a pair of features must gain more than lambda on
-        average over all. So its unit is that of an entry of x v^T: on vectors of length 1 well below 1 / d, 1e-5 to
+        average over all. So its unit is that of an entry of x v^T: for vectors of length 1 well below 1 / d, 1e-5 to
         1e-3.
     penalty : "off-diagonal", or "all" for a threshold of the diagonal as well.
-    dtype : "float64" or "float32", of W and of all work with it.
+    dtype : "float64" or "float32", for W and all calculations with it.
     scaler : None or "none", "zscore", "unit", "minmax"; part of the model, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors that a scale is made from.
+    warm_up : distinct vectors that the scale is computed from.
     unit : "length" or "published", see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
@@ -49,10 +49,10 @@ class SORS(Bilinear):
 
     Notes
     -----
-    O(d^2) time and memory, in one pass over W for a triplet. Only rows with x_i != 0 are visited, and where v is
-    sparse only O(nnz(x) nnz(v)) entries: thresholds that an entry missed are made up for when it is next visited, so
-    the state holds W as it was last written, with the step of that (`rows`, and `since` once v was sparse). The
-    attribute `W` is up to date. A triplet without loss writes nothing, and does not count as utilised.
+    O(d^2) time and memory, in one pass over W for a triplet. Only rows with x_i != 0 are visited, and for sparse v only
+    O(nnz(x) nnz(v)) entries. An entry catches up with missed thresholds when it is next visited, so the state holds W
+    as last written, with the step of that (`rows`, and `since` after a sparse v). The attribute `W` is up to date. A
+    triplet without loss writes nothing, and does not count as utilised.
 
     No step needs a guard: a step adds at most eta |x| |v| to the norm of W, and a threshold adds nothing.
 
@@ -100,7 +100,7 @@ class SORS(Bilinear):
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
         self._since: NDArray[np.int32] = np.empty((0, 0), np.int32)
         self._mixed: NDArray[np.bool_] = np.empty(0, np.bool_)
-        # Upper bounds of the entries, -1 for unknown, only save work and are no state.
+        # Upper bounds of the entries, -1 for unknown. They only save work and are not part of the state.
         self._bounds = np.full(2, -1.0)
 
     @property
@@ -138,9 +138,9 @@ class SORS(Bilinear):
         self._forget(d)
 
     def _forget(self, d: int) -> None:
-        """As if every entry had been written in the last step."""
+        """Set the ages as if every entry had been written in the last step."""
         self._steps, self._rows = 0, np.zeros(d, np.int64)
-        # Pages of it that are never written cost nothing.
+        # Memory pages that are never written cost nothing.
         self._since, self._mixed = np.zeros((d, d), np.int32), np.zeros(d, np.bool_)
         self._bounds[:] = -1.0
 

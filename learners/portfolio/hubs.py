@@ -1,4 +1,4 @@
-"""Which metrics have the better neighbours, judged by vectors without labels: those with fewer hubs."""
+"""Judges metrics by unlabelled vectors: those with fewer hubs have better neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = NDArray[np.floating[Any]]
 Vector = NDArray[np.float64]
 
 NEIGHBOURS: Final = 10
-#: How much a member's prior weight falls with the skewness.
+#: Rate at which a member's prior weight falls with the skewness.
 STRENGTH: Final = 3.0
 #: Squared distances that differ by less than this share of their mean are equal.
 SAME: Final = 1e-6
@@ -28,37 +28,36 @@ FIRST: Final = 32
 
 
 class Hubs:
-    """Looks at the hubs of all members now and then, which gives their prior weights.
+    """Measures the hubs of all members at intervals, and derives their prior weights.
 
-    A look is at the first 384 vectors of scored constraints, or at those there are. It is taken when the members begin,
-    and when 32, 64, 128, ... constraints have been scored since, or at the end of the event in which they are: a number
-    of constraints, wherever blocks end.
+    A check uses the first 384 vectors of scored constraints, or all if there are fewer. It takes place when the members
+    begin, and after 32, 64, 128, ... scored constraints, at the end of the event. Block boundaries have no effect.
 
     Parameters
     ----------
-    members : their number.
+    members : number of members.
     """
 
     def __init__(self, members: int) -> None:
-        #: Proportional to exp(-3 s_i), s_i the skewness of a member's hubs; even until the first look.
+        #: Proportional to exp(-3 s_i), s_i the skewness of a member's hubs; equal until the first check.
         self.prior: Vector = np.ones(members)
         self._sample: Rows | None = None
         self._scored = 0
 
     @property
     def begun(self) -> bool:
-        """Whether there was a look."""
+        """Whether a check has taken place."""
         return self._sample is not None
 
     def begin(self, sample: Rows, members: Sequence[Member | None]) -> None:
-        """Look at members that have learned nothing yet, with the first vectors (n, d)."""
+        """Check members that have learned nothing yet, with the first vectors (n, d)."""
         self._sample = np.array(sample)
         self._look(self._sample, members)
 
     def until(self, X: Rows, index: NDArray[Any]) -> int:
-        """How many of some constraints may be learned before the next look is due, at least 1.
+        """How many of these constraints may be learned before the next check is due, at least 1.
 
-        Those whose vectors are not finite are known to be rejected.
+        Constraints with vectors that are not finite will be rejected.
 
         Parameters
         ----------
@@ -107,7 +106,7 @@ class Hubs:
 
     @property
     def _due(self) -> int:
-        """How many constraints will have been scored at the next look: 32, 64, 128, ..."""
+        """Number of scored constraints at the next check: 32, 64, 128, ..."""
         return FIRST << (self._scored // FIRST).bit_length()
 
     def _look(self, sample: Rows, members: Sequence[Member | None]) -> None:
@@ -121,12 +120,12 @@ def _skewness(member: Member | None, rows: Rows) -> float | None:
     try:
         return None if member is None else skewness(member.learner.transform(rows))
     except BROKEN:
-        # It will be dropped at its next constraint.
+        # The member will be dropped at its next constraint.
         return None
 
 
 def prior(skewnesses: Sequence[float | None]) -> Vector:
-    """exp(-3 s) of the skewnesses s (N,), as shares; of a member that has none as of the one with the least hubs."""
+    """exp(-3 s) of the skewnesses s (N,), as shares; a member without skewness gets the smallest one."""
     known = [s for s in skewnesses if s is not None]
     least = min(known, default=0.0)
     found = np.exp(-STRENGTH * (np.array([least if s is None else s for s in skewnesses]) - least))
@@ -136,8 +135,8 @@ def prior(skewnesses: Sequence[float | None]) -> Vector:
 def skewness(rows: Rows) -> float | None:
     """Skewness of how often one of the rows (n, d) is among the 10 nearest neighbours of others.
 
-    Where few vectors are neighbours of most others, which is worse the more their lengths differ, votes of neighbours
-    are poor (Radovanović, Nanopoulos, Ivanović: Hubs in space. Journal of Machine Learning Research 11, 2010, Eq. 1).
+    If few vectors are neighbours of most others, votes of neighbours are poor; the effect grows with the differences of
+    lengths (Radovanović, Nanopoulos, Ivanović: Hubs in space. Journal of Machine Learning Research 11, 2010, Eq. 1).
     None if there are too few rows, all are equally frequent, or some are not finite.
     """
     n = len(rows)
@@ -148,7 +147,7 @@ def skewness(rows: Rows) -> float | None:
     np.fill_diagonal(apart, np.inf)
     last = np.partition(apart, NEIGHBOURS - 1, axis=1)[:, NEIGHBOURS - 1, None]
     nearer, tied = apart < last - same, np.abs(apart - last) <= same
-    # Those that are as far as the tenth share the places that are left.
+    # Vectors as far as the tenth share the remaining places.
     left = (NEIGHBOURS - nearer.sum(axis=1)) / tied.sum(axis=1)
     times = nearer.sum(axis=0) + left @ tied
     moved = times - times.mean()

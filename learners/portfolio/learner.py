@@ -1,4 +1,4 @@
-"""Several learners and the un-learned metrics on the same constraints, and one metric that follows the best of them."""
+"""Several learners and un-learned metrics on the same constraints, combined into one metric that follows the best."""
 
 from __future__ import annotations
 
@@ -21,96 +21,95 @@ from kinstream.learners.shared import scaler
 from kinstream.learners.shared.events import Events, shared, take
 from kinstream.learners.shared.one_modality import Index
 from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import not_negative, positive, whole
+from kinstream.learners.shared.validation import checked_index, not_negative, positive, whole
 from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
-#: Constraints in a row that a member may reject where others do not, before it is dropped.
+#: Constraints in a row that a member may reject while others do not, before it is dropped.
 PATIENCE: Final = 100
 
 
 class Portfolio(Composite):
     r"""Several learners and two un-learned metrics side by side, with weights by progressive validation.
 
-    Every constraint reaches every member. Before one learns from its event, its mistake is counted; decayed sums L_i of
-    mistakes over the latest constraints give the weights
+    Every constraint reaches every member. The mistake of a member is counted before it learns from the event; decayed
+    sums L_i of mistakes over the latest constraints give the weights
 
         w = (1 - floor) h + floor (a + u) / 2,    eta = sqrt(8 ln N / n),
 
-    n the decayed number of constraints. Over all N members h_i ~ b_i exp(-3 s_i - eta L_i), b_i = 1 but less for
-    learners where the same vectors come again and again (`kinstream.learners.portfolio.views`); over the un-learned
-    ones u_i ~ exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so that half of the floor goes by
-    ratios of mistakes, however many constraints there were. s_i is the skewness of how often each of the first 384
-    vectors is a neighbour of the others, checked whenever twice as many constraints have come
-    (`kinstream.learners.portfolio.hubs`): a metric with hubs, as Euclidean distance has them where lengths differ
-    much, has poor neighbours, which mistakes on random triplets do not show.
+    with n the decayed number of constraints. Over all N members h_i ~ b_i exp(-3 s_i - eta L_i), with b_i = 1, or less
+    for learners if the same vectors come repeatedly (`kinstream.learners.portfolio.views`). Over the un-learned ones
+    u_i ~ exp(-3 s_i) ((1 + min L) / (1 + L_i))^2 and a_i ~ u_i exp(-eta L_i), so half of the floor follows ratios of
+    mistakes, for any number of constraints. s_i is the skewness of how often each of the first 384 vectors is a
+    neighbour of the others, checked whenever twice as many constraints have come (`kinstream.learners.portfolio.hubs`):
+    a metric with hubs, such as Euclidean distance between vectors of very different lengths, has poor neighbours, which
+    mistakes on random triplets do not show.
 
     The un-learned metrics are Euclidean distance of the scaled vectors z, and Euclidean distance of their directions
     z / |z|, which ranks as cosine does.
 
-    A triplet is a mistake of the portfolio when sum_i w_i m_i / s_i is at most 0, of the members' margins m_i, each
-    over its mean magnitude s_i so far, and of the weights before its event. A pair is one when members that are
-    wrong have half of the weight. The metric that `transform`, `distance` and an export offer is
+    A triplet is a mistake of the portfolio when sum_i w_i m_i / s_i is at most 0, with the members' margins m_i, their
+    mean magnitudes s_i so far, and the weights before its event. A pair is a mistake when the members that are wrong
+    have half of the weight. The metric of `transform`, `distance` and an export is
 
         D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
 
-    with t_i the standard deviation of D_i^2, from one vector to the others, over the first 96 vectors. It is one vector
-    index, and changes with the weights.
+    with t_i the standard deviation of D_i^2 from one vector to the others, over the first 96 vectors. One vector index
+    holds it; it changes with the weights.
 
     Parameters
     ----------
-    members : a table for each learner by its name, with its `kind` (the name, where that is left out) and its
-        hyper-parameters; in `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. See the notes for the usual
-        ones. Any learner of one modality can be a member; of scalers only "unit".
+    members : a table for each learner by its name, with its `kind` (by default the name) and its hyper-parameters; in
+        `kinstream.toml` the tables `[learners.NAME.members.MEMBER]`. The notes name the default members. Any learner of
+        one modality can be a member, with the scaler "unit" or none.
     floor : share of the weight that un-learned metrics always have, in [0, 1).
     repeats : mean number of times that a vector may come before learners begin with less weight, above 0; see
-        `kinstream.learners.portfolio.views`. inf where the vectors that constraints are of are all that will be
-        searched, so that being right on those is what counts.
-    window : constraints that mistakes are counted over, at least 2: one that lies k back weighs (1 - 1 / window)^k.
-    seed : of members that draw at random and are not given their own.
-    dtype : "float64" or "float32", of what members are handed, and of those that are not given their own.
+        `kinstream.learners.portfolio.views`. Use inf if only the vectors of constraints will be searched.
+    window : constraints over which mistakes are counted, at least 2: one that is k constraints old weighs (1 - 1 /
+        window)^k.
+    seed : of members that draw at random, unless they have their own.
+    dtype : "float64" or "float32", for the vectors that members get, and for members without their own.
     scaler : None or "none", "zscore", "unit", "minmax"; one for all members, see `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen, and of members that are not given their own.
+    warm_up : distinct vectors before "zscore" and "minmax" are frozen, also for members without their own.
 
     Attributes
     ----------
     accepts : kinds of constraints that one of the learners takes.
-    form : pairs if one of the learners is made for those. Each takes a triplet as it is made to.
-    weights : of all members by name.
-    dropped : names of those that were dropped.
+    form : pairs if one of the learners is made for those. Each handles triplets in its own way.
+    weights : weight of every member by name.
+    dropped : names of the dropped members.
 
     Raises
     ------
     kinstream.streams.errors.SettingsError
-        A hyper-parameter is out of range; of a member's, the error names the member.
+        A hyper-parameter is out of range; for a member's, the error names the member.
 
     Notes
     -----
-    Members work in a unit: behind the scaler and 32 more triplets (48 pairs), vectors are divided by their root mean
-    squared length, so that a step size does not belong to a scale of the features. OPML's gamma is here what it
-    is alone times that mean square. Until then constraints are scored by Euclidean distance and teach nothing.
+    Members work in a common unit: after the scaler's warm-up and 32 more triplets (48 pairs), vectors are divided by
+    their root mean squared length, so step sizes do not depend on the scale of the features. OPML's gamma is that of
+    OPML alone times the mean square. Until then constraints are scored by Euclidean distance and not learned.
 
-    Usual members: OAHU without anchors, OPML and OASIS on directions, LEGO. Together they take about 50 microseconds a
-    triplet at 64 features.
+    Default members: OAHU without anchors, OPML and OASIS on directions, LEGO. Together they take about 50 microseconds
+    a triplet at 64 features.
 
     A constraint is utilised when it changed a member, clipped when a member's step was; it is rejected when all
-    members reject it. The loss is the mean of the learners' losses, which are not of one unit. A member that rejects
-    what others score is wrong, and 100 such constraints in a row, or numbers that its own arithmetic refuses, drop it
-    for good: its weight is 0, it is named by `dropped`, and the others go on. A member without a verdict, as one of
-    triplets on pairs, loses what the others lose on average.
+    members reject it. The loss is the mean of the learners' losses, which have different units. A member that rejects a
+    constraint that others score is counted as wrong. After 100 such constraints in a row, or if its arithmetic fails,
+    it is dropped permanently: its weight is 0, `dropped` names it, and the others continue. A member without a verdict,
+    such as a learner of triplets on pairs, gets the average loss of the others.
 
     Exponential weights with this eta make, in expectation, at most sqrt(T ln N / 2) more mistakes than the best of N in
-    T constraints, for a T that is known. The vote here is deterministic and guided by margins, and has a window and a
-    floor; docs/portfolio.md describes it, and the reasons for these defaults.
+    T constraints, for a known T. This vote is deterministic, uses margins, and has a window and a floor;
+    docs/portfolio.md describes it, and the reasons for these defaults.
 
-    The floor is there because mistakes on triplets do not show which metric has the best neighbours: a learner that
-    has seen few vectors many times is nearly always right on triplets of those, and worse than no learning on others.
-    So learners have to be the more ahead for their weight, the more often a vector has come on average, from
-    `repeats` times on.
+    The floor exists because mistakes on triplets do not show which metric has the best neighbours: a learner that has
+    seen few vectors many times is nearly always right on their triplets, and worse than no learning on others. So,
+    beyond `repeats` views of a vector on average, learners need a larger lead for the same weight.
 
-    Time and memory are the sum of the members'. Margins are those of `kinstream.learners.base.Outcomes`: OASIS's are
-    of its similarity, while it joins the metric by the distance that belongs to it.
+    Time and memory are the sum of the members'. Margins are those of `kinstream.learners.base.Outcomes`: those of OASIS
+    are of its similarity, while the metric uses its distance.
 
     References
     ----------
@@ -194,7 +193,7 @@ class Portfolio(Composite):
         Raises
         ------
         ValueError
-            Before the members have begun.
+            The members have not begun.
         """
         if not self._scaler.ready:
             raise ValueError(f"{self.algorithm} still scales: there is no metric yet")
@@ -206,7 +205,7 @@ class Portfolio(Composite):
         if block.kind not in self.accepts:
             raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
         vectors, events = self._table(block), shared(block.events, len(block))
-        index = self._checked(vectors, block.index, block.kind)
+        index = checked_index(vectors, block.index, block.kind, self._dimension)
         outcomes = Outcomes.blank(len(index))
         if len(index) == 0:
             return outcomes
@@ -269,11 +268,11 @@ class Portfolio(Composite):
         return self.metric.distance(left, right)
 
     def _mapped(self, Z: Rows) -> Rows:
-        # The members have begun together: before that, it is the first un-learned metric.
+        # The members begin together; before that, the metric is the first un-learned one.
         return self.metric.apply(Z).astype(self.dtype) if self._scaler.ready else Z
 
     def _renew(self) -> None:
-        """Members that have seen nothing, of equal weights."""
+        """Create new members with equal weights."""
         self._members = made(self.members, dtype=self.dtype, warm_up=self.warm_up, seed=self.seed)
         self._scaler = self._unit = Unit(scaler.create(self.scaler, self.warm_up))
         self._metric = None
@@ -316,9 +315,9 @@ class Portfolio(Composite):
     def _learn_on(
         self, block: ConstraintBlock, index: Index, X: Rows, start: int, outcomes: Outcomes
     ) -> None:
-        """Learn from the constraints of a block from `start` on, in as many parts as checks of hubs need.
+        """Learn from the constraints of a block from `start` on, in parts that end at checks of hubs.
 
-        No part ends within an event: what comes behind the look would be judged after what comes before it.
+        No part ends within an event, because the rest would be judged after the first part was learned.
         """
         while start < len(index):
             stop = start + self._hubs.until(X, index[start:])
@@ -369,12 +368,12 @@ class Portfolio(Composite):
         learned = took[: self._learned]
         losses = np.array([one.loss for one in found[: self._learned]])
         number = np.maximum(learned.sum(axis=0), 1)
-        # Divided first: a sum of the largest numbers is none.
+        # Divided first: a sum of the largest numbers would overflow.
         outcomes.loss[:] = np.where(learned, losses / number, 0.0).sum(axis=0)
         return scored
 
     def _reported(self, i: int, block: ConstraintBlock, X: Rows) -> Outcomes:
-        """What a member does with a block; nothing, if it has no use for it or is gone."""
+        """A member's outcomes of a block; blank if it cannot use the block or was dropped."""
         member = self._members[i]
         nothing = Outcomes.blank(len(block), ignored=True)
         if self._gone[i] or block.kind not in member.learner.accepts:

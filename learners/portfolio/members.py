@@ -1,4 +1,4 @@
-"""Who is in a portfolio: learners by name with their settings, and the un-learned metrics beside them."""
+"""The members of a portfolio: learners by name with their settings, and the un-learned metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinstream.streams.errors import SettingsError
 Members = Mapping[str, Mapping[str, Any]]
 Settings = dict[str, dict[str, Any]]
 
-#: Those of a portfolio whose settings name none. Step sizes are for vectors whose mean squared length is 1.
+#: The default members. Step sizes are for vectors whose mean squared length is 1.
 USUAL: Final[Settings] = {
     "oahu": {"kind": "oahu", "anchors": []},
     "opml": {"kind": "opml", "gamma": 0.03, "scaler": "unit"},
@@ -26,7 +26,7 @@ USUAL: Final[Settings] = {
 }
 #: Euclidean distance, and that of directions, which ranks as cosine does.
 UNLEARNED: Final = ("euclidean", "cosine")
-#: What arithmetic raises where a member's numbers are out of its range.
+#: Errors that arithmetic raises if a member's numbers are out of range.
 BROKEN: Final = ArithmeticError, np.linalg.LinAlgError
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 #: Made of others, or of several modalities.
@@ -40,7 +40,7 @@ class Member:
     Parameters
     ----------
     name : in settings, weights and states.
-    learner : of one modality; it is handed the portfolio's scaled vectors.
+    learner : of one modality; it gets the portfolio's scaled vectors.
     learns : false for an un-learned metric.
     """
 
@@ -79,12 +79,12 @@ def made(members: Members, *, dtype: str, warm_up: int, seed: int) -> tuple[Memb
     Parameters
     ----------
     members : of `settings_of`.
-    dtype, warm_up, seed : of those that have such a setting and leave it open.
+    dtype, warm_up, seed : for members that have such a setting and do not set it.
 
     Raises
     ------
     SettingsError
-        A kind or setting that there is not, or that cannot be in a portfolio; it names the member.
+        An unknown kind or setting, or one that a portfolio does not allow; the error names the member.
     """
     usual = {"dtype": dtype, "warm_up": warm_up, "seed": seed, "unit": PUBLISHED}
     found = [Member(name, _learner(name, own, usual)) for name, own in members.items()]

@@ -1,4 +1,4 @@
-"""The one metric that a portfolio offers: those of its members side by side, by their weights."""
+"""The metric of a portfolio: those of its members side by side, by their weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kinstream.streams.errors import SettingsError
 Rows = NDArray[np.floating[Any]]
 Matrix = NDArray[np.float64]
 
-#: What a linear member maps: scaled vectors z, or their directions z / |z|.
+#: The input of a linear member: scaled vectors z, or their directions z / |z|.
 VIEWS: Final = ("plain", "directions")
 _DIRECTIONS: Final = UnitLength()
 
@@ -44,7 +44,7 @@ class Metric:
         return {view: _root(stack) for view, stack in self.stacks.items()}
 
     def distance(self, left: Rows, right: Rows) -> Matrix:
-        """Squared distances (n,) of scaled vectors, member by member, without the maps, which take O(d^3) to make."""
+        """Squared distances (n,) of scaled vectors, member by member; this avoids the maps, which take O(d^3)."""
         found = np.zeros(len(left))
         with np.errstate(all="ignore"), one_blas_thread():
             for view, stack in self.stacks.items():
@@ -67,7 +67,7 @@ class Metric:
 
 
 def seen(view: str, Z: Rows) -> Rows:
-    """Scaled vectors (n, d) as a view has them."""
+    """Scaled vectors (n, d) under a view."""
     return Z if view == "plain" else _DIRECTIONS.apply(Z)
 
 
@@ -75,9 +75,9 @@ def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix
     """The metric of some members by their weights.
 
     A member's squared distances are divided by s_i, their standard deviation from one vector of the sample (n, d) to
-    the others, so that weights mean the same for all: the order of neighbours depends on how distances differ. A member
-    that separates nothing in the sample, or that maps it to values that are not finite, is left out; if none remains,
-    the metric is Euclidean distance.
+    the others, so weights have the same effect for all members: the order of neighbours depends on differences of
+    distances. A member that separates nothing in the sample, or maps it to values that are not finite, is excluded; if
+    none remains, the metric is Euclidean distance.
     """
     stacks: dict[str, list[Matrix]] = {}
     others: list[tuple[Member, float]] = []
@@ -103,12 +103,12 @@ def together(members: Sequence[Member], weights: Sequence[float], sample: Matrix
 
 
 def arrays(metric: Metric) -> tuple[dict[str, Rows], list[dict[str, str]]]:
-    """A metric as arrays by name, and what to do with them: see docs/portfolio.md.
+    """A metric as arrays by name, and their use; see docs/portfolio.md.
 
     Returns
     -------
     arrays, parts
-        Each part has `view`, and `map`, the name of an array, or `network`, how those of a network begin.
+        Each part has `view`, and either `map`, the name of an array, or `network`, the prefix of a network's arrays.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The scale in which the members of a portfolio work: vectors of mean squared length 1, for any features."""
+"""The scale of a portfolio's members: vectors of mean squared length 1, for any features."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from kinstream.learners.shared.scaler import Scaler
 
 Features = NDArray[np.float64]
 
-#: Vectors, as constraints name them, that the unit is measured on.
+#: Number of vectors, in the order of constraints, that define the unit.
 MEASURED: Final = 96
 
 
 class Unit(Scaler):
-    """A scaler, and then division by the root mean squared length of the first 96 vectors behind its warm-up.
+    """A scaler, followed by division by the root mean squared length of the first 96 vectors after its warm-up.
 
-    A step size belongs to a scale of the vectors. In this unit two vectors that have nothing to do with each other have
-    a squared distance of about 2, so that one step size does for all.
+    A step size depends on the scale of the vectors. In this unit two unrelated vectors have a squared distance of about
+    2, so one step size suits all features.
 
     Parameters
     ----------
-    inner : comes first.
+    inner : the scaler.
 
     Attributes
     ----------
-    sample : (k, d) the vectors so far, behind `inner` and in the unit once it is known.
+    sample : (k, d) the vectors so far, scaled by `inner`, and in the unit once it is known.
     """
 
     def __init__(self, inner: Scaler) -> None:
@@ -63,7 +63,7 @@ class Unit(Scaler):
 
     @property
     def factor(self) -> float:
-        """What vectors are multiplied with behind `inner`."""
+        """Factor of vectors after `inner`."""
         return self._factor
 
     def state(self) -> State:
@@ -82,5 +82,5 @@ class Unit(Scaler):
         if self.ready:
             with np.errstate(all="ignore"):
                 mean = float(np.einsum("ij,ij->", self._vectors, self._vectors)) / MEASURED
-            # Zeros, or lengths whose squares are not finite, have no unit.
+            # Zeros, or lengths whose squares are not finite, define no unit.
             self._factor = 1.0 / np.sqrt(mean) if 0.0 < mean < np.inf else 1.0

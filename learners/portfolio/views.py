@@ -1,4 +1,4 @@
-"""How often a portfolio has seen the same vectors, and with how much weight learners begin because of that."""
+"""Counts how often a portfolio has seen the same vectors, and derives the initial weight of learners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 
 #: Bits of the count: about 100,000 different vectors, to a few hundredths.
 BITS: Final = 32_768
-#: Views twice as many make that this power of 2 smaller.
+#: Twice as many views reduce the weight by 2 to this power.
 POWER: Final = 2.0
 
 
@@ -24,9 +24,9 @@ class Views:
 
     A member that saw the same few vectors many times is right on their triplets, which shows little about others.
     Learners therefore begin with min(1, (repeats / v)^2) of the weight of an un-learned metric, v the mean number of
-    times that a vector of a constraint has come: they have to make up for the rest by fewer mistakes. Different vectors
-    are counted by linear counting (Whang, Vander-Zanden, Taylor: A linear-time probabilistic counting algorithm. TODS
-    1990); with more than it can hold, v counts as 0.
+    times that a vector of a constraint has come: they need fewer mistakes to compensate. Different vectors are counted
+    by linear counting (Whang, Vander-Zanden, Taylor: A linear-time probabilistic counting algorithm. TODS 1990); with
+    more than it can count, v is 0.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ class Views:
 
     @property
     def mean(self) -> float:
-        """How often a vector has been seen on average; 0 where there is none, or there are too many to count."""
+        """How often a vector has been seen on average; 0 without vectors, or with too many to count."""
         return float(distinct.mean_views(BITS, int(self._tally[0]), int(self._tally[1])))
 
     @property
     def start(self) -> float:
-        """What a learner begins with now, beside 1 of an un-learned metric."""
+        """The present initial weight of a learner; that of an un-learned metric is 1."""
         return float(self._starts(np.array([self.mean]))[0])
 
     def starts(self, X: Rows, index: NDArray[Any], counted: NDArray[np.bool_]) -> Vector:
-        """That (m,) before each constraint; those that count are counted.
+        """The initial weight (m,) before each constraint; the counted ones are then included.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Learners of several tables of features, matched by name, and the fusion of learners of one.
+"""Learners of several tables of features, matched by name, and fusions of learners of one table.
 
 A file for each algorithm.
 """

@@ -1,4 +1,4 @@
-"""Learners of one modality, made to learn from several: the baselines of multi-modal learning (spec 6.3)."""
+"""Fusions of learners of one modality for several: the baselines of multi-modal learning (Wu et al. 2016)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from kinstream.learners.shared.modalities import (
     named,
     stacked,
 )
-from kinstream.learners.shared.one_modality import WIDTH
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.several_modalities import Features, MultiModal
-from kinstream.learners.shared.validation import one_of, whole
+from kinstream.learners.shared.validation import WIDTH, one_of, whole
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
@@ -33,30 +32,30 @@ HOWS: Final = ("concatenate", "uniform", "best")
 
 
 class Fusion:
-    r"""One metric over all modalities, or one for each that are then put together.
+    r"""One metric over all modalities, or one for each, which are then combined.
 
     Any learner of one modality becomes a learner of several:
 
-    - "concatenate" learns one metric of the vectors x = (x_1, ..., x_m).
-    - "uniform" learns a metric of each modality by itself; squared distances are added, sum_i d_i(x_i, y_i). Of
-      learners of a similarity, similarities are added.
-    - "best" learns a metric of each modality by itself and measures with one of them: that with the lowest share of
-      mistakes so far, in which a constraint that lies k constraints back weighs (1 - 1 / memory)^k. It begins with
-      the first modality.
+    - "concatenate" learns one metric for the vectors x = (x_1, ..., x_m).
+    - "uniform" learns a metric for each modality separately and adds squared distances, sum_i d_i(x_i, y_i), or
+      similarities if the base learns one.
+    - "best" learns a metric for each modality separately and measures with the one that has the lowest share of
+      mistakes so far, where a constraint that is k constraints old weighs (1 - 1 / memory)^k. It begins with the first
+      modality.
 
     The mistake of a triplet is that of the fused measure before the update. With "uniform" that is whether the metrics'
-    margins (`kinstream.learners.base.Outcomes`) add up to at most 0, also where some of the metrics reject their
-    step; undefined where one of them could not measure the triplet. With "best" it is the mistake of the modality
-    that led until then. A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is
-    utilised when a metric changed; its loss is the mean of the metrics' losses.
+    margins (`kinstream.learners.base.Outcomes`) add up to at most 0, even if some metrics reject their step; it is
+    undefined if one of them could not measure the triplet. With "best" it is the mistake of the modality that was best
+    before. A pair has no fused threshold with "uniform", so its mistake is undefined. A constraint is utilised when a
+    metric changed; its loss is the mean of the metrics' losses.
 
     Parameters
     ----------
     base : kind of the learner.
     how : "concatenate", "uniform" or "best".
     settings : the hyper-parameters of `base`; in `kinstream.toml` the table `[learners.NAME.settings]`.
-    memory : of "best", how many constraints count; above 1.
-    scaler : as the setting of `base`, before which it goes. With "concatenate", "unit" divides by the length of all
+    memory : for "best", the number of constraints that count; above 1.
+    scaler : as the setting of `base`, which it overrides. With "concatenate", "unit" divides by the length of all
         modalities together.
 
     unit : as the setting of `base`, if it has one.
@@ -73,12 +72,12 @@ class Fusion:
 
     Notes
     -----
-    The sources pick the best modality by its precision in retrieval over a validation set. A stream has none, so the
-    mistakes that are counted anyway take its place; the memory lets the choice follow a stream that changes.
+    The sources select the best modality by its precision in retrieval on a validation set. A stream has none, so the
+    counted mistakes replace it; the memory lets the choice follow a changing stream.
 
-    Every metric is handed whole blocks, so cost is that of the base for each metric. The metrics never see each other:
-    what is fused are the margins that they report of the state before each step. Margins of "oahu" are those of its
-    vote, of distances that are not squared.
+    Every metric gets whole blocks, so the cost is that of the base for each metric. The metrics are independent: the
+    fusion uses the margins that they report from before each step. Margins of "oahu" are those of its vote, which uses
+    distances that are not squared.
 
     References
     ----------
@@ -127,13 +126,13 @@ class Fusion:
         self._algorithm = f"fusion-{how}-{first.algorithm.replace('/', '-')}/1"
         self._modalities: Modalities | None = None
         self._learners: list[Any] = []
-        #: Decayed numbers of mistakes and of scored constraints of each modality; only move with "best".
+        #: Decayed numbers of mistakes and of scored constraints of each modality; they change only with "best".
         self._wrong = np.zeros(0)
         self._seen = np.zeros(0)
 
     @property
     def renewals(self) -> int:
-        """How often a scaler was made anew because the features had left it."""
+        """How often a scaler was renewed because the features had left its range."""
         return sum(learner.renewals for learner in self._learners)
 
     @property
@@ -168,7 +167,7 @@ class Fusion:
 
     @property
     def learners(self) -> dict[str, Learner]:
-        """The metrics that measure, by modality; of a single one over all the name is empty."""
+        """The metrics that measure, by modality; a single metric over all has an empty name."""
         if self.how == "concatenate":
             return dict(zip([""], self._learners, strict=False))
         return {self.modalities[i][0]: self._learners[i] for i in self._measuring(len(self._learners))}
@@ -179,8 +178,8 @@ class Fusion:
         Returns
         -------
         Outcomes
-            One entry per row. A row is rejected when one of its vectors in any modality is not finite, or where all
-            metrics reject it.
+            One entry per row. A row is rejected if one of its vectors in any modality is not finite, or if all metrics
+            reject it.
 
         Raises
         ------
@@ -220,7 +219,7 @@ class Fusion:
         return self.learn(self._stacked([anchors, positives, negatives], Kind.TRIPLET, None))
 
     def learn_pairs(self, left: Features, right: Features, signs: NDArray[np.int8] | None = None) -> Outcomes:
-        """Learn from m pairs given as twice m raw vectors of each modality; all similar where no signs are given."""
+        """Learn from m pairs given as twice m raw vectors of each modality; all similar if no signs are given."""
         return self.learn(self._stacked([left, right], Kind.PAIR, signs))
 
     def state(self) -> State:
@@ -269,7 +268,7 @@ class Fusion:
         return np.asarray(np.sum(found, axis=0))
 
     def similarity(self, X: Features, Y: Features) -> Rows:
-        """Fused similarities (n,) between the rows of X and those of Y, of a learner of similarities.
+        """Fused similarities (n,) between the rows of X and those of Y, if the base learns a similarity.
 
         Raises
         ------
@@ -281,7 +280,7 @@ class Fusion:
         return np.asarray(np.sum(found, axis=0))
 
     def _measuring(self, metrics: int) -> list[int]:
-        """Which of so many metrics measure."""
+        """The numbers of the metrics that measure."""
         if self.how == "best":
             return [fusion.leader(self._wrong, self._seen)] if self._modalities is not None else [0]
         return list(range(metrics))
@@ -315,7 +314,7 @@ class Fusion:
         )
 
     def _fused(self, found: list[Outcomes], events: Events) -> Outcomes:
-        """What the metrics did with the same constraints, as that of one learner."""
+        """The outcomes of the metrics on the same constraints, combined as those of one learner."""
         if len(found) == 1 and self.how != "best":
             return found[0]
         fused = _together(found)
@@ -341,7 +340,7 @@ def _over(block: ConstraintBlock, vectors: Rows) -> ConstraintBlock:
 
 
 def _together(found: list[Outcomes]) -> Outcomes:
-    """What became of the same constraints in several metrics, without mistakes and margins."""
+    """The combined outcomes of several metrics on the same constraints, without mistakes and margins."""
     fused = Outcomes.blank(len(found[0]))
     for name, combine in (
         ("utilised", np.any),

@@ -1,4 +1,4 @@
-"""LOMDML: online multi-modal distance metric learning with maps of low rank (spec 6.2)."""
+"""LOMDML: online multi-modal distance metric learning with maps of low rank (Wu et al. 2016)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.kernels.several_modalities import lomdml
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.learners.shared.validation import one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -41,27 +41,28 @@ class LOMDML(MultiModal):
     Parameters
     ----------
     rank : rows of a map at most; modalities with fewer features keep all of theirs.
-    eta : step size, above 0. Its unit is 1 / squared distance: on features scaled to [0, 1], 1e-4 to 1e-2.
+    eta : step size, above 0; 0.02 by default, 1e-3 in the published unit. The published unit is 1 / squared distance:
+        for features scaled to [0, 1], 1e-4 to 1e-2.
     beta, margin : as for `OMDML`.
     init : the first maps.
 
-        - "orthogonal": rows of a random orthogonal matrix, longer by sqrt(d_i / r_i), so that mean squared distances
-          are kept.
-        - "pca": the directions in which the first `warm_up` distinct vectors vary most. What comes until then is
-          scored by Euclidean distance and not learned from.
-        - "identity": the first r_i rows of the identity; the other features count for nothing until a step mixes
-          them in.
-    seed : of "orthogonal", at least 0.
-    own_hinge : whether a modality that is right by 1 rests, as by the gradient of its own loss. Without, every
-        modality takes every step, as the algorithm is printed.
-    guard : "clip" shortens a step to eta |a_i|^2 = 0.5, beyond which it could raise f_i, and scales a map down as a
-        whole where its Frobenius norm would pass `norm_cap`; both count as clipped. "raw" is the published algorithm.
-    norm_cap : largest Frobenius norm of a map under "clip". It keeps numbers finite where triplets contradict each
-        other; a cap near sqrt(d_i) also regularises.
-    dtype : "float64" or "float32", of the maps and of all work with them.
+        - "orthogonal": rows of a random orthogonal matrix times sqrt(d_i / r_i), which preserves mean squared
+          distances.
+        - "pca": the directions in which the first `warm_up` distinct vectors vary most. Until then constraints are
+          scored by Euclidean distance and not learned.
+        - "identity": the first r_i rows of the identity; the other features have no effect until a step includes them.
+    seed : for "orthogonal", at least 0.
+    own_hinge : whether a modality with a margin of 1 takes no step, by the gradient of its own loss. If false, every
+        modality takes every step, as in the printed algorithm.
+    guard : "clip" shortens a step to eta |a_i|^2 = 0.5, because a longer one could raise f_i, and scales the whole map
+        down when its Frobenius norm would exceed `norm_cap`; both count as clipped. "raw" is the published algorithm.
+    norm_cap : largest Frobenius norm of a map under "clip". It keeps numbers finite with contradictory triplets; a cap
+        near sqrt(d_i) also regularises.
+    dtype : "float64" or "float32", for the maps and all calculations with them.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
         `kinstream.learners.shared.scaler`. The paper scales every feature to [0, 1], which is "minmax".
-    warm_up : distinct vectors before "zscore" and "minmax" are frozen, and for "pca".
+    warm_up : distinct vectors that scales are measured on, and for "pca".
+    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -72,7 +73,7 @@ class LOMDML(MultiModal):
     -----
     O(sum_i r_i d_i) time and memory. A constraint whose vectors differ in no modality is degenerate.
 
-    The paper states neither how the maps begin nor what happens if a modality has fewer features than `rank`.
+    The paper states neither the first maps nor the case of a modality with fewer features than `rank`.
 
     References
     ----------
@@ -95,7 +96,7 @@ class LOMDML(MultiModal):
     >>> model = LOMDML(rank=2, beta=0.9, margin=1.0)
     >>> outcomes = model.learn_triplets(*triplet)
     >>> {name: round(weight, 2) for name, weight in model.weights.items()}
-    {'shape': 0.98, 'noise': 0.02}
+    {'shape': 0.84, 'noise': 0.16}
     >>> model.transform({"shape": shape[:1], "noise": noise[:1]}).shape
     (1, 4)
     """
@@ -105,7 +106,7 @@ class LOMDML(MultiModal):
     def __init__(
         self,
         rank: int = 50,
-        eta: float = 1e-3,
+        eta: float | None = None,
         beta: float = 0.99,
         margin: float = 0.0,
         *,
@@ -117,10 +118,11 @@ class LOMDML(MultiModal):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(beta=beta, margin=margin, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(beta=beta, margin=margin, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self.rank = whole("rank", rank, 1)
-        self.eta = positive("eta", eta)
+        self._eta = None if eta is None else positive("eta", eta)
         self.init = one_of("init", init, INITS)
         self.seed = whole("seed", seed, 0)
         self.own_hinge = one_of("own_hinge", own_hinge, (True, False))
@@ -130,8 +132,13 @@ class LOMDML(MultiModal):
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         #: The transposed maps (d, r) of all modalities, one after the other; empty until the warm-up of "pca" is over.
         self._T: Rows = np.zeros(0, self.dtype)
-        # An upper bound of the norms, -1 for unknown, only saves work and is no state.
+        # An upper bound of the norms, -1 for unknown. It only saves work and is not part of the state.
         self._bound: NDArray[np.float64] = np.zeros(0)
+
+    @property
+    def eta(self) -> float:
+        """The step size."""
+        return self._by_unit(self._eta, 0.02, 1e-3)
 
     @property
     def matrices(self) -> dict[str, Rows]:
@@ -173,6 +180,10 @@ class LOMDML(MultiModal):
                 raise SettingsError(f"dtype is {self.dtype}, but the state to restore holds {found.dtype}")
         self._set(maps)
 
+    def _rescale(self, i: int, ratio: NDArray[np.float64]) -> None:
+        self._transposed(i)[:] *= ratio.astype(self.dtype)[:, None]
+        self._bound[i] = -1.0
+
     def _mapped(self, i: int, Z: Rows) -> Rows:
         return np.asarray(Z @ self._transposed(i)) if len(self._T) else Z
 
@@ -206,7 +217,7 @@ class LOMDML(MultiModal):
 
 
 def orthogonal(r: int, d: int, seed: tuple[int, int]) -> NDArray[np.float64]:
-    """r rows of a random orthogonal (d, d) matrix, so much longer that mean squared distances are kept."""
+    """r rows of a random orthogonal (d, d) matrix, scaled so that mean squared distances are preserved."""
     draws = np.random.default_rng(seed).normal(size=(d, r))
     with one_blas_thread():
         Q, R = np.linalg.qr(draws)
@@ -218,6 +229,6 @@ def principal(r: int, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """The r directions (r, d) in which the vectors X (n, d) vary most."""
     with one_blas_thread():
         _, _, rows = np.linalg.svd(X - X.mean(axis=0), full_matrices=True)
-    # The sign of a direction is the library's choice: make it ours.
+    # The library chooses the sign of a direction: make it deterministic.
     top = np.take_along_axis(rows, np.abs(rows).argmax(axis=1)[:, None], axis=1)
     return np.asarray((rows * np.where(top < 0.0, -1.0, 1.0))[:r])

@@ -1,4 +1,4 @@
-"""OMDL-LR-like: multi-modal metric learning on kernel embeddings with a graph Laplacian (spec 6.5)."""
+"""OMDL-LR-like: multi-modal metric learning on kernel embeddings with a graph Laplacian."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kinstream.learners.kernels.several_modalities import nystroem
 from kinstream.learners.several_modalities.omdml import OMDML
 from kinstream.learners.several_modalities.omks import mean_distance
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.several_modalities import Features
 from kinstream.learners.shared.validation import not_negative, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
-#: Eigenvalues of a kernel matrix up to this share of the largest are nothing.
+#: Eigenvalues of a kernel matrix up to this share of the largest count as zero.
 _NOTHING: Final = 1e-10
 _WIDE: Final = ("landmarks", "factor", "pull")
 
@@ -28,30 +28,33 @@ class OMDLLR(OMDML):
     r"""A reconstruction of low-rank online multi-modal metric learning with kernels, as a baseline.
 
     **This is not the published algorithm**, of which only the parameters are known; its figures must not be compared
-    with published ones. It is made of known parts:
+    with published ones. It combines known parts:
 
     1. The first `warm_up` distinct vectors of each modality are its landmarks. A vector becomes e_i(x) in R^r, its
        coordinates in the span of the landmarks under a Gaussian kernel (Nystroem), whose bandwidth is the mean
        distance between landmarks.
     2. OMDML on e_i, with matrices M_i (r, r) and the step's cap C1.
     3. After each triplet that opens the gate, M_i <- psd(M_i - eta C2 E_i Lap_i E_i^T), with E_i the landmarks'
-       coordinates as columns and Lap_i the Laplacian of the graph that joins each landmark with its nearest ones:
-       neighbours are drawn together.
+       coordinates as columns and Lap_i the Laplacian of the graph that connects each landmark with its nearest ones:
+       neighbours move closer together.
     4. Weights of the modalities as in OMDML.
 
     Parameters
     ----------
-    rank : coordinates of an embedding at most; fewer where the landmarks span less.
+    rank : largest number of coordinates of an embedding; fewer if the landmarks span less.
     aggressiveness : C1, as of `OMDML`.
     smoothness : C2, at least 0; 0 leaves the Laplacian out. The Laplacian sums over all edges of the graph, so its
         pull grows with `warm_up` and `neighbours`.
     eta : factor of the pull, above 0.
-    neighbours : edges of a landmark; it is also joined with those that count it among theirs.
+    neighbours : nearest landmarks that each landmark is connected with; it is also connected with those that count it
+        among theirs.
     beta, margin, dtype : as of `OMDML`.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
         `kinstream.learners.shared.scaler`.
-    warm_up : landmarks, and distinct vectors before "zscore" and "minmax" are frozen. Constraints until then are
-        scored by Euclidean distance and not learned from.
+    warm_up : landmarks, and distinct vectors that scales are measured on. Until then constraints are scored by
+        Euclidean distance and not learned. When a modality leaves its scale, landmarks and matrices stay as they are in
+        scaled features.
+    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -86,7 +89,7 @@ class OMDLLR(OMDML):
     def __init__(
         self,
         rank: int = 50,
-        aggressiveness: float = 0.1,
+        aggressiveness: float | None = None,
         smoothness: float = 1e-3,
         eta: float = 1e-2,
         beta: float = 0.99,
@@ -96,14 +99,15 @@ class OMDLLR(OMDML):
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(beta, aggressiveness, margin, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(beta, aggressiveness, margin, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self.rank = whole("rank", rank, 1)
         self.smoothness = not_negative("smoothness", smoothness)
         self.eta = positive("eta", eta)
         self.neighbours = whole("neighbours", neighbours, 1)
         self._waits = True
-        #: Of each modality: landmarks (d, l) in columns, what makes coordinates of their kernels (l, r), the
+        #: For each modality: landmarks (d, l) in columns, the factor from kernels to coordinates (l, r), the
         #: Laplacian's part of a step (r, r), and the factor of -|x - y|^2.
         self._landmarks: list[NDArray[np.float64]] = []
         self._factor: list[NDArray[np.float64]] = []
@@ -164,6 +168,9 @@ class OMDLLR(OMDML):
     def _pulled(self) -> Rows:
         return np.concatenate([pull.ravel() for pull in self._pull]).astype(self.dtype)
 
+    def _rescale(self, i: int, ratio: NDArray[np.float64]) -> None:
+        """Landmarks and matrices stay."""
+
     def _mapped(self, i: int, Z: Rows) -> Rows:
         if not self._sizes:
             return Z
@@ -189,7 +196,7 @@ def coordinates(kernel: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
 
 
 def laplacian(X: NDArray[np.float64], neighbours: int) -> NDArray[np.float64]:
-    """Degrees less adjacency (n, n) of the graph that joins each row of X with its nearest others."""
+    """Degrees less adjacency (n, n) of the graph that connects each row of X with its nearest others."""
     apart = squared(X)
     np.fill_diagonal(apart, np.inf)
     near = np.argsort(apart, axis=1, kind="stable")[:, : min(neighbours, len(X) - 1)]

@@ -1,4 +1,4 @@
-"""OMKS: online multiple kernel similarity learning (spec 6.4)."""
+"""OMKS: online multiple kernel similarity learning (Xia et al. 2014)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
 from kinstream.learners.kernels.several_modalities import omks
 from kinstream.learners.shared.events import write
 from kinstream.learners.shared.one_modality import Batch
-from kinstream.learners.shared.scaler import WARM_UP
+from kinstream.learners.shared.scaler import LENGTH, WARM_UP
 from kinstream.learners.shared.several_modalities import Features, MultiModal
 from kinstream.learners.shared.validation import a_list, one_of, positive, whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
@@ -20,10 +20,10 @@ from kinstream.streams.errors import SettingsError
 
 KERNELS: Final = ("linear", "rbf")
 DROPS: Final = ("oldest", "smallest")
-#: Eigenvalues of a kernel matrix up to this share of the largest are nothing.
+#: Eigenvalues of a kernel matrix up to this share of the largest count as zero.
 _NOTHING: Final = 1e-10
 
-#: A map, and the points whose kernels it takes; None for one that takes the vectors.
+#: A map, and the points whose kernels are its input; None if vectors are its input.
 Root = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 
 
@@ -48,16 +48,18 @@ class OMKS(MultiModal):
     ----------
     kernels : "linear", k = x.x', "rbf", k = exp(-|x - x'|^2 / (2 bandwidth^2)), or a list of both; for every modality.
     budget : triplets of the support set at most; cost and memory grow with it.
-    drop : which triplet makes room in a full support set, the "oldest" or that with the "smallest" sum of tau over
-        the experts. Of several with the same sum, as those have that C cut short, the oldest goes.
-    bandwidth : of "rbf", in units of scaled features. Where it is left out, it is the mean distance between the first
-        `warm_up` distinct vectors in each modality; constraints until then are neither scored nor learned from.
+    drop : which triplet is dropped from a full support set: the "oldest", or that with the "smallest" sum of tau over
+        the experts. Of several with the same sum, such as those shortened by C, the oldest is dropped.
+    bandwidth : for "rbf", in units of scaled features. By default the mean distance between the first `warm_up`
+        distinct vectors in each modality; until then constraints are neither scored nor learned.
     beta : factor of an expert's weight for a mistake, in (0, 1). A weight does not fall below 1e-12 of the best one's.
-    aggressiveness : C, the largest tau, above 0.
+    aggressiveness : C, the largest tau, above 0; 1 where it is left out, or 0.1 in the published unit.
     dtype : "float64" or "float32", of the support set; sums are float64.
     scaler : None or "none", "zscore", "unit", "minmax", for each modality; part of the model, see
         `kinstream.learners.shared.scaler`.
-    warm_up : distinct vectors before "zscore", "minmax" and the bandwidth are frozen.
+    warm_up : distinct vectors that scales and the bandwidth are measured on. When a modality leaves its scale, the
+        support set is emptied: what it holds has no meaning in another one.
+    unit : "length" or "published", of each modality; see `kinstream.learners.shared.one_modality.SingleModal`.
 
     Raises
     ------
@@ -68,19 +70,18 @@ class OMKS(MultiModal):
     -----
     O(e B d) time for a constraint with e kernels and a budget of B triplets, O(B d) memory.
 
-    The model is a similarity, and not symmetric: rank by `similarity`. `transform` and `distance` are those of the
-    nearest metric: in feature space the positive semi-definite part of (W + W^T) / 2 with S_e(x, x') = phi(x)^T W
-    phi(x'). Of the "rbf" kernel they see what lies in the span of the support set, for only that has finitely many
-    coordinates, at most 3 B of them.
+    The model is a similarity, and not symmetric: rank by `similarity`. `transform` and `distance` use the nearest
+    metric: in feature space the positive semi-definite part of (W + W^T) / 2 with S_e(x, x') = phi(x)^T W phi(x'). For
+    the "rbf" kernel they are restricted to the span of the support set, which has at most 3 B coordinates.
 
-    Dropping a triplet takes its whole term away; no published budget is followed. With the linear kernel and a budget
+    Dropping a triplet removes its whole term; the budget is not from a publication. With the linear kernel and a budget
     that is not reached, this is OASIS.
 
     References
     ----------
     Xia, Hoi, Jin, Zhao: Online multiple kernel similarity learning for visual search. IEEE Transactions on Pattern
-    Analysis and Machine Intelligence 36(3), 2014. From general knowledge of the method; its published variants
-    differ in details that were not confirmed.
+    Analysis and Machine Intelligence 36(3), 2014. Implemented from general knowledge of the method; its published
+    variants differ in details that were not confirmed.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class OMKS(MultiModal):
     >>> anchors, similar, others = X[:225], X[225:450], X[450:675]
     >>> mistakes = OMKS("rbf", bandwidth=0.5).learn_triplets(anchors, similar, others).mistake
     >>> [int(mistakes[rows].sum()) for rows in (slice(0, 25), slice(25, 225))]
-    [2, 1]
+    [3, 0]
     """
 
     algorithm: ClassVar[str] = "omks/1"
@@ -105,15 +106,16 @@ class OMKS(MultiModal):
         kernels: str | Sequence[str] = "rbf",
         budget: int = 200,
         beta: float = 0.99,
-        aggressiveness: float = 0.1,
+        aggressiveness: float | None = None,
         *,
         drop: str = "oldest",
         bandwidth: float | None = None,
         dtype: str = "float64",
         scaler: str | None = None,
         warm_up: int = WARM_UP,
+        unit: str = LENGTH,
     ) -> None:
-        super().__init__(beta=beta, margin=0.0, dtype=dtype, scaler=scaler, warm_up=warm_up)
+        super().__init__(beta=beta, margin=0.0, dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
         self.kernels = (kernels,) if isinstance(kernels, str) else tuple(a_list("kernels", kernels))
         for name in self.kernels:
             one_of("kernels", name, KERNELS)
@@ -124,7 +126,9 @@ class OMKS(MultiModal):
         self.budget = whole("budget", budget, 1)
         self.drop = one_of("drop", drop, DROPS)
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
-        self.aggressiveness = positive("aggressiveness", aggressiveness)
+        self._aggressiveness = None if aggressiveness is None else positive("aggressiveness", aggressiveness)
+        # A linear kernel is a similarity of vectors, not of differences.
+        self.centred = "linear" not in self.kernels
         self._waits = "rbf" in self.kernels and bandwidth is None
         #: Bandwidth of each modality; NaN while it is not known.
         self._bandwidths: NDArray[np.float64] = np.zeros(0)
@@ -132,20 +136,25 @@ class OMKS(MultiModal):
         self._support: omks.Support = (self._space(0, 0),) * 4
         #: Triplets in the support set, and the column of the newest.
         self._counts = np.zeros(2, np.int64)
-        #: Of each triplet a number that is larger the younger it is.
+        #: A number for each triplet, larger for newer ones.
         self._born = np.zeros(0, np.int64)
         self._roots: dict[int, Root] = {}
 
     @property
+    def aggressiveness(self) -> float:
+        """C, the largest tau."""
+        return self._by_unit(self._aggressiveness, 1.0, 0.1)
+
+    @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the modalities, or MODALITY/KERNEL where there are several kernels."""
+        """Names of the modalities, or MODALITY/KERNEL with several kernels."""
         if len(self.kernels) == 1:
             return super().experts
         return tuple(f"{name}/{kernel}" for name, _ in self.modalities for kernel in self.kernels)
 
     @property
     def bandwidths(self) -> dict[str, float]:
-        """Of "rbf", by modality; NaN while it is not known."""
+        """Bandwidths of "rbf" by modality; NaN while not known."""
         return {name: float(b) for (name, _), b in zip(self.modalities, self._bandwidths, strict=True)}
 
     def similarity(self, X: Features, Y: Features) -> Rows:
@@ -266,15 +275,20 @@ class OMKS(MultiModal):
         return *(part[lo:hi, :count].T[use].astype(np.float64) for part in vectors), found[use]
 
     def _weighed(self, i: int, Z: Rows) -> Rows:
-        """The kernels of modality i, one after the other, under the roots of their weights."""
+        """The kernels of modality i, one after the other, times the roots of their weights."""
         several = range(i * len(self.kernels), (i + 1) * len(self.kernels))
         mapped = [self._mapped(e, Z) * Z.dtype.type(np.sqrt(self._theta[e])) for e in several]
         return np.concatenate(mapped, axis=1)
 
     def distance(self, X: Features, Y: Features) -> Rows:
-        """Squared distances (n,) between what `transform` makes of the rows of X and of Y."""
+        """Squared distances (n,) between the rows of X and of Y after `transform`."""
         moved = self.transform(X) - self.transform(Y)
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
+
+    def _rescale(self, i: int, ratio: NDArray[np.float64]) -> None:
+        bandwidths = self._bandwidths
+        self._begin([size for _, size in self.modalities])
+        self._bandwidths = bandwidths
 
     def _mapped(self, i: int, Z: Rows) -> Rows:
         """Here i is an expert's number."""
@@ -287,7 +301,7 @@ class OMKS(MultiModal):
         return np.asarray(values @ root.T, self.dtype)
 
     def _root(self, e: int) -> Root:
-        """What `_mapped` needs of expert e."""
+        """The map of expert e for `_mapped`."""
         A, P, N, tau = self._terms(e)
         d = self.modalities[e // len(self.kernels)][1]
         linear = self.kernels[e % len(self.kernels)] == "linear"
@@ -309,7 +323,7 @@ def _half(W: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def mean_distance(X: NDArray[np.float64]) -> float:
-    """Mean distance between different vectors (n, d); 1 where there are none."""
+    """Mean distance between different vectors (n, d); 1 if there are none."""
     total, pairs = 0.0, 0
     for n, row in enumerate(X):
         lengths = np.sqrt(np.sum((X[n + 1 :] - row) ** 2, axis=1))

@@ -1,3 +1,3 @@
-"""What several learners are made of: scalers, checks, judging by events, the state of one modality and of several. No
-algorithm is here; what only one learner needs stays with that learner.
+"""Parts of several learners: scalers, checks, judging by events, the state of one modality and of several. It holds no
+algorithm; code that only one learner needs stays with that learner.
 """

@@ -1,4 +1,4 @@
-"""What learners of a bilinear similarity share."""
+"""The base of learners of a bilinear similarity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Kind
 
-#: Eigenvalues up to this share of the largest one are left out of the map.
+#: The map excludes eigenvalues up to this share of the largest one.
 NOTHING: Final = 1e-12
 
 
@@ -22,14 +22,12 @@ class Bilinear(SingleModal):
     """A model that is a similarity x^T W y of scaled vectors, learned from triplets; W need not be symmetric.
 
     For a triplet (x, x+, x-) with v = x+ - x-, the margin is x^T W v and the loss [1 - x^T W v]_+. A triplet is a
-    mistake when the margin is not above zero. It has nothing to learn from, and counts as degenerate, where x or v
-    vanishes.
+    mistake when the margin is not above zero. It counts as degenerate if x or v vanishes.
 
     The learned ranking is by `similarity`, largest first. An inner product favours long vectors: with
     scaler="zscore" rank vectors of about the same length, or use scaler="unit". `map`, `transform` and `distance` give
-    **another ranking**: they take the positive semi-definite part of (W + W^T) / 2 for the matrix of a squared
-    distance, so that methods for Euclidean distances work with this model too. Calculating that part takes
-    O(d^3) once after a change.
+    **another ranking**: they use the positive semi-definite part of (W + W^T) / 2 as the matrix of a squared distance,
+    so methods for Euclidean distances work with this model too. Calculating that part takes O(d^3) once after a change.
     """
 
     centred: ClassVar[bool] = False
@@ -83,8 +81,8 @@ class Bilinear(SingleModal):
     def map(self) -> Rows:
         """A map M (k, d) whose M^T M is the positive semi-definite part of (W + W^T) / 2, for scaled features.
 
-        |M (x - y)|^2 ranks other than x^T W y does. Rows of eigenvalues up to 1e-12 of the largest are left out; one
-        row of zeros is left if no eigenvalue is positive.
+        |M (x - y)|^2 gives another ranking than x^T W y. Rows of eigenvalues up to 1e-12 of the largest are omitted; if
+        no eigenvalue is positive, the map is one row of zeros.
 
         Raises
         ------
@@ -131,7 +129,7 @@ class Bilinear(SingleModal):
         return int(margin <= 0.0), max(0.0, 1.0 - margin), margin
 
     def _first_margin(self, products: NDArray[np.float64]) -> float:
-        """Margin of a triplet with these x_j v_j (d,) under the model before it learned: the identity."""
+        """Margin of a triplet with these x_j v_j (d,) under the initial model, the identity."""
         return float(products.sum())
 
     def _known(self) -> None:
@@ -147,7 +145,7 @@ class Bilinear(SingleModal):
 
 
 class Diagonal(Bilinear):
-    """A similarity sum_j w_j x_j y_j: W = diag(w). All it does is O(d), and the map needs no eigenvectors."""
+    """A similarity sum_j w_j x_j y_j: W = diag(w). Every operation is O(d), and the map needs no eigenvectors."""
 
     @property
     @abstractmethod

@@ -1,15 +1,15 @@
-"""All constraints of an event are judged before any of them is learned: which rows share one, and their verdicts.
+"""Judges all constraints of an event before any of them is learned: the rows of each event, and their verdicts.
 
 The constraints of one click list share their query and the clicked item. A model that has learned the first of them
-has seen what the others ask for, and would be right on those by heart. So what a learner reports of a row from before
-its step (mistake, margin, loss) is from before the event's first row; what it learns, row by row, does not change.
+would be right on the others only because it has seen them. So mistake, margin and loss of a row are from before the
+event's first row. Learning, row by row, does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -28,11 +28,12 @@ Rows = NDArray[np.int64]
 T = TypeVar("T")
 _NO_ENDS: Final = np.empty(0, np.int32)
 _NO_NUMBERS: Final = np.empty(0)
+_NO_WEIGHTS: Final = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of several rows among the rows of a batch.
+    """The events with several rows in a batch.
 
     Parameters
     ----------
@@ -60,12 +61,12 @@ class Events:
 
     @cached_property
     def rows(self) -> Rows:
-        """(k,) rows of those events, in constraints, without the first row of each."""
+        """(k,) rows of these events except their first ones, as numbers of constraints."""
         return self.firsts + 1 + self._places
 
     @cached_property
     def firsts(self) -> Rows:
-        """(k,) the first row of the event of each one of `rows`."""
+        """(k,) the first row of the event of each of `rows`."""
         return np.repeat(self._starts, self._others)
 
     @cached_property
@@ -78,36 +79,37 @@ class Events:
 
     @cached_property
     def _places(self) -> Rows:
-        """Of each one of `rows` its place among those of its event."""
+        """The place of each of `rows` within its event."""
         return np.arange(self._others.sum()) - np.repeat(np.cumsum(self._others) - self._others, self._others)
 
     def begun(self, m: int) -> Rows:
-        """(m,) the first row of each row's event, of all rows, in constraints."""
+        """(m,) the first row of each row's event, as numbers of constraints."""
         found = np.arange(m)
         found[self.rows] = self.firsts
         return found
 
     @property
     def judged(self) -> Judged:
-        """What kernels take."""
+        """The form for kernels."""
         return self.ends, self.found, self.levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Constraints as a learner's kernel takes them.
+    """Constraints in the form for a learner's kernel.
 
     Parameters
     ----------
     X : (n, d) scaled vectors of the model's type, C-contiguous.
     index : (m, 2) or (m, 3) int32 rows of X: pairs, or triplets (anchor, positive, negative).
-    usable : (m,) false where a vector is not finite; such a row is to be reported as rejected.
+    usable : (m,) false if a vector is not finite; such a row is reported as rejected.
     signs : (m,) int8, +1 similar and -1 dissimilar; zeros for triplets.
     targets, thresholds : (m,) float64 squared distances; empty for a learner that needs none. A threshold, above
         which a similar pair and up to which a dissimilar one is a mistake, is NaN while it is not known.
     group : 1, or 2 where rows 2t and 2t + 1 are the pairs (x, x+) and (x, x-) of a triplet. Then the mistake of
         row 2t is that of the triplet: d(x, x+) >= d(x, x-) before both steps; that of row 2t + 1 is not read.
     events : which rows share an event.
+    weights : (m,) float32, of learners that use weights; without entries where all are 1.
     """
 
     X: Vectors
@@ -118,12 +120,13 @@ class Batch:
     thresholds: NDArray[np.float64] = field(default_factory=lambda: _NO_NUMBERS)
     group: int = 1
     events: Events = field(default_factory=lambda: Events.of(None))
+    weights: NDArray[np.float32] = field(default_factory=lambda: _NO_WEIGHTS)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def end_of_event(self, row: int) -> int:
-        """The row behind the event that goes on at a row; that row where an event begins, or the batch has ended."""
+        """The row after the event that continues at a row; the row itself if an event begins there, or at the end."""
         events = self.events
         at = np.searchsorted(events.rows * self.group, row)
         if at == len(events.rows) or events.rows[at] * self.group != row:
@@ -131,25 +134,32 @@ class Batch:
         return int(events.ends[events.firsts[at] * self.group])
 
 
+def weighted(batch: Batch, weights: NDArray[np.float32] | None) -> Batch:
+    """The batch with the weights (m,) of its constraints."""
+    if weights is None or (weights == 1.0).all():
+        return batch
+    return replace(batch, weights=np.repeat(np.asarray(weights, np.float32), batch.group))
+
+
 def ends_of(numbers: Numbers) -> Numbers:
-    """For the first row of each event of several rows the row behind its last, 0 for all other rows."""
+    """For the first row of each event with several rows, the row after its last; 0 for all other rows."""
     ends = np.zeros(len(numbers), np.int32)
     mark(_plain(numbers), 1, ends)
     return ends
 
 
 def _plain(numbers: Numbers) -> Numbers:
-    """As all other numbers are laid out, for kernels are compiled for one layout."""
+    """The numbers in the common layout, because kernels are compiled for one layout."""
     return np.require(numbers, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
 
 def shared(events: Numbers | None, m: int) -> Numbers | None:
-    """The events of a block's rows; None where no two rows share one.
+    """The events of a block's rows; None if no two rows share one.
 
     Raises
     ------
     BadRecord
-        They are not one a row, or decrease.
+        Not one event per row, or the events decrease.
     """
     if events is None:
         return None
@@ -178,26 +188,26 @@ def write(outcomes: Outcomes, rows: Rows, mistake: NDArray[Any], loss: Vector, m
 
 
 def write_hinges(outcomes: Outcomes, events: Events, target: float) -> None:
-    """Replace the verdicts of triplets by those of the margins found before their events.
+    """Replace the verdicts of triplets by those from the margins before their events.
 
-    What is degenerate is so whatever the model.
+    Whether a row is degenerate does not depend on the model.
 
     Parameters
     ----------
-    target : margin from which on nothing is lost.
+    target : margin from which on the loss is 0.
     """
     hinge_verdicts(events.ends, events.found, target, outcomes.report())
 
 
 def compile_events() -> None:
-    """Compile what no constraint by itself needs."""
+    """Compile the kernels that single constraints do not use."""
     numbers, outcomes = np.ones(2, np.int32), Outcomes.blank(2)
     shared(numbers, 2)
     write_hinges(outcomes, Events.of(numbers), 1.0)
 
 
 def take(outcomes: Outcomes, start: int, before: Outcomes) -> None:
-    """Replace the verdicts of the rows from `start` on by those of as many rows that were judged before."""
+    """Replace the verdicts of the rows from `start` on by those of rows that were judged before."""
     rows = start + np.arange(len(before))
     known = ~(before.rejected | outcomes.rejected[rows])
     outcomes.margin[rows] = before.margin
@@ -213,7 +223,7 @@ class Watcher(Protocol):
         """Whether the warm-up is over."""
 
     def _twin(self) -> Self:
-        """A learner like this one, whose warm-up goes on by itself."""
+        """A copy of this learner whose warm-up continues independently."""
 
 
 W = TypeVar("W", bound=Watcher)
@@ -222,11 +232,11 @@ W = TypeVar("W", bound=Watcher)
 def watched(
     learner: W, watch: Callable[[W, slice, Outcomes], int], events: Numbers | None, outcomes: Outcomes
 ) -> tuple[int, Outcomes | None]:
-    """Score what belongs to the warm-up, all rows of an event by what the warm-up knew before it.
+    """Score the constraints of the warm-up, all rows of an event by the statistics from before it.
 
     Parameters
     ----------
-    watch : lets a learner score some rows, and returns how many of those belong to its warm-up.
+    watch : makes a learner score some rows, and returns how many belong to its warm-up.
     events : of `shared`.
     outcomes : of the block.
 
@@ -257,7 +267,7 @@ def watched(
 
 
 def apart(statistics: T) -> T:
-    """A copy of what watches a warm-up (a scaler, targets, a buffer), that goes on by itself."""
+    """A copy of a scaler, of targets or of a buffer that continues independently."""
     twin = copy(statistics)
     for name, value in vars(twin).items():
         if isinstance(value, dict):

@@ -15,7 +15,7 @@ _DIGEST: Final = 16
 
 
 class Buffer:
-    """Vectors in the order in which constraints name them, each once.
+    """Distinct vectors in the order in which constraints name them.
 
     Parameters
     ----------
@@ -29,12 +29,12 @@ class Buffer:
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it is full."""
         return len(self._seen) >= self.warm_up or self._constraints >= _CONSTRAINTS_PER_ROW * self.warm_up
 
     @property
     def rows(self) -> NDArray[np.float64]:
-        """(k, D) the vectors so far; there is one at least."""
+        """(k, D) the vectors so far, at least one."""
         return np.array(list(self._seen.values()))
 
     def observe(self, points: NDArray[np.float64]) -> None:

@@ -1,17 +1,17 @@
-"""A scaler in whose scale step sizes have no unit, and which is renewed where the features have left it.
+"""A scaler under which step sizes have no unit, renewed when the features leave its scale.
 
-Scaled vectors have a mean squared length of 1, so that two that have nothing to do with each other have a squared
-distance of about 2, whatever the features and their number. One step size then does for all.
+Scaled vectors have a mean squared length of 1, so unrelated ones have a squared distance of about 2, for any features.
+One step size then suits all.
 
-Statistics are those of a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
-Nothing is learned during the first window. Each later one is compared with the one that the scale is from. Where the
-second moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more
-than `FACTOR`, the scale is made anew, between two events. That window may hold old features too, so that `SETTLING` is
-enough in the one after it. The model is carried over:
+Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
+Nothing is learned during the first window. Each later one is compared with the window of the scale. If the second
+moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more than
+`FACTOR`, the scale is renewed, between two events. That window may also hold old features, so `SETTLING` is enough in
+the next one. The model is converted:
 
 - A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
-- For a feature that changes more, its old part in the metric says nothing about the new values. The model then stays as
-  it is in scaled features.
+- For a feature that changes more, its old part in the metric does not apply to the new values. The model then stays
+  unchanged in scaled features.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from kinstream.learners.kernels.ensembles.windows import watch
 from kinstream.learners.shared.scaler import Features, Rows, Scaler
 from kinstream.learners.shared.validation import whole
 
-#: A deviation counts as at least this share of the range: features that hardly ever vary are not made loud.
+#: A deviation counts as at least this share of the range: so features that rarely vary are not amplified.
 LEAST: Final = 1.0 / 6.0
-#: Distinct vectors that a scale without a factor for each feature is measured on: it is one number.
+#: Distinct vectors for a scale with one factor for all features.
 ONE: Final = 32
-#: Change of the second moments, as a share of their sum, from which on a scale is left.
+#: Change of the second moments, as a share of their sum, from which a scale is renewed.
 LEFT: Final = 1.0
 #: The same in the window after a renewal.
 SETTLING: Final = 0.25
-#: Change of the mean squared length from which on a scale is left.
+#: Change of the mean squared length from which a scale is renewed.
 FACTOR: Final = 4.0
-#: Change of a feature's factor up to which the metric stays what it was.
+#: Change of a feature's factor up to which the metric is preserved.
 KEPT: Final = 2.0
 #: Most constraints for each distinct vector, of the first window and of others.
 _WARMING, _WATCHING = 4, 2
@@ -53,7 +53,7 @@ class Scale:
     ----------
     shift, factor : (d,)
     moments : (d,) means of the squares of the scaled features; their sum is 1.
-    bounds : (2, d) least and largest value of each feature that is learned from.
+    bounds : (2, d) smallest and largest value of each feature that is used for learning.
     length : root mean square length of the vectors before they were divided by it.
     """
 
@@ -69,17 +69,17 @@ class Following(Scaler):
 
     Parameters
     ----------
-    name : "none" has one factor for all features. "zscore" divides each by its deviation, or by a sixth of its range
-        where that is more, and "minmax" by its range. A feature that did not vary is divided by the root mean square
-        deviation of those that did.
+    name : "none" has one factor for all features. "zscore" divides each by its deviation, or by a sixth of its range if
+        that is larger, and "minmax" by its range. A constant feature is divided by the root mean square deviation of
+        the others.
     warm_up : distinct vectors of a window; the first one of "none" has at most 32.
-    centred : whether features are shifted to a mean of 0 in any case, which no distance depends on. Otherwise "none"
-        does not shift them, and "minmax" shifts the least value to 0.
+    centred : whether features are always shifted to a mean of 0, which does not change distances. Otherwise "none" does
+        not shift them, and "minmax" shifts the least value to 0.
 
     Attributes
     ----------
-    renewals : how often the scale was made anew after the warm-up.
-    squared : what a squared distance of features behind the scaler's name is multiplied with for the model's unit.
+    renewals : how often the scale was renewed after the warm-up.
+    squared : factor from a squared distance under the named scaler to the model's unit.
     """
 
     def __init__(self, name: str, warm_up: int, *, centred: bool) -> None:
@@ -93,7 +93,7 @@ class Following(Scaler):
         self._open(0)
 
     def observe(self, rows: Features) -> None:
-        self._take(rows, np.arange(len(rows), dtype=np.int32)[None])
+        self._take(*self._watched(rows), np.arange(len(rows), dtype=np.int32)[None])
         self._scale = self._made()
         if self._full:
             self.ready = True
@@ -101,9 +101,9 @@ class Following(Scaler):
             self._open(self._sums.shape[1])
 
     def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:
-        taken = 0
+        taken, table = 0, self._watched(vectors)
         while taken < len(index):
-            taken += self._take(vectors, index[taken:])
+            taken += self._take(*table, index[taken:])
             if self._full:
                 if self._left:
                     return taken
@@ -134,8 +134,11 @@ class Following(Scaler):
     def cut(self, X: Rows) -> Rows:
         if self._scale is None or self.name == "none":
             return X
-        # What is not finite stays so: it is rejected.
+        # Values that are not finite stay so: their constraints are rejected.
         return np.where(np.isfinite(X), np.clip(X, *self._scale.bounds), X)
+
+    def spread(self, d: int) -> Features:
+        return np.ones(d) if self._scale is None else np.sqrt(self._scale.moments)
 
     def affine(self) -> tuple[Features, Features] | None:
         return None if self._scale is None else (self._scale.shift.copy(), self._scale.factor.copy())
@@ -178,21 +181,22 @@ class Following(Scaler):
     def _most(self) -> int:
         return (_WATCHING if self.ready else _WARMING) * len(self._seen)
 
-    def _take(self, vectors: Rows, index: NDArray[np.int32]) -> int:
+    def _watched(self, vectors: Rows) -> tuple[Rows, NDArray[np.uint64], NDArray[np.bool_]]:
+        """A table (n, d) for windows: with hashes, and which vectors are finite."""
         if self._sums.shape[1] != vectors.shape[1]:
             self._open(vectors.shape[1])
+        # Kernels are compiled for writable arrays.
+        plain = np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
         with np.errstate(all="ignore"):
-            # Kernels are compiled for arrays that can be written to.
-            plain = np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
-            found: int = watch(
-                plain,
-                hashes(np.ascontiguousarray(plain, np.float32).view(np.uint32)),
-                np.ascontiguousarray(index),
-                self._most,
-                self._seen,
-                self._counts,
-                self._sums,
-            )
+            own = hashes(np.ascontiguousarray(plain, np.float32).view(np.uint32))
+        return plain, own, np.asarray(np.isfinite(plain).all(axis=1))
+
+    def _take(
+        self, X: Rows, own: NDArray[np.uint64], finite: NDArray[np.bool_], index: NDArray[np.int32]
+    ) -> int:
+        with np.errstate(all="ignore"):
+            rows = np.ascontiguousarray(index)
+            found: int = watch(X, own, finite, rows, self._most, self._seen, self._counts, self._sums)
         return found
 
     def _made(self) -> Scale:
@@ -217,14 +221,14 @@ class Following(Scaler):
                 shift = least.copy()
             second = (variance + (mean - shift) ** 2) / width**2
             length = float(np.sqrt(second.sum()))
-            # Zeros, or lengths whose squares are not finite, have no unit.
+            # Zeros, or lengths whose squares are not finite, define no unit.
             length = length if 0.0 < length < np.inf else 1.0
             bounds = np.where(varies, np.stack([least - reach, most + reach]), [[-np.inf], [np.inf]])
         return Scale(shift, 1.0 / (width * length), second / length**2, bounds, length)
 
     @property
     def _left(self) -> bool:
-        """Whether the vectors of the window are not those that the scale was made for."""
+        """Whether the vectors of the window have left the scale."""
         assert self._scale is not None
         mean, squares = self._sums[:2]
         with np.errstate(all="ignore"):
@@ -240,6 +244,6 @@ class Following(Scaler):
 
 
 def rescaled(matrix: Rows, ratio: Features) -> Rows:
-    """A matrix (d, d) of two scaled vectors, for vectors that are divided by `ratio` (d,); of its type."""
+    """A bilinear matrix (d, d) of scaled vectors, converted for vectors divided by `ratio` (d,); its type is kept."""
     with np.errstate(over="ignore"):
         return np.asarray(matrix * ratio[:, None] * ratio, matrix.dtype, order="C")

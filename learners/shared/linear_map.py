@@ -1,4 +1,4 @@
-"""What learners of a square linear map share."""
+"""The base of learners of a square linear map."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kinstream.streams.errors import SettingsError
 
 
 class LinearMap(SingleModal):
-    """A model that is a map (d, d), kept transposed as the kernels want it.
+    """A model that is a map (d, d), stored transposed for the kernels.
 
     Attributes
     ----------
-    letter : name of the map in the state, as the algorithm's source calls it.
+    letter : name of the map in the state, as in the algorithm's source.
     """
 
     letter = "L"
 
     def __init__(self, *, dtype: str, scaler: str | None, warm_up: int, unit: str) -> None:
         super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up, unit=unit)
-        # An upper bound of the map's entries, -1 for unknown, only saves work and is no state.
+        # An upper bound of the map's entries, -1 for unknown. It only saves work and is not part of the state.
         self._T: NDArray[Any] = np.empty((0, 0), self.dtype)
         self._bound = -1.0
 

@@ -1,4 +1,4 @@
-"""Which modalities a model has, and tables of vectors matched to them by name."""
+"""The modalities of a model, and tables of vectors matched to them by name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Modalities:
 
     @classmethod
     def of(cls, tables: Sequence[tuple[str, Rows]]) -> Self:
-        """Those of some tables (n, d).
+        """The modalities of some tables (n, d).
 
         Raises
         ------
         ValueError
-            A table has no such shape.
+            A table has another shape.
         """
         if not tables or any(table.ndim != 2 for _, table in tables):
             raise ValueError(f"expected tables of shape (n, d), got {_shapes(dict(tables))}")
@@ -36,7 +36,7 @@ class Modalities:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """(m + 1,) where each begins in a vector of all of them."""
+        """(m + 1,) the start of each in a vector of all modalities."""
         return np.cumsum([0, *(size for _, size in self.pairs)], dtype=np.int64)
 
     def ordered(self, tables: Mapping[str, Rows]) -> list[Rows]:
@@ -136,12 +136,12 @@ def checked_tables(
 
 
 def checked_index(index: NDArray[np.int32], width: int, rows: int) -> NDArray[np.int32]:
-    """The index (m, width) as kernels take it.
+    """The index (m, width) in the form for kernels.
 
     Raises
     ------
     BadRecord
-        It has another shape, or points outside a table of so many rows.
+        It has another shape, or points outside the table.
     """
     if index.ndim != 2 or index.shape[1] != width:
         raise BadRecord(Reason.BAD_SHAPE, f"an index of shape {index.shape}, not (m, {width})")

@@ -1,4 +1,4 @@
-"""What learners of one modality share: scaler, adapters of constraints, checks of the input, state."""
+"""The base of learners of one modality: scaler, conversion of constraints, checks of the input, state."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kinstream.learners.shared.events import (
     shared,
     take,
     watched,
+    weighted,
     write_hinges,
 )
 from kinstream.learners.shared.following import Following
@@ -31,6 +32,7 @@ from kinstream.learners.shared.validation import (
     Index as Index,
 )
 from kinstream.learners.shared.validation import (
+    checked_index,
     checked_signs,
     one_of,
     stacked_rows,
@@ -42,39 +44,37 @@ from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind
 
 DTYPES: Final = ("float64", "float32")
-#: Vectors of one constraint.
-WIDTH: Final = {Kind.PAIR: 2, Kind.TRIPLET: 3}
 
 
 class SingleModal(ABC):
     """A learner of one modality whose learned squared distance is |M (x - y)|^2 for a map M (k, d).
 
     A subclass gives `algorithm`, `form`, and the abstract methods. The dimension d is that of the first block; before
-    it, `transform` and `distance` take any, and measure by the model that the learner begins with.
+    it, `transform` and `distance` accept any, and use the initial model.
 
     Parameters
     ----------
-    dtype : type of the model and of all work with it.
+    dtype : type of the model and of all calculations with it.
     scaler, warm_up : see `kinstream.learners.shared.scaler`.
-    unit : "length" makes the mean squared length of scaled vectors 1, and lets the scaler follow the features, see
-        `kinstream.learners.shared.following`. "published" has the scaler alone, frozen after its warm-up, and the step
-        sizes of the papers. A learner takes over that of a state that it restores.
+    unit : "length" makes the mean squared length of scaled vectors 1, and the scaler follow the features, see
+        `kinstream.learners.shared.following`. "published" uses the scaler alone, frozen after its warm-up, and the step
+        sizes of the papers. A learner adopts the unit of a state that it restores.
 
     Attributes
     ----------
     accepts : kinds of blocks that `learn` takes.
-    form : kind of constraint that the algorithm is made for. Triplets reach a learner of pairs as two pairs,
-        (x, x+) similar and (x, x-) dissimilar, that count as one constraint (spec 1.2).
+    form : kind of constraint that the algorithm is made for. A learner of pairs gets a triplet as two pairs, (x, x+)
+        similar and (x, x-) dissimilar, which count as one constraint.
     """
 
     accepts: ClassVar[frozenset[Kind]]
     form: ClassVar[Kind]
-    #: Name and version; that of the published unit in the class, and one higher in a learner with another unit.
+    #: Name and version; the class has that of the published unit, a learner with another unit one higher.
     algorithm: ClassVar[str]
-    #: Whether the model depends on differences of vectors only.
+    #: Whether the model depends only on differences of vectors.
     centred: ClassVar[bool] = True
-    #: Whether `_update` takes vectors of a narrower type than the model's as they are, and refuses by itself those that
-    #: are not finite: two passes over a block less.
+    #: Whether `_update` accepts vectors of a narrower type than the model's, and rejects those that are not finite
+    #: itself: this saves two passes over a block.
     raw: ClassVar[bool] = False
 
     def __init__(
@@ -102,7 +102,7 @@ class SingleModal(ABC):
 
     @property
     def renewals(self) -> int:
-        """How often the scaler was made anew because the features had left it."""
+        """How often the scaler was renewed because the features had left its scale."""
         return self._scaler.renewals
 
     def _work_in(self, unit: str) -> None:
@@ -112,13 +112,12 @@ class SingleModal(ABC):
         self._scaler: Scaler = scalers.create(self.scaler, self.warm_up)
         if unit == scalers.PUBLISHED:
             return
-        name, _, version = self.algorithm.rpartition("/")
-        vars(self)["algorithm"] = f"{name}/{int(version) + 1}"
+        vars(self)["algorithm"] = scalers.next_version(self.algorithm)
         if self.scaler != "unit":
             self._scaler = Following(self.scaler, self.warm_up, centred=self.centred)
 
     def _by_unit(self, given: float | None, own: float, published: float) -> float:
-        """A hyper-parameter as it was given, or that of the unit."""
+        """A hyper-parameter as given, or the unit's default."""
         if given is not None:
             return given
         return published if self.unit == scalers.PUBLISHED else own
@@ -128,14 +127,14 @@ class SingleModal(ABC):
 
         Parameters
         ----------
-        block : of an accepted kind, with one modality. Weights play no part in these algorithms.
+        block : of an accepted kind, with one modality. Only the adapter uses weights.
 
         Returns
         -------
         Outcomes
-            One entry per row. A row is rejected, without effect on the model, when one of its vectors or the
-            updated model is not finite, or where the guard forbids the step. Mistake, margin and loss are by the model
-            before the first row of the same event was learned.
+            One entry per row. A row is rejected, without effect on the model, if one of its vectors or the updated
+            model is not finite, or if the guard forbids the step. Mistake, margin and loss are by the model before the
+            first row of the same event was learned.
 
         Raises
         ------
@@ -161,12 +160,13 @@ class SingleModal(ABC):
             block.targets,
             self._ignored(block),
             events,
+            block.weights,
         )
         outcomes.split[:] = self._split(block)
         return outcomes
 
     def _split(self, block: ConstraintBlock) -> NDArray[np.bool_]:
-        """(m,) rows of whose event something may have been learned from an earlier block."""
+        """(m,) rows of events of which an earlier block may have been learned."""
         return block.split(self.form)
 
     def learn_triplets(self, anchors: Rows, positives: Rows, negatives: Rows) -> Outcomes:
@@ -178,20 +178,19 @@ class SingleModal(ABC):
 
         Parameters
         ----------
-        signs : (m,) +1 similar and -1 dissimilar; all similar where it is left out.
+        signs : (m,) +1 similar and -1 dissimilar; by default all similar.
 
         Raises
         ------
         kinstream.streams.errors.BadRecord
-            The learner takes no pairs, or the shapes do not fit.
+            The learner does not accept pairs, or the shapes do not fit.
         """
         vectors, index = stacked_rows(left, right)
-        return self._learn(
-            vectors, index, Kind.PAIR, np.ones(len(index), np.int8) if signs is None else signs
-        )
+        signs = np.ones(len(index), np.int8) if signs is None else signs
+        return self._learn(vectors, index, Kind.PAIR, signs)
 
     def state(self) -> State:
-        """What was learned, the count of constraints and the scaler's statistics; all copies."""
+        """The model, the count of constraints and the scaler's statistics; all copies."""
         state: State = {"accepted": self.accepted}
         if self.unit != scalers.PUBLISHED:
             state["step_unit"] = self.unit
@@ -255,15 +254,20 @@ class SingleModal(ABC):
         return np.asarray(self._scaler.apply(X).astype(self.dtype))
 
     def affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Shift and factor (d,) with scaled = (x - shift) * factor; None where the scaler has no such form."""
+        """Shift and factor (d,) with scaled = (x - shift) * factor; None if the scaler has no such form."""
         return self._scaler.affine()
+
+    @property
+    def spread(self) -> NDArray[np.float64]:
+        """Root mean square (d,) of each scaled feature, up to a factor of all; ones where it is not known."""
+        return self._scaler.spread(self._dimension or 0)
 
     def distance(self, X: Rows, Y: Rows) -> Rows:
         """Learned squared distances (n,) between the rows of X and those of Y, both (n, d) raw features."""
         X, Y = np.asarray(X), np.asarray(Y)
         if X.shape != Y.shape:
             raise ValueError(f"expected two tables of the same shape, got {X.shape} and {Y.shape}")
-        # The difference is taken before the map: it is exact where vectors are close.
+        # The difference is taken before the map, so it is exact for close vectors.
         moved = self._scaler.apply(X).astype(self.dtype) - self._scaler.apply(Y).astype(self.dtype)
         if moved.ndim != 2 or moved.shape[1] != (self._dimension or moved.shape[1]):
             raise ValueError(f"expected features of shape (n, {self.dimension or 'd'}), got {X.shape}")
@@ -271,13 +275,13 @@ class SingleModal(ABC):
         return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
     def expect(self, d: int) -> None:
-        """Begin with d features before the first block, where a learner of several others knows them."""
+        """Begin with d features before the first block; a learner that contains this one knows them."""
         if self._dimension is None:
             self._begin(d)
             self._dimension = d
 
     def _begun(self, d: int) -> Self:
-        """This learner; before its first block a copy that has begun with d features, to measure by its first model."""
+        """This learner; before its first block a copy that has begun with d features, to use the initial model."""
         if self._dimension is not None:
             return self
         begun = copy(self)
@@ -291,15 +295,15 @@ class SingleModal(ABC):
 
     @abstractmethod
     def _begin(self, d: int) -> None:
-        """Make the model of d features before its first constraint, in new arrays: a copy of the learner may do so."""
+        """Create the initial model of d features in new arrays, because a copy of the learner may call this."""
 
     @abstractmethod
     def _model(self) -> State:
-        """A copy of what was learned; at least one entry."""
+        """A copy of the model; at least one entry."""
 
     @abstractmethod
     def _restore_model(self, state: State) -> int:
-        """Continue from `_model()`; returns d. It raises SettingsError where the state is of another type."""
+        """Continue from `_model()`; returns d. It raises SettingsError if the state is of another type."""
 
     @abstractmethod
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -307,10 +311,10 @@ class SingleModal(ABC):
 
     @abstractmethod
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
-        """Mistake, loss and margin of one constraint, (2 or 3, d) scaled vectors, under the model before it learned."""
+        """Mistake, loss and margin of one constraint, (2 or 3, d) scaled vectors, under the initial model."""
 
     def _ignored(self, block: ConstraintBlock) -> NDArray[np.bool_] | None:
-        """Rows of a rule that the algorithm has no use for; None for no such row."""
+        """Rows of rules that the algorithm ignores; None if there are none."""
         return None
 
     def _learn(
@@ -322,12 +326,13 @@ class SingleModal(ABC):
         targets: NDArray[np.float32] | None = None,
         ignored: NDArray[np.bool_] | None = None,
         events: Numbers | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> Outcomes:
         if kind not in self.accepts:
             raise BadRecord(
                 Reason.WRONG_KIND, f"{self.algorithm} learns from {words_of(self.accepts)}, not {kind}s"
             )
-        index = self._checked(vectors, index, kind)
+        index = checked_index(vectors, index, kind, self._dimension)
         signs = np.zeros(len(index), np.int8) if signs is None else checked_signs(signs, kind, len(index))
         outcomes = Outcomes.blank(len(index))
         if ignored is not None and ignored.any():
@@ -339,6 +344,7 @@ class SingleModal(ABC):
                 signs[use],
                 None if targets is None else targets[use],
                 events=None if events is None else shared(events[use], int(use.sum())),
+                weights=None if weights is None else weights[use],
             )
             for name in Outcomes.__dataclass_fields__:
                 getattr(outcomes, name)[use] = getattr(kept, name)
@@ -354,9 +360,11 @@ class SingleModal(ABC):
         while start < len(index):
             stop = start + self._scaler.follow(vectors, index[start:])
             if self._scaler.due and events is not None:
-                # All of an event is judged by what was there before it.
+                # All of an event is judged by the model before it.
                 stop = int(np.searchsorted(events, events[stop - 1], side="right"))
-            self._learn_rows(vectors, index, kind, signs, targets, events, outcomes, slice(start, stop))
+            rows = slice(start, stop)
+            given = None if weights is None else weights[rows]
+            self._learn_rows(vectors, index, kind, signs, targets, events, given, outcomes, rows)
             if self._scaler.due:
                 self._rescale(self._scaler.renew())
             start = stop
@@ -373,10 +381,11 @@ class SingleModal(ABC):
         signs: NDArray[np.int8],
         targets: NDArray[np.float32] | None,
         events: Numbers | None,
+        weights: NDArray[np.float32] | None,
         outcomes: Outcomes,
         rows: slice,
     ) -> None:
-        """Learn from some rows of a block under one scale."""
+        """Learn from some rows of a block under one scale; weights are those of these rows."""
         with np.errstate(all="ignore"):
             scaled = self._scaler.apply(self._scaler.cut(vectors))
             narrow = self.raw and scaled.dtype == np.float32
@@ -390,18 +399,18 @@ class SingleModal(ABC):
         grouped = Events.of(None if events is None else events[rows], group)
         if group == 1:
             batch = self._batch(X, index[rows], usable, signs[rows], given, 1, grouped)
-            self._run(kind, batch, part)
+            self._run(kind, weighted(batch, weights), part)
         else:
             two, both = pairs_of_triplets(index[rows])
             halves = Outcomes.blank(len(two))
             batch = self._batch(X, two, np.repeat(usable, 2), both, None, 2, grouped)
-            self._run(Kind.PAIR, batch, halves)
+            self._run(Kind.PAIR, weighted(batch, weights), halves)
             merged(halves, part)
         if grouped.several:
             self._judge(batch, part)
 
     def _rescale(self, ratio: NDArray[np.float64]) -> None:
-        """Multiply the columns of the map by (d,), so that it measures vectors divided by that as those before."""
+        """Multiply the columns of the map by `ratio` (d,), so distances stay the same for vectors divided by it."""
         raise NotImplementedError(f"{self.algorithm} has no other unit than the published one")
 
     def _batch(
@@ -424,31 +433,15 @@ class SingleModal(ABC):
         return Batch(X, index, usable & np.isfinite(targets), signs, targets, thresholds, group, events)
 
     def _run(self, kind: Kind, batch: Batch, outcomes: Outcomes) -> None:
-        """Hand a batch of one kind to `_update`; a learner of several native kinds overrides it."""
+        """Pass a batch of one kind to `_update`; a learner of several native kinds overrides this."""
         self._update(batch, outcomes)
 
     def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
-        """Write the verdicts of `batch.events.rows`, from what the kernel has measured before their events.
+        """Write the verdicts of `batch.events.rows` from the kernel's measurements before their events.
 
-        Here for a hinge at a margin of 1. What is degenerate is so whatever the model.
+        This one is for a hinge at a margin of 1. Whether a row is degenerate does not depend on the model.
         """
         write_hinges(outcomes, batch.events, 1.0)
-
-    def _checked(self, vectors: Rows, index: Index, kind: Kind) -> Index:
-        if vectors.ndim != 2 or index.ndim != 2 or index.shape[1] != WIDTH[kind]:
-            shapes = f"{vectors.shape} and {index.shape}"
-            raise BadRecord(
-                Reason.BAD_SHAPE, f"{kind}s need a table (n, d) and an index (m, {WIDTH[kind]}): {shapes}"
-            )
-        if self._dimension is not None and vectors.shape[1] != self._dimension:
-            raise BadRecord(
-                Reason.WRONG_DIMENSION, f"the model has {self._dimension} features, not {vectors.shape[1]}"
-            )
-        if vectors.shape[1] == 0:
-            raise BadRecord(Reason.BAD_SHAPE, "vectors without features")
-        if len(index) and (index.min() < 0 or index.max() >= len(vectors)):
-            raise BadRecord(Reason.BAD_SHAPE, f"the index points outside its table of {len(vectors)} rows")
-        return np.require(index, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
     def _watched(
         self,
@@ -471,14 +464,14 @@ class SingleModal(ABC):
         return self._scaler.ready and (self._targets is None or self._targets.ready)
 
     def _twin(self) -> Self:
-        """A learner like this one, whose warm-up goes on by itself; its model is the same one."""
+        """A copy of this learner whose warm-up continues independently; its model is the same one."""
         twin = copy(self)
         twin._scaler = apart(self._scaler)
         twin._targets = None if self._targets is None else apart(self._targets)
         return twin
 
     def _watch(self, vectors: Rows, index: Index, signs: NDArray[np.int8], outcomes: Outcomes) -> int:
-        """Score what belongs to the warm-up; returns the first row to learn from."""
+        """Score the rows of the warm-up; returns the first row to learn from."""
         for t, rows in enumerate(index):
             scaling = not self._scaler.ready
             if self._warm:

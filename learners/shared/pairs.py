@@ -1,4 +1,4 @@
-"""What learners of pairs share, whether pairs or triplets reach them."""
+"""The base of learners of pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinstream.streams.records.values import Kind
 
 
 class PairLearner(SingleModal):
-    """A learner of pairs; triplets reach it as two pairs."""
+    """A learner of pairs; it gets a triplet as two pairs."""
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.PAIR
@@ -39,26 +39,26 @@ class PairLearner(SingleModal):
     def _score_pairs(
         self, squared: NDArray[np.float64], signs: NDArray[np.int8], batch: Batch, rows: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Mistakes (-1 where undefined) and losses of pairs of those squared distances before their events.
+        """Mistakes (-1 if undefined) and losses of pairs with these squared distances before their events.
 
         Parameters
         ----------
-        squared, signs, rows : (k,), and of each its row in the batch.
+        squared, signs, rows : (k,), and the row of each in the batch.
         """
 
     @abstractmethod
     def _score_pair(self, squared: float, sign: int) -> tuple[int, float]:
-        """Mistake (-1 where undefined) and loss of a pair whose squared distance under the first model this is."""
+        """Mistake (-1 if undefined) and loss of a pair with this squared distance under the initial model."""
 
     @abstractmethod
     def _first_distance(self, z: NDArray[np.float64]) -> float:
-        """Squared distance of a difference of scaled vectors (d,) under the model before it learned."""
+        """Squared distance of a difference of scaled vectors (d,) under the initial model."""
 
     def _score(self, points: NDArray[np.float64], sign: int) -> tuple[int, float, float]:
         return self._score_squared([self._first_distance(points[0] - other) for other in points[1:]], sign)
 
     def _score_squared(self, squared: Sequence[float], sign: int) -> tuple[int, float, float]:
-        """`_score` of one squared distance, of a pair, or of two, of a triplet."""
+        """`_score` from one squared distance for a pair, or two for a triplet."""
         if len(squared) == 1:
             return *self._score_pair(squared[0], sign), np.nan
         losses = [self._score_pair(value, s)[1] for value, s in zip(squared, (1, -1), strict=True)]

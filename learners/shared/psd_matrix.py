@@ -1,4 +1,4 @@
-"""What learners of a positive semi-definite matrix share."""
+"""The base of learners of a positive semi-definite matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.learners.shared.pairs import PairLearner
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import SettingsError
 
-#: Eigenvalues up to this share of the largest one are left out of the map.
+#: The map excludes eigenvalues up to this share of the largest one.
 _NOTHING: Final = 1e-12
 
 Spectrum = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -22,12 +22,12 @@ Spectrum = tuple[NDArray[np.float64], NDArray[np.float64]]
 class PsdMatrix(PairLearner):
     """A model that is a symmetric positive semi-definite matrix A (d, d), with squared distance z'Az.
 
-    The map is made from the eigenvectors of A on use, in O(d^3), and kept until A changes: a
-    subclass calls `_touched` whenever it may have.
+    The map is computed from the eigenvectors of A on use, in O(d^3), and kept until A changes: a subclass calls
+    `_touched` whenever A may have changed.
 
     Parameters
     ----------
-    zero : A is zero at first; otherwise it is the identity.
+    zero : whether A is zero at first; otherwise it is the identity.
     """
 
     def __init__(self, *, zero: bool, dtype: str, scaler: str | None, warm_up: int, unit: str) -> None:
@@ -75,7 +75,7 @@ class PsdMatrix(PairLearner):
         return len(self._A)
 
     def _of_type(self, found: NDArray[Any]) -> NDArray[Any]:
-        """A C-contiguous copy, or an error where the state is of another type than the learner."""
+        """A C-contiguous copy, or an error if the state is of another type than the learner."""
         if found.dtype != self.dtype:
             raise SettingsError(f"dtype is {self.dtype}, but the state to restore holds {found.dtype}")
         return np.array(found, order="C")
@@ -93,7 +93,7 @@ class PsdMatrix(PairLearner):
         return vectors.T, values
 
     def _root(self) -> Rows:
-        """diag(sqrt(e)) V', (k, d), without the rows of eigenvalues that are nothing; one row of zeros if all are."""
+        """diag(sqrt(e)) V', (k, d), without the rows of eigenvalues that count as zero; one row of zeros if all do."""
         if self._factor is None:
             self._known()
             with one_blas_thread():

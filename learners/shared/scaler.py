@@ -1,14 +1,14 @@
 """Feature scaling that belongs to the model: its statistics live in the learner's state.
 
 `zscore` and `minmax` need statistics before anything can be learned, because a map that was learned under
-one scale is wrong under the next. So they watch a **warm-up** and are then frozen for good:
+one scale is wrong under the next. So they observe a **warm-up** and are then frozen permanently:
 
-- It lasts until `warm_up` distinct vectors were seen, and at most `4 * warm_up` constraints, so that a
-  catalogue with few items gets through it too.
-- Its constraints are scored, by Euclidean distance under the statistics so far, and counted as seen; the map
-  is not changed by them. Learning begins with the first constraint after it, from the identity.
-- Vectors count once each, in the order in which constraints name them, never in the order of a block's
-  table: where a block ends changes nothing.
+- It lasts until `warm_up` distinct vectors were seen, but at most `4 * warm_up` constraints, so it also ends with a
+  small catalogue.
+- Its constraints are scored by Euclidean distance under the statistics so far, and counted as seen; they do not change
+  the map. Learning begins with the first constraint after it, from the identity.
+- Vectors count once each, in the order in which constraints name them, never in the order of a block's table, so block
+  boundaries have no effect.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class Scaler:
     ready = True
 
     def observe(self, rows: Features) -> None:
-        """Take the vectors (k, d) of one constraint into the statistics; only called while not `ready`."""
+        """Include the vectors (k, d) of one constraint in the statistics; only called while not `ready`."""
 
     def apply(self, X: Rows) -> Rows:
         """Scale (n, d) raw features; the input is never changed."""
         return X
 
-    #: Whether `renew` is to be called before anything else is learned.
+    #: Whether `renew` must be called before more is learned.
     due = False
     #: How often the statistics were replaced after they were final.
     renewals = 0
-    #: What a squared distance of features behind the scaler's name is multiplied with for the model's unit.
+    #: Factor from a squared distance under the named scaler to the model's unit.
     squared = 1.0
 
     def follow(self, vectors: Rows, index: NDArray[np.int32]) -> int:
-        """Watch what is learned once the scaler is `ready`.
+        """Observe the learned vectors once the scaler is `ready`.
 
         Parameters
         ----------
@@ -64,21 +64,25 @@ class Scaler:
         Returns
         -------
         int
-            How many constraints were passed: all, or as many as come before the scaler is `due`.
+            Number of constraints observed: all, or those before the scaler is `due`.
         """
         return len(index)
 
     def renew(self) -> Features:
-        """Replace the statistics; returns by what (d,) a map's columns are to be multiplied."""
+        """Replace the statistics; returns the factors (d,) for the columns of a map."""
         raise NotImplementedError
 
     def cut(self, X: Rows) -> Rows:
-        """Raw features (n, d) as they are learned from, without values far outside of what was seen."""
+        """Raw features (n, d) for learning, without values far outside the range seen."""
         return X
 
     def affine(self) -> tuple[Features, Features] | None:
         """Shift and factor (d,) with scaled = (x - shift) * factor; None if there is no such form."""
         return None
+
+    def spread(self, d: int) -> Features:
+        """Root mean square (d,) of each scaled feature, up to a factor of all; ones where it is not known."""
+        return np.ones(d)
 
     def state(self) -> State:
         """Statistics, by name."""
@@ -140,7 +144,7 @@ class _Frozen(Scaler, ABC):
         return shift, np.asarray(1.0 / width, np.float64)
 
     def _shift(self, statistics: tuple[Features, Features]) -> tuple[Features, Features]:
-        """Shift and width (d,), the width never vanishing: a constant feature is only moved."""
+        """Shift and width (d,); the width is never zero: a constant feature is only shifted."""
         shift, width = self._shift_and_width(statistics)
         return shift, np.where(width > 1e-12 * np.abs(shift), width, 1.0)
 
@@ -203,11 +207,11 @@ class MinMax(_Frozen):
         return least, most - least
 
 
-#: What step sizes belong to: "published" is the scaled features as they are.
+#: Units of step sizes: "published" is that of the scaled features.
 PUBLISHED: Final = "published"
 LENGTH: Final = "length"
 UNITS: Final = (LENGTH, PUBLISHED)
-#: Names that a space's declaration and a learner's `scaler` may hold.
+#: Valid names in a space's declaration and a learner's `scaler`.
 NAMES: Final = SCALERS
 
 
@@ -229,3 +233,14 @@ def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:
             return UnitLength()
         case _:
             return Scaler()
+
+
+def next_version(algorithm: str) -> str:
+    """The same algorithm, one version later."""
+    name, _, version = algorithm.rpartition("/")
+    return f"{name}/{int(version) + 1}"
+
+
+def followed(unit: str, scaler: str | None) -> str:
+    """The unit of a learner whose steps have none: without statistics of features there is nothing to follow."""
+    return unit if unit not in UNITS or scaler in ("zscore", "minmax") else PUBLISHED

@@ -1,4 +1,4 @@
-"""What learners of several modalities share: a scaler for each, matching of tables by name, warm-up, state."""
+"""The base of learners of several modalities: a scaler for each, matching of tables by name, warm-up, state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kinstream.learners.kernels.several_modalities.modalities import weigh
 from kinstream.learners.shared import scaler as scalers
 from kinstream.learners.shared.events import Events, Numbers, apart, shared, take, watched, write_hinges
 from kinstream.learners.shared.first_vectors import Buffer
+from kinstream.learners.shared.following import Following
 from kinstream.learners.shared.modalities import (
     Modalities,
     checked_columns,
@@ -34,7 +35,7 @@ from kinstream.streams.records.values import ConstraintBlock, Kind
 Parts = list[Rows]
 #: Features of one modality, or of several by name.
 Features = Rows | Mapping[str, Rows]
-#: A modality's weight is at least that much of the best one's, so that it can come back within a stream's life.
+#: A modality's weight is at least this share of the best one's, so it can recover within a stream.
 LEAST_WEIGHT = 1e-12
 
 
@@ -43,31 +44,45 @@ class MultiModal(ABC):
 
     The weights theta are positive and sum to 1. Modality i is multiplied by `beta` for every triplet that it ranks
     wrong while the fused distance is not right by the margin (Hedge). The modalities, their order and their
-    dimensions are those of the first block; later blocks are matched by name. A space with one modality works, too.
-    Before the first block, `transform` and `distance` take any, and measure by the model that the learner begins with.
+    dimensions are those of the first block; later blocks are matched by name. A space with one modality is also
+    possible. Before the first block, `transform` and `distance` accept any, and use the initial model.
 
     A subclass gives `algorithm` and the abstract methods.
 
     Parameters
     ----------
     beta : factor of a weight for a mistake, in (0, 1).
-    margin : of the fused score; a triplet is learned from while it is not right by so much. At least 0.
-    dtype : type of the model and of all work with it.
+    margin : of the fused score, at least 0; a triplet is learned if its score is not right by this margin.
+    dtype : type of the model and of all calculations with it.
     scaler, warm_up : for each modality, see `kinstream.learners.shared.scaler`.
+    unit : of each modality, see `kinstream.learners.shared.one_modality.SingleModal`.
     """
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
+    #: Name and version; that of the published unit in the class, and one higher in a learner with another unit.
     algorithm: ClassVar[str]
+    #: Whether the model depends on differences of vectors only.
+    centred: bool = True
     #: Whether the metric is a linear map of the features.
     linear: ClassVar[bool] = True
 
-    def __init__(self, *, beta: float, margin: float, dtype: str, scaler: str | None, warm_up: int) -> None:
+    def __init__(
+        self,
+        *,
+        beta: float,
+        margin: float,
+        dtype: str,
+        scaler: str | None,
+        warm_up: int,
+        unit: str = scalers.PUBLISHED,
+    ) -> None:
         self.beta = positive("beta", beta, 1.0)
         self.margin = not_negative("margin", margin)
         self.dtype = one_of("dtype", dtype, DTYPES)
         self.scaler = one_of("scaler", scaler or "none", scalers.NAMES)
         self.warm_up = whole("warm_up", warm_up, 2)
+        self._work_in(one_of("unit", unit, scalers.UNITS))
         #: Constraints seen by the model so far: all but the rejected.
         self.accepted = 0
         self._modalities: Modalities | None = None
@@ -87,6 +102,29 @@ class MultiModal(ABC):
         return () if self._modalities is None else self._modalities.pairs
 
     @property
+    def renewals(self) -> int:
+        """How often a scaler was made anew because the features had left it."""
+        return sum(one.renewals for one in self._scalers)
+
+    def _work_in(self, unit: str) -> None:
+        """Begin with the scalers of a unit."""
+        self.unit = unit
+        vars(self).pop("algorithm", None)
+        if unit != scalers.PUBLISHED:
+            vars(self)["algorithm"] = scalers.next_version(self.algorithm)
+
+    def _new_scalers(self) -> list[Scaler]:
+        if self.unit == scalers.PUBLISHED or self.scaler == "unit":
+            return [scalers.create(self.scaler, self.warm_up) for _ in self.modalities]
+        return [Following(self.scaler, self.warm_up, centred=self.centred) for _ in self.modalities]
+
+    def _by_unit(self, given: float | None, own: float, published: float) -> float:
+        """A hyper-parameter as it was given, or that of the unit."""
+        if given is not None:
+            return given
+        return published if self.unit == scalers.PUBLISHED else own
+
+    @property
     def experts(self) -> tuple[str, ...]:
         """The names of the weights: the modalities, unless a learner overrides it."""
         return tuple(name for name, _ in self.modalities)
@@ -101,7 +139,7 @@ class MultiModal(ABC):
 
         Parameters
         ----------
-        block : of triplets, with the modalities of the first one. Weights of constraints play no part.
+        block : of triplets, with the modalities of the first one. Weights of constraints are ignored.
 
         Returns
         -------
@@ -132,8 +170,10 @@ class MultiModal(ABC):
         return self._learn(tables, np.arange(3 * m, dtype=np.int32).reshape(3, m).T, Kind.TRIPLET)
 
     def state(self) -> State:
-        """What was learned, the count of constraints and the scalers' statistics; all copies."""
+        """The model, the count of constraints and the scalers' statistics; all copies."""
         state: State = {"accepted": self.accepted}
+        if self.unit != scalers.PUBLISHED:
+            state["step_unit"] = self.unit
         if self._modalities is None:
             return state
         state |= {"modalities": json.dumps(self._modalities.pairs), "behind": self._behind.copy()}
@@ -154,6 +194,7 @@ class MultiModal(ABC):
             The state is of another type than this learner.
         """
         self.accepted = int(state["accepted"])
+        self._work_in(str(state.get("step_unit", scalers.PUBLISHED)))
         self._modalities, self._buffer = None, None
         if "modalities" not in state:
             return
@@ -163,7 +204,7 @@ class MultiModal(ABC):
         self._behind = np.array(state["behind"], np.int64)
         self._theta = np.empty(len(self._behind))
         weigh(self._behind, self.beta, self._theta)
-        self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in self.modalities]
+        self._scalers = self._new_scalers()
         for (modality, _), one in zip(self.modalities, self._scalers, strict=True):
             mine = {
                 name.split(".")[1]: value
@@ -224,7 +265,8 @@ class MultiModal(ABC):
         return np.concatenate(self._begun(X)._scaled(X), axis=1)
 
     def affine(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]] | None]:
-        """For each modality shift and factor (d,) with scaled = (x - shift) * factor, or None where there is none."""
+        """For each modality shift and factor (d,) with scaled = (x - shift) * factor, or None if there is no such
+        form."""
         return {name: one.affine() for (name, _), one in zip(self.modalities, self._scalers, strict=True)}
 
     def distance(self, X: Features, Y: Features) -> Rows:
@@ -235,23 +277,22 @@ class MultiModal(ABC):
             raise ValueError("expected two sets of tables of the same shapes")
         found = np.zeros(len(left[0]), self.dtype)
         for i, (one, other) in enumerate(zip(left, right, strict=True)):
-            # The difference is taken before the map: it is exact where vectors are close.
+            # The difference is taken before the map, so it is exact for close vectors.
             moved = begun._weighed(i, one - other)
             found += np.einsum("ij,ij->i", moved, moved)
         return found
 
     @abstractmethod
     def _begin(self, sizes: Sequence[int]) -> None:
-        """Make the model of modalities of these dimensions, before the first constraint, of new arrays: a copy of the
-        learner may call it."""
+        """Create the initial model for these dimensions in new arrays, because a copy of the learner may call this."""
 
     @abstractmethod
     def _model(self) -> State:
-        """A copy of what was learned beside the weights."""
+        """A copy of the model without the weights."""
 
     @abstractmethod
     def _restore_model(self, state: State) -> None:
-        """Continue from a state that holds `_model()`. It raises SettingsError where that is of another type."""
+        """Continue from a state that holds `_model()`. It raises SettingsError if that is of another type."""
 
     @abstractmethod
     def _update(self, batch: Batch, outcomes: Outcomes) -> None:
@@ -287,8 +328,7 @@ class MultiModal(ABC):
         ]
 
     def _begun(self, X: Features) -> Self:
-        """This learner; before its first block a copy that has begun with X's modalities, to measure by its first
-        model."""
+        """This learner; before its first block a copy that has begun with X's modalities, to use the initial model."""
         if self._modalities is not None:
             return self
         begun = copy(self)
@@ -298,7 +338,7 @@ class MultiModal(ABC):
     def _open(self, modalities: Modalities) -> None:
         """Begin with the modalities of the first block."""
         self._modalities = modalities
-        self._scalers = [scalers.create(self.scaler, self.warm_up) for _ in modalities.pairs]
+        self._scalers = self._new_scalers()
         self._behind = np.zeros(len(self.experts), np.int64)
         self._theta = np.empty(len(self._behind))
         weigh(self._behind, self.beta, self._theta)
@@ -322,31 +362,63 @@ class MultiModal(ABC):
         if self._modalities is None:
             self._open(modalities)
         start, late = self._watched(parts, index, events, outcomes)
-        if start < len(index):
-            X = np.empty((len(parts[0]), modalities.starts[-1]), self.dtype)
-            with np.errstate(all="ignore"):
-                for at, one, part in zip(modalities.starts, self._scalers, parts, strict=False):
-                    X[:, at : at + part.shape[1]] = one.apply(part)
-            rows = index[start:]
-            finite = np.asarray(np.isfinite(X).all(axis=1), np.bool_)
-            usable = np.asarray(finite[rows].all(axis=1), np.bool_)
-            grouped = Events.of(None if events is None else events[start:])
-            batch = Batch(X, rows, usable, np.zeros(len(rows), np.int8), events=grouped)
-            rest = outcomes[slice(start, None)]
-            self._update(batch, rest)
-            if grouped.several:
-                self._judge(batch, rest)
-            if late is not None:
-                take(rest, 0, late)
-            if outcomes.utilised.any():
+        begin = start
+        while start < len(index):
+            stop = start + self._followed(parts, index[start:])
+            due = any(one.due for one in self._scalers)
+            if due and events is not None:
+                # All of an event is judged by what was there before it.
+                stop = int(np.searchsorted(events, events[stop - 1], side="right"))
+            self._learn_rows(parts, index, events, outcomes, slice(start, stop))
+            for i, one in enumerate(self._scalers):
+                if one.due:
+                    self._rescale(i, one.renew())
+            if due or outcomes.utilised.any():
                 self._buffer = None
+            start = stop
+        if late is not None and begin < len(index):
+            take(outcomes, begin, late)
         self.accepted += len(index) - int(outcomes.rejected.sum())
         return outcomes
 
-    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
-        """Write the verdicts of `batch.events.rows`, from what the kernel has measured before their events.
+    def _followed(self, parts: Parts, index: Index) -> int:
+        """How many constraints all scalers watch before one of them is due."""
+        before = [apart(one) for one in self._scalers]
+        passed = [one.follow(part, index) for one, part in zip(self._scalers, parts, strict=True)]
+        least = min(passed)
+        for i, (one, part) in enumerate(zip(before, parts, strict=True)):
+            if passed[i] > least:
+                one.follow(part, index[:least])
+                self._scalers[i] = one
+        return least
 
-        What is degenerate is so whatever the model.
+    def _learn_rows(
+        self, parts: Parts, index: Index, events: Numbers | None, outcomes: Outcomes, rows: slice
+    ) -> None:
+        """Learn from some rows of a block under one scale for each modality."""
+        assert self._modalities is not None
+        starts = self._modalities.starts
+        X = np.empty((len(parts[0]), starts[-1]), self.dtype)
+        with np.errstate(all="ignore"):
+            for at, one, part in zip(starts, self._scalers, parts, strict=False):
+                X[:, at : at + part.shape[1]] = one.apply(one.cut(part))
+        found, few = outcomes[rows], index[rows]
+        finite = np.asarray(np.isfinite(X).all(axis=1), np.bool_)
+        usable = np.asarray(finite[few].all(axis=1), np.bool_)
+        grouped = Events.of(None if events is None else events[rows])
+        batch = Batch(X, few, usable, np.zeros(len(few), np.int8), events=grouped)
+        self._update(batch, found)
+        if grouped.several:
+            self._judge(batch, found)
+
+    def _rescale(self, i: int, ratio: NDArray[np.float64]) -> None:
+        """Make the model measure vectors of modality i that are divided by (d,) as those before."""
+        raise NotImplementedError(f"{self.algorithm} has no other unit than the published one")
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Write the verdicts of `batch.events.rows` from the kernel's measurements before their events.
+
+        Whether a row is degenerate does not depend on the model.
         """
         write_hinges(outcomes, batch.events, self.margin)
 
@@ -361,7 +433,7 @@ class MultiModal(ABC):
         return watched(self, watch, events, outcomes)
 
     def _twin(self) -> Self:
-        """A learner like this one, whose warm-up goes on by itself; `_prepare` makes a model of its own."""
+        """A copy of this learner whose warm-up continues independently; `_prepare` makes a model of its own."""
         twin = copy(self)
         twin._scalers = [apart(one) for one in self._scalers]
         twin._buffer = None if self._buffer is None else apart(self._buffer)
@@ -374,7 +446,7 @@ class MultiModal(ABC):
         return full and all(one.ready for one in self._scalers)
 
     def _watch(self, parts: Parts, index: Index, outcomes: Outcomes) -> int:
-        """Score what belongs to the warm-up; returns the first row to learn from."""
+        """Score the rows of the warm-up; returns the first row to learn from."""
         for t, rows in enumerate(index):
             if self._warm:
                 return t

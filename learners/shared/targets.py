@@ -1,4 +1,4 @@
-"""Target distances of pairs: at most y_S for similar ones, at least y_D for dissimilar ones (spec 10.4)."""
+"""Target distances of pairs: at most y_S for similar ones, at least y_D for dissimilar ones."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Features = NDArray[np.float64]
 
 
 class Targets:
-    """Turns signs into targets; part of a model, because a target belongs to a scale of the features.
+    """Turns signs into targets; it is part of a model, because a target depends on the scale of the features.
 
     Parameters
     ----------
     source : where targets come from.
 
-        - "own": the same two numbers for all pairs, `y_similar` and `y_dissimilar` where they are given. Otherwise
-          the 5th and 95th percentile of all positive squared distances between the distinct vectors of a warm-up,
-          scaled as the learner scales them, then frozen. Where both are the same, y_S is half of it.
+        - "own": the same two numbers for all pairs: `y_similar` and `y_dissimilar`, or by default the 5th and 95th
+          percentile of all positive squared distances between the distinct vectors of a warm-up, after the learner's
+          scaling, then frozen. If both are equal, y_S is half of y_D.
         - "block": those of the constraint blocks, squared distances of raw features.
     y_similar, y_dissimilar : squared distances, y_similar < y_dissimilar; both or neither, and only with "own".
     warm_up : distinct vectors before the targets are frozen; the warm-up also ends after four times as many
@@ -40,7 +40,7 @@ class Targets:
     Raises
     ------
     SettingsError
-        A setting is out of range, or they do not go together.
+        A setting is out of range, or two settings contradict each other.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Targets:
         Returns
         -------
         tuple
-            A target is NaN where the block's is not a number of at least 0, a threshold where it is not known yet.
+            A target is NaN if the block's is not a number of at least 0; a threshold is NaN while it is not known.
 
         Raises
         ------
@@ -132,12 +132,12 @@ class Targets:
         given: NDArray[np.float32] | None,
         begun: Callable[[], NDArray[np.int64]],
     ) -> Features:
-        """The threshold of each pair (m,) as it is without the pairs of its event; call it before `of`.
+        """The threshold of each pair (m,) without the pairs of its event; call this before `of`.
 
         Parameters
         ----------
         signs, given : see `of`.
-        begun : makes (m,) the first row of each pair's event.
+        begun : returns (m,) the first row of each pair's event.
         """
         if self.source == "own" or given is None or given.shape != signs.shape:
             return np.full(len(signs), (self.similar + self.dissimilar) / 2.0)
@@ -171,13 +171,13 @@ class Targets:
 
 
 def _usable(given: NDArray[np.float32]) -> tuple[Features, NDArray[np.bool_]]:
-    """The targets of a block, NaN where one is not a number of at least 0; and where it is."""
+    """The targets of a block, NaN for invalid ones (not a number of at least 0), and which are valid."""
     targets = given.astype(np.float64)
     targets[~(np.isfinite(targets) & (targets >= 0.0))] = np.nan
     return targets, ~np.isnan(targets)
 
 
 def _latest(values: Features, at: NDArray[np.bool_], before: float) -> Features:
-    """(m,) the newest of some of the values up to each place, `before` where there was none yet."""
+    """(m,) the newest selected value up to each place; `before` if there was none."""
     places = np.maximum.accumulate(np.where(at, np.arange(len(values)), -1))
     return np.where(places >= 0, values[places], before)

@@ -18,14 +18,14 @@ Vector = NDArray[np.float64]
 
 
 class TripletRule(SingleModal):
-    r"""A learner of triplets of one modality, given as what it begins with, its map, and its step.
+    r"""A learner of triplets of one modality, defined by its initial parameters, its map, and its step.
 
-    With the map M, the margin of a triplet (x, x+, x-) is |M (x - x-)|^2 - |M (x - x+)|^2. It is a mistake where the
-    margin is at most 0, and its loss is max(0, 1 - margin). Every triplet with a loss is given to `step`. Scaling,
-    checks of the input, the state, and the order in which events are judged and learned are seen to here.
+    With the map M, the margin of a triplet (x, x+, x-) is |M (x - x-)|^2 - |M (x - x+)|^2. It is a mistake if the
+    margin is at most 0, and its loss is max(0, 1 - margin). Every triplet with a loss is passed to `step`. This class
+    handles scaling, checks of the input, the state, and the order in which events are judged and learned.
 
-    A subclass sets `algorithm`, a name and a version such as "own/1", and gives the three methods. Its constructor
-    names its settings, for `kinstream.toml` has the same names, and hands `scaler` and `warm_up` on.
+    A subclass sets `algorithm`, a name and a version such as "own/1", and defines the three methods. The arguments of
+    its constructor are its settings in `kinstream.toml`; it passes `scaler` and `warm_up` on.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class TripletRule(SingleModal):
 
     Attributes
     ----------
-    parameters : a copy of what was learned, an array as `begin` made it; ValueError before the first block.
+    parameters : a copy of the parameters, an array shaped as that of `begin`; ValueError before the first block.
 
     Notes
     -----
-    Rows are learned one by one in Python, some ten thousand a second for few features. A learner that needs more
+    Rows are learned one by one in Python, about ten thousand a second with few features. A learner that needs more
     derives from `kinstream.learners.shared.one_modality.SingleModal` and compiles its loop.
 
     Examples
@@ -73,15 +73,15 @@ class TripletRule(SingleModal):
 
     @abstractmethod
     def map_of(self, parameters: NDArray[Any]) -> Rows:
-        """The map M (k, d) for scaled features that the parameters stand for."""
+        """The map M (k, d) for scaled features that the parameters define."""
 
     @abstractmethod
     def step(self, parameters: NDArray[Any], near: Vector, far: Vector) -> NDArray[Any] | None:
-        """The parameters after a triplet with a loss, in a new array; None where it teaches nothing.
+        """The parameters after a triplet with a loss, in a new array; None for no change.
 
         Parameters
         ----------
-        parameters : before the triplet; to be left as they are.
+        parameters : before the triplet; must not be changed.
         near, far : (d,) the differences x - x+ and x - x-, of scaled features.
         """
 
@@ -113,7 +113,7 @@ class TripletRule(SingleModal):
         M = self.map
         for t, usable in enumerate(batch.usable):
             if len(ends) and ends[t]:
-                # All of an event is judged by the map from before its first row.
+                # All rows of an event are judged by the map from before its first row.
                 for row in range(t, ends[t]):
                     before[row] = self._margin(M, batch, row) if batch.usable[row] else np.nan
             margin = self._margin(M, batch, t) if usable else np.nan

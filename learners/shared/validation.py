@@ -1,10 +1,10 @@
-"""Checks of hyper-parameters and of arrays. Every refusal of a setting names it, what it was and what it may be."""
+"""Checks of hyper-parameters and of arrays. Every error names the setting, its value and the valid values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from kinstream.streams.records.values import Kind
 T = TypeVar("T")
 Index = NDArray[np.int32]
 Rows = NDArray[np.floating[Any]]
+
+#: Vectors of one constraint.
+WIDTH: Final = {Kind.PAIR: 2, Kind.TRIPLET: 3}
 
 
 def positive(name: str, value: float, below: float = math.inf) -> float:
@@ -32,7 +35,7 @@ def positive(name: str, value: float, below: float = math.inf) -> float:
 
 
 def positive_or_none(name: str, value: float | None, below: float = math.inf) -> float | None:
-    """`positive`, or None where the value is left to the learner."""
+    """`positive`, or None if the learner chooses the value."""
     return None if value is None else positive(name, value, below)
 
 
@@ -89,7 +92,7 @@ def a_list(name: str, value: Collection[T]) -> Collection[T]:
 
 
 def stacked_rows(*tables: Rows) -> tuple[Rows, Index]:
-    """One table of all rows, and the index that takes the k-th rows of all tables as constraint k."""
+    """One table of all rows, and the index whose constraint k has the k-th rows of all tables."""
     arrays = [np.asarray(table) for table in tables]
     if any(array.ndim != 2 or array.shape != arrays[0].shape for array in arrays):
         raise ValueError(f"expected tables of one shape (m, d), got {[array.shape for array in arrays]}")
@@ -97,8 +100,30 @@ def stacked_rows(*tables: Rows) -> tuple[Rows, Index]:
     return np.concatenate(arrays), np.arange(len(arrays) * m, dtype=np.int32).reshape(-1, m).T
 
 
+def checked_index(vectors: Rows, index: Index, kind: Kind, dimension: int | None) -> Index:
+    """`index` (m, 2 or 3) as kernels take it, if it points into the table `vectors` (n, d).
+
+    Raises
+    ------
+    BadRecord
+        A shape or the number of features is wrong, or the index points outside its table.
+    """
+    if vectors.ndim != 2 or index.ndim != 2 or index.shape[1] != WIDTH[kind]:
+        shapes = f"{vectors.shape} and {index.shape}"
+        raise BadRecord(
+            Reason.BAD_SHAPE, f"{kind}s need a table (n, d) and an index (m, {WIDTH[kind]}): {shapes}"
+        )
+    if dimension is not None and vectors.shape[1] != dimension:
+        raise BadRecord(Reason.WRONG_DIMENSION, f"the model has {dimension} features, not {vectors.shape[1]}")
+    if vectors.shape[1] == 0:
+        raise BadRecord(Reason.BAD_SHAPE, "vectors without features")
+    if len(index) and (index.min() < 0 or index.max() >= len(vectors)):
+        raise BadRecord(Reason.BAD_SHAPE, f"the index points outside its table of {len(vectors)} rows")
+    return np.require(index, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+
+
 def checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.int8]:
-    """The signs (m,) of constraints, as kernels take them."""
+    """The signs (m,) of constraints in the form for kernels."""
     if signs.shape != (m,):
         raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints need as many signs, not {signs.shape}")
     if kind is Kind.PAIR and not np.isin(signs, (-1, 1)).all():

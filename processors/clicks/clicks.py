@@ -1,4 +1,4 @@
-"""Click preferences: result lists and their clicks become triplets and pairs (spec 10.5)."""
+"""Click preferences: result lists and their clicks become triplets and pairs (Joachims et al. 2005)."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import (
+    LIST_RULE,
     PREFERENCE_RULES,
     Click,
     ClickBlock,
@@ -71,7 +72,7 @@ class Clicks:
     """Triplets (query, clicked, skipped) and co-clicked pairs, joined with the catalogue of the space.
 
     The join is a function of the log: it uses the items as of the list's place in the log. A shown item that is
-    not in the catalogue is refused with its row (`unknown-item`); a redrive of the row makes the preferences that were
+    not in the catalogue is refused with its row (`unknown-item`); a redrive of the row gives the preferences that were
     held back for it, and no others.
 
     A list is an event: its constraints share a block if they fit, and are numbered as one event. If a redrive applies
@@ -79,34 +80,37 @@ class Clicks:
 
     Parameters
     ----------
-    rules : names in `RULES`. A preference that several rules state is emitted once, under the first of them.
+    rules : names in `RULES`, or "click-list". A preference that several rules state is emitted once, under the first of
+        them.
 
         - "click-skip-above": a clicked item over each unclicked one above it.
-        - "last-click-skip-above": the same of the item clicked last (in time) only.
-        - "click-skip-previous": a clicked item over the one next above it, if that is unclicked.
-            - "click-no-click-next": a clicked item over the one next below it, if that is unclicked: the rule assumes
-              that it was examined. No other rule uses items below the last click.
+        - "last-click-skip-above": the same, only for the item clicked last (in time).
+        - "click-skip-previous": a clicked item over the one directly above it, if that is unclicked.
+            - "click-no-click-next": a clicked item over the one directly below it, if that is unclicked: the rule
+              assumes that it was examined. No other rule uses items below the last click.
         - "click-earlier-click": a clicked item over those clicked before it.
+        - "click-list": whole lists, for learners of lists such as `adapter`: pairs of the query with each clicked item,
+          similar, and with each unclicked one above a clicked one, dissimilar. A list of which the first item alone was
+          clicked says nothing by the other rules. With "co-click" at most.
         - "co-click": items clicked for the same query in one session are similar.
-    min_dwell_ms : a click known to be shorter is neither click nor skip; 0 uses all.
-    vote_window_ms : one vote for each user (session, where no user is known; without both each list votes for itself)
-        and preference in it, and one list of an id where the producer has no load, in whatever order they come. 0 turns
-        both off.
+    min_dwell_ms : a click known to be shorter counts neither as a click nor as a skip; 0 uses all.
+    vote_window_ms : within it, each user (or session, if no user is known; without both, each list) has one vote for a
+        preference, and a list id without a load counts once, in any order of arrival. 0 turns both off.
     support : a preference is emitted from its support-th vote on.
     co_click_support : a pair is emitted when it reaches this many votes.
     support_window_ms : support without a vote for this time is dropped.
     max_per_session : preferences of one session; 0 is no limit.
-    max_clicks_per_hour : a user with more is left out for that hour of event time and the next; 0 is no limit.
+    max_clicks_per_hour : a user with more is ignored for that hour of event time and the next; 0 is no limit.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
-    max_late_ms : a list further behind the newest one is left out. A week: long enough for logs that are loaded file
-        by file, and for a source that was cut off over some days.
+    max_late_ms : a list further behind the newest one is ignored. The default is a week: enough for logs that are
+        loaded file by file, and for a source that was disconnected for some days.
     bias : the correction for users who examine the top first.
 
         - "none".
         - "weights": each preference weighs the inverse of the probability with which its clicked item is examined,
-          rank^bias_exponent, at most max_weight, divided by the mean of all weights before it and its own. No learner
-          of this version uses weights.
+          rank^bias_exponent, at most max_weight, divided by the mean of all weights before it and its own. The learner
+          `adapter` uses weights, no other one.
         - "thinning": instead of weights, clicks are kept with a probability in proportion to that weight, for
           learners without weights.
         - "fair-pairs": only a clicked item over the unclicked one directly above it, in pairs of ranks (0, 1), (2, 3),
@@ -126,7 +130,7 @@ class Clicks:
     -----
     `counts()` adds up: each arriving list, impression, click, preference and co-click has exactly one fate
     (`kinstream.processors.clicks.counts.FATES`).
-    Redriven rows arrive again. Filters come before the join: no row of a list that they leave out is refused.
+    Redriven rows arrive again. Filters come before the join: no row of a list that they drop is refused.
 
     References
     ----------
@@ -191,6 +195,8 @@ class Clicks:
         self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
         if bias not in BIASES:
             raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
+        if LIST_RULE in self.rules and bias == "fair-pairs":
+            raise SettingsError(f"bias fair-pairs compares two items, and the rule {LIST_RULE} whole lists")
         self.bias = bias
         self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
         self.max_weight = number("max_weight", max_weight, 1.0, 1e6)
@@ -199,6 +205,7 @@ class Clicks:
         self.seed = whole("seed", seed, 0, 2**63 - 1)
         self.max_bytes = whole("max_bytes", max_bytes, 1024, MAX_BLOCK_BYTES)
         self._preference_rules = tuple(rule for rule in self.rules if rule != co_clicks.RULE)
+        self._lists_whole = LIST_RULE in self.rules
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
         self._gate = Gate(watermark, self.vote_window_ms, self.max_clicks_per_hour, self.max_remembered)
@@ -226,8 +233,9 @@ class Clicks:
 
     @property
     def emits(self) -> frozenset[Kind]:
-        triplets = {Kind.TRIPLET} if self._preference_rules else set()
-        return frozenset(triplets | ({Kind.PAIR} if self._co_clicks is not None else set()))
+        if not self._preference_rules or self._lists_whole:
+            return frozenset({Kind.PAIR})
+        return frozenset({Kind.TRIPLET} | ({Kind.PAIR} if self._co_clicks is not None else set()))
 
     def counts(self) -> dict[str, int]:
         evicted = self._gate.evicted + self._votes.evicted
@@ -341,17 +349,21 @@ class Clicks:
             return []
         packing = Packing(lists.block.space, self._catalogue.modalities, self.max_bytes)
         vectors = self._vectors_of(lists)
-        made = packing.blocks(
-            Kind.TRIPLET,
-            self._preference_rules,
-            found.triplets,
-            vectors,
-            time_ms,
-            rule_of=found.rule,
-            weights=found.weights if self._votes.weighted else None,
-            events=found.triplet_lists,
-            begun=bool(begun[found.triplet_lists].any()),
-        )
+        both = np.isin(found.pair_lists, found.triplet_lists).any()
+        if self._lists_whole:
+            made = self._pack_lists(packing, vectors, found, begun, time_ms)
+        else:
+            made = packing.blocks(
+                Kind.TRIPLET,
+                self._preference_rules,
+                found.triplets,
+                vectors,
+                time_ms,
+                rule_of=found.rule,
+                weights=found.weights if self._votes.weighted else None,
+                events=found.triplet_lists,
+                begun=bool(begun[found.triplet_lists].any()),
+            )
         return made + packing.blocks(
             Kind.PAIR,
             co_clicks.RULE,
@@ -360,7 +372,33 @@ class Clicks:
             time_ms,
             events=found.pair_lists,
             begun=bool(begun[found.pair_lists].any()),
-            earlier=Kind.TRIPLET if np.isin(found.pair_lists, found.triplet_lists).any() else None,
+            earlier=None if self._lists_whole or not both else Kind.TRIPLET,
+        )
+
+    def _pack_lists(
+        self,
+        packing: Packing,
+        vectors: Callable[[References], tuple[Table, ...]],
+        found: _Found,
+        begun: Flags,
+        time_ms: int,
+    ) -> list[ConstraintBlock]:
+        """Pairs of each query with what was clicked, and then with what was passed over, each item once a list."""
+        clicked = found.triplets[:, 1] == found.triplets[:, 2]
+        order = np.lexsort((~clicked, found.triplet_lists))
+        of, item = found.triplet_lists[order], found.triplets[order, 2]
+        first = np.sort(np.unique(np.column_stack([of, item]), axis=0, return_index=True)[1])
+        rows = order[first]
+        return packing.blocks(
+            Kind.PAIR,
+            LIST_RULE,
+            found.triplets[rows][:, (0, 2)],
+            vectors,
+            time_ms,
+            signs=np.where(clicked[rows], 1, -1).astype(np.int8),
+            weights=found.weights[rows] if self._votes.weighted else None,
+            events=found.triplet_lists[rows],
+            begun=bool(begun[found.triplet_lists].any()),
         )
 
     def _vectors_of(self, lists: Lists) -> Callable[[References], tuple[Table, ...]]:
@@ -443,9 +481,14 @@ def _unknown_items(lists: Lists, refused: Flags) -> list[BadRecord]:
 
 
 def _rules(rules: Sequence[str]) -> tuple[str, ...]:
-    known = f"rules must be names among {', '.join(RULES)}, each once"
+    known = f"rules must be names among {', '.join((*RULES, LIST_RULE))}, each once"
     if isinstance(rules, str) or not isinstance(rules, Sequence) or not rules:
         raise SettingsError(f"{known}, not {rules!r}")
-    if any(rule not in RULES for rule in rules) or len(set(rules)) != len(rules):
+    if any(rule not in (*RULES, LIST_RULE) for rule in rules) or len(set(rules)) != len(rules):
         raise SettingsError(f"{known}, not {list(rules)!r}")
+    if LIST_RULE in rules and set(rules) - {LIST_RULE, co_clicks.RULE}:
+        raise SettingsError(
+            f"{LIST_RULE} says all that the rules of preferences say: it goes with {co_clicks.RULE} alone, not with "
+            f"{', '.join(rule for rule in rules if rule not in (LIST_RULE, co_clicks.RULE))}"
+        )
     return tuple(rules)

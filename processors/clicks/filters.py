@@ -35,9 +35,9 @@ class Gate:
     Parameters
     ----------
     watermark : of the space.
-    window_ms : a list that was seen less than this before or after is left out; 0 accepts all.
-    max_clicks_per_hour : a voter with more clicks in an hour of event time is left out for that hour and the next;
-        0 accepts all. Lists accepted before the cap was reached stay.
+    window_ms : a list that was seen less than this before or after is ignored; 0 accepts all.
+    max_clicks_per_hour : a voter with more clicks in an hour of event time is ignored for that hour and the next; 0
+        accepts all. Lists accepted before the cap was reached stay.
     most : entries of each memory.
     """
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kinstream.processors.clicks.lists import Flags, Lists, Numbers, Times
 from kinstream.streams.compute.compiled import compiled
-from kinstream.streams.records.values import PREFERENCE_RULES
+from kinstream.streams.records.values import LIST_RULE, PREFERENCE_RULES
 
 #: Marks of an impression in its list.
 UNCLICKED: Final = 0
@@ -140,12 +140,13 @@ def preferences(
 
     Parameters
     ----------
-    rules : names of `PREFERENCE_RULES`, the first one first.
+    rules : names of `PREFERENCE_RULES`, the first one first; or `LIST_RULE` alone, which also states each clicked item
+        over itself.
     use : (n,) lists to read.
     arriving : (m,) only preferences with one of these impressions are returned.
     max_per_list : of one list, whether or not they touch an arriving impression.
     """
-    numbers = np.array([PREFERENCE_RULES.index(rule) for rule in rules], np.int8)
+    numbers = np.array([(*PREFERENCE_RULES, LIST_RULE).index(rule) for rule in rules], np.int8)
     arguments = (
         lists.block.starts,
         lists.order,
@@ -194,7 +195,7 @@ def _prefer(
                 continue
             for o in range(low, high):
                 loser = order[o]
-                if o == c or mark[loser] == 1:
+                if (o == c and rules[0] != 5) or mark[loser] == 1:
                     continue
                 skipped = mark[loser] == 0
                 says = -1
@@ -205,6 +206,7 @@ def _prefer(
                         or (rules[r] == 2 and skipped and o == c - 1)
                         or (rules[r] == 3 and skipped and o == c + 1)
                         or (rules[r] == 4 and not skipped and first_ms[loser] < first_ms[winner])
+                        or (rules[r] == 5 and (o == c or (skipped and o < c)))
                     ):
                         says = r
                         break

@@ -1,4 +1,4 @@
-"""Pairs and triplets by transitive closure of relations between items (spec 10.2)."""
+"""Pairs and triplets by transitive closure of relations between items (OAHU paper, Gao et al. 2019)."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Closure:
     emit : "pairs", "triplets" or "both". A seed itself is a pair; every triplet is derived.
     max_new_pairs, max_new_triplets : derived from one seed at most, drawn uniformly without replacement; 0 or None
         means no limit: then each derived pair and triplet is given exactly once, otherwise at most once.
-    max_component : members of a component; a union beyond it is accepted and gives only the seed, and the component
-        takes no part in later derivation. 0 or None means no limit.
+    max_component : members of a component; a union beyond it is accepted and gives only the seed, and later derivation
+        ignores the component. 0 or None means no limit.
     budget : derived constraints for each seed, on average over all seeds so far; None means no limit.
     contradictions : the treatment of relations that contradict each other.
 
@@ -95,7 +95,7 @@ class Closure:
 
     Notes
     -----
-    The graph holds exactly the fixpoint of the four rules of spec 10.2 over its seeds. A relation that is already
+    The graph holds exactly the fixpoint of the four rules over its seeds. A relation that is already
     known, as a seed or as a consequence, is counted and gives nothing.
 
     Constraints are never withdrawn. Under "support" a relation whose net vote falls below `support` no longer counts:

@@ -1,4 +1,4 @@
-"""Pairs of samples that are adjacent in the stream (spec 10.3)."""
+"""Pairs of samples that are adjacent in the stream (as RDML learns from, Jin et al. 2009)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EMITTED, _FIRST, _OPENS, _ERASED, _UNKNOWN = range(len(FATES))
 
 
 class AdjacentPairs:
-    """The pair (x_t, x_{t+1}) of samples t and t + 1 of the space, similar where their labels are the same.
+    """The pair (x_t, x_{t+1}) of samples t and t + 1 of the space, similar if their labels are equal.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class AdjacentPairs:
         - "none": no targets.
         - "frozen", "reservoir": those of `Targets`: percentiles of the distances between random earlier samples.
           Until they are known no pair is emitted, because a block has targets for all rows or for none.
-    target_percentiles, target_sample : percentiles that become y_S and y_D, and of how many distances.
-    seed : of the sample of distances; the pairs are not drawn.
+    target_percentiles, target_sample : percentiles for y_S and y_D, and the number of distances.
+    seed : of the sample of distances; the pairs are not random.
     max_bytes : no encoded block is larger.
 
     Raises
@@ -55,10 +55,10 @@ class AdjacentPairs:
 
     Notes
     -----
-    The stream has to be shuffled: in a stream sorted by class almost all pairs are similar.
-    A space has one label type, one set of modalities and one dimension for each: those of its first block.
-    O(d) a sample, and O(d) memory beside that of the targets. A tombstone of the newest sample erases it: the
-    next one gives no pair. `counts()` gives each sample one fate.
+    The stream must be shuffled: in a stream sorted by class almost all pairs are similar. A space has one label type,
+    one set of modalities and one dimension for each: those of its first block. O(d) time per sample, and O(d) memory
+    besides the targets. A tombstone of the newest sample erases it: the next one gives no pair. `counts()` gives each
+    sample one fate.
 
     References
     ----------
@@ -96,8 +96,8 @@ class AdjacentPairs:
         self._targets = Targets(targets, target_percentiles, target_sample, self.algorithm, self.seed)
         self._space = SampleSpace()
         self._fates = Fates("samples", FATES, ("targets-halved",))
-        # The sample that the next one makes a pair with, one row in each table, and what becomes of the next one
-        # where there is none.
+        # The sample that forms a pair with the next one, one row in each table, and the fate of the next one if there
+        # is none.
         self._waiting: dict[str, Vectors] = {}
         self._label: Any = None
         self._id: str | None = None
@@ -134,7 +134,7 @@ class AdjacentPairs:
         )
         known = self._targets.of(block.space, tables, block.ids)
         n, joined = len(labels), bool(self._waiting)
-        # Row r of the block ends a pair with row r - 1, where -1 is the sample that waits.
+        # Row r of the block forms a pair with row r - 1; -1 is the waiting sample.
         similar = np.array([one == other for one, other in pairwise([self._label, *labels])])
         fates = np.full(n, _EMITTED, np.int8)
         if not self.overlapping:

@@ -38,7 +38,7 @@ class SampleSpace:
 
         Parameters
         ----------
-        max_bytes, kind, rule, targeted, grouped : of the blocks made of it: one constraint has to fit into one.
+        max_bytes, kind, rule, targeted, grouped : of its blocks: one constraint must fit into a block.
 
         Raises
         ------

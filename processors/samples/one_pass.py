@@ -1,4 +1,4 @@
-"""One-pass triplets from labelled samples (spec 10.1)."""
+"""One-pass triplets from labelled samples (OPML paper, Li et al. 2018)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class OnePass:
     """One triplet for each sample of a known class, in O(d) per sample.
 
     H holds the latest sample of each class. A sample x of a known class k gives the triplet (x, H[k], negative) once
-    two classes are known, and then takes its place in H. While exactly one class is known, it gives the pair (previous
-    sample, x) instead, which COPML learns from. The first sample of a class gives nothing.
+    two classes are known, and then replaces H[k]. While exactly one class is known, it gives the pair (previous sample,
+    x) instead, which COPML learns from. The first sample of a class gives nothing.
 
     Parameters
     ----------
     negatives : how the negative is chosen.
 
-        - "random" is the paper's: H[k'] for k' uniform over the known classes other than k.
-        - "official" is the released code's: the previous sample if it is of another class, otherwise the latest sample
-          of the class that appeared last (or of the one before it, if that is k).
+        - "random", as in the paper: H[k'] for k' uniform over the known classes other than k.
+        - "official", as in the released code: the previous sample if it is of another class, otherwise the latest
+          sample of the class that appeared last (or of the one before it, if that is k).
     prefix_pairs : whether to give pairs while one class is known.
     seed : of the random choice, which depends only on the seed and the identity of the sample.
     max_bytes : no encoded block is larger.
@@ -55,7 +55,7 @@ class OnePass:
     Notes
     -----
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
-    O(c d) memory for c classes. A tombstone of an item erases the sample of that name; its class makes no triplet until
+    O(c d) memory for c classes. A tombstone of an item erases the sample of that name; its class gives no triplet until
     its next sample, as if it were new.
 
     References
@@ -99,7 +99,7 @@ class OnePass:
         self._latest: dict[str, Vectors] = {}
         self._space = SampleSpace()
         self._previous = -1
-        # Names of the latest samples that have one, and the classes whose latest sample was erased.
+        # Names of the latest samples, if they have one, and the classes whose latest sample was erased.
         self._ids: dict[int, str] = {}
         self._empty: set[int] = set()
 
@@ -148,9 +148,9 @@ class OnePass:
     def _walk(
         self, labels: list[Any], block: SampleBlock, offset: int
     ) -> tuple[dict[int, int], References, References]:
-        """Spec 10.1, row by row.
+        """Apply the rule of the class, row by row.
 
-        A reference r >= 0 is a row of the block, and ~k < 0 what H held of class k before the block.
+        A reference r >= 0 is a row of the block, and ~k < 0 is H[k] before the block.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Pairs of each sample with random earlier ones (spec 10.4)."""
+"""Pairs of each sample with random earlier ones (LEGO paper, Jain et al. 2008)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kinstream.streams.records.values import ConstraintBlock, Event, ItemBlock, 
 _DRAWN_AS: Final = "random-pairs/1"
 RULE: Final = "random-pair"
 DRAWS: Final = ("uniform", "balanced")
-#: Fates of a pair, in the order of the numbers in `reservoir_kernels`; the last one is of pairs alone.
+#: Fates of a pair, in the order of the numbers in `reservoir_kernels`; the last one is only for pairs.
 FATES: Final = (
     "pairs-emitted",
     "first-of-class",
@@ -37,24 +37,24 @@ _TARGETS_UNKNOWN: Final = FATES.index("targets-unknown")
 
 
 class RandomPairs:
-    """`per_sample` pairs (earlier sample, x) for each sample x, similar where the classes are the same.
+    """`per_sample` pairs (earlier sample, x) for each sample x, similar if the classes are equal.
 
-    Earlier samples come from a `Reservoir` of each class, whose docstring gives the full law of the picks. x enters
-    after its pairs are drawn, so it is never its own partner. The pairs of one sample are drawn independently of each
-    other, and may be the same pair twice; they are one event.
+    Earlier samples come from a `Reservoir` of each class, whose docstring defines the distribution of the picks. x
+    enters after its pairs are drawn, so it is never its own partner. The pairs of one sample are drawn independently,
+    so a pair may occur twice; they are one event.
 
     Parameters
     ----------
     draw : how the partner is chosen.
 
-        - "uniform": each earlier sample with the same probability. Of c classes of the same size, one pair in c is
+        - "uniform": each earlier sample with the same probability. With c classes of the same size, one pair in c is
           similar.
         - "balanced": first the sign, similar with probability `similar`; then each earlier sample of the class of x,
-                or each one of other classes, with the same probability. If there is none, no pair is emitted, so
-                except for the first samples of classes the share of similar pairs is `similar`.
-    similar : probability in [0, 1]; of "balanced" alone.
+                or each one of other classes, with the same probability. If there is none, no pair is emitted. So,
+                except for the first samples of classes, the share of similar pairs is `similar`.
+    similar : probability in [0, 1]; only for "balanced".
     per_sample : pairs for each sample, 1 to 100.
-    reservoir : samples held of each class, 1 to 10000. More of them repeat partners less.
+    reservoir : samples kept of each class, 1 to 10000. With more, partners repeat less often.
     max_classes : classes that are remembered, 1 to 100000; beyond it the one without samples for the longest time is
         dropped.
     targets : target squared distances of the blocks.
@@ -62,7 +62,7 @@ class RandomPairs:
         - "none": no targets.
         - "frozen", "reservoir": those of `Targets`: percentiles of the distances between random earlier samples.
           Until they are known no pair is given, because a block has targets for all rows or for none.
-    target_percentiles, target_sample : percentiles that become y_S and y_D, and of how many distances.
+    target_percentiles, target_sample : percentiles for y_S and y_D, and the number of distances.
     seed : of the random choices, which depend only on the seed, the space, and the number of its earlier samples.
     max_bytes : no encoded block is larger.
 
@@ -74,9 +74,9 @@ class RandomPairs:
     Notes
     -----
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
-    O(d + log max_classes) a pair. Memory is at most max_classes * reservoir vectors, and grows to it with the samples.
-    The pairs and targets do not depend on how samples are cut into blocks.
-    A tombstone of an item erases the samples of that name. `counts()` gives each pair that was wanted one fate.
+    O(d + log max_classes) time per pair. Memory is at most max_classes * reservoir vectors, and grows with the samples
+    up to that. The pairs and targets do not depend on block boundaries. A tombstone of an item erases the samples of
+    that name. `counts()` gives each wanted pair one fate.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Triplets of random earlier samples (spec 10.4)."""
+"""Triplets of random earlier samples."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ FATES: Final = ("triplets-emitted", "first-of-class", "class-erased", "one-class
 class RandomTriplets:
     """`per_sample` triplets (anchor, positive, negative) for each sample x that arrives.
 
-    Earlier samples come from a `Reservoir` of each class, whose docstring gives the full law of the picks; x enters
-    it after its triplets are drawn. The triplets of one sample are drawn independently of each
-    other; they are one event.
+    Earlier samples come from a `Reservoir` of each class, whose docstring defines the distribution of the picks; x
+    enters it after its triplets are drawn. The triplets of one sample are drawn independently; they are one event.
 
     Parameters
     ----------
@@ -39,11 +38,11 @@ class RandomTriplets:
 
         - "item": x itself. The positive is uniform over the earlier samples of its class, the negative over those
           of all other classes.
-        - "class": x only triggers the triplet. The anchor's class is uniform over the classes that hold two samples
-          at least, however rare they are; anchor and positive are two different samples, uniform over the earlier ones
-          of that class; the negative is uniform over those of all other classes. Needs a reservoir of two.
+        - "class": x only triggers the triplet. The anchor's class is uniform over the classes with at least two
+          samples, even rare ones; anchor and positive are two different samples, uniform over the earlier ones of that
+          class; the negative is uniform over those of all other classes. It needs a reservoir of at least two.
     per_sample : triplets for each sample, 1 to 100.
-    reservoir : samples held of each class, 1 to 10000. More of them repeat partners less.
+    reservoir : samples kept of each class, 1 to 10000. With more, partners repeat less often.
     max_classes : classes that are remembered, 1 to 100000; beyond it the one without samples for the longest time is
         dropped.
     seed : of the random choices, which depend only on the seed, the space, and the number of its earlier samples.
@@ -57,9 +56,9 @@ class RandomTriplets:
     Notes
     -----
     A space has one label type, one set of modalities and one dimension for each: those of its first block.
-    O(d + log max_classes) a triplet. Memory is at most max_classes * reservoir vectors, and grows to it with the
-    samples. It does not matter in which blocks the samples come: the same triplets are given.
-    A tombstone of an item erases the samples of that name. `counts()` gives each triplet that was wanted one fate.
+    O(d + log max_classes) time per triplet. Memory is at most max_classes * reservoir vectors, and grows with the
+    samples up to that. The triplets do not depend on block boundaries. A tombstone of an item erases the samples of
+    that name. `counts()` gives each wanted triplet one fate.
 
     Examples
     --------

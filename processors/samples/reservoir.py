@@ -35,9 +35,9 @@ class Picks(NamedTuple):
 
     Parameters
     ----------
-    references : (n, p) row of the block if >= 0, else ~place in the reservoirs as they stood before the block.
+    references : (n, p) row of the block if >= 0, else ~place in the reservoirs before the block.
     same : (n, p) whether it is of the sample's class.
-    fates : (n, p) FOUND, or why there is nothing; then the other two say nothing.
+    fates : (n, p) FOUND, or the reason for no pick; the other two are then undefined.
     """
 
     references: References
@@ -48,35 +48,34 @@ class Picks(NamedTuple):
 class Reservoir:
     """Up to `rows` samples of each of up to `max_classes` classes, from any number of samples.
 
-    **Law.** Sample number t of its class (1, 2, ...) enters while t <= rows, and with probability rows / t after that,
-    in the place of a row drawn uniformly (algorithm R). So the rows that a class holds are a uniform sample, without
-    replacement, of all its samples so far. A pick over several classes takes a class in proportion to how many of its
-    samples were seen, then one of its rows uniformly: over the draws, each earlier sample is picked with the same
-    probability, however unequal the classes are and whatever share of them is held. Each pick is uniform; picks
-    from the same reservoir are not independent of each other, because they choose among the same rows. A draw below
-    a count has a bias of at most count / 2^64.
+    **Distribution.** Sample number t of its class (1, 2, ...) enters if t <= rows, and with probability rows / t after
+    that, replacing a row drawn uniformly (algorithm R). So the rows of a class are a uniform sample, without
+    replacement, of all its samples so far. A pick over several classes chooses a class in proportion to its number of
+    samples, then one of its rows uniformly: over the draws, each earlier sample is picked with the same probability,
+    for classes of any size and any share held. Each pick is uniform; picks from the same reservoir are not independent
+    of each other, because they choose among the same rows. A draw below a count has a bias of at most count / 2^64.
 
-    **Erasure.** A tombstone removes the rows of that name. Their places stay drawn for the erased: a later sample
-    takes one with the probability that any place has. So the rows held stay a uniform sample of the samples that
-    were not erased, though a smaller one, whether or not an erased sample was held at the time. Of an erased one that
-    is not held the reservoir knows nothing. The weight of a class is therefore the number seen times the share of
-    its places that still hold a sample, rounded down: exact while all samples of the class are held, and without bias
-    (but for the rounding) after that.
+    **Erasure.** A tombstone removes the rows of that name. Their places stay empty until a later sample draws one, with
+    the probability of any place. So the rows remain a uniform, though smaller, sample of the samples that were not
+    erased, whether or not an erased sample was held at the time. The reservoir cannot know of an erased sample that it
+    does not hold. The weight of a class is therefore its number of samples times the share of its places that still
+    hold one, rounded down: exact while all samples of the class are held, and without bias (except for the rounding)
+    after that.
 
-    **More classes.** A class beyond `max_classes` takes the place of the one whose newest sample is the oldest. That
-    one is forgotten as a whole, and begins anew if it comes again. Picks are then uniform over the samples of the
-    classes that are remembered, since each was remembered last.
+    **More classes.** A class beyond `max_classes` replaces the class whose newest sample is the oldest. The replaced
+    class is forgotten completely, and begins again if it returns. Picks are then uniform over the samples of the
+    remembered classes since they were last added.
 
     Parameters
     ----------
-    rows : of a class, >= 1.
-    max_classes : that are remembered, >= 1.
+    rows : rows of a class, >= 1.
+    max_classes : remembered classes, >= 1.
 
     Notes
     -----
-    Draws are given from outside, by the sample's number, so that nothing depends on how samples are cut into blocks.
-    O(log max_classes) a pick and a sample. Memory is that of the vectors held and 8 bytes for each place of a class in
-    use; it grows with the samples up to these bounds.
+    The caller gives draws by the sample's number, so that block boundaries have no effect. O(log max_classes) time per
+    pick and per sample. Memory is that of the vectors held and 8 bytes for each place of a class in use; it grows with
+    the samples up to these bounds.
 
     References
     ----------
@@ -107,11 +106,11 @@ class Reservoir:
         self._clear(_LEAST_CLASSES)
 
     def _clear(self, capacity: int) -> None:
-        #: How many samples came, and how many classes were forgotten.
+        #: Number of samples seen, and of classes forgotten.
         self.samples = self.forgotten = 0
         self._labels: list[Any] = []
         self._slots: dict[Any, int] = {}
-        # The vectors lie in any order; `_row_of` says where those of a place are, -1 for a place without.
+        # The vectors are in any order; `_row_of` has the row of each place, -1 for an empty place.
         self._vectors: dict[str, Vectors] = {}
         self._keys: Hashes = np.zeros((0, 2), np.uint64)
         self._named = False
@@ -124,7 +123,7 @@ class Reservoir:
         self._allot(capacity)
 
     def _allot(self, capacity: int) -> None:
-        """Make room for so many classes, a power of two."""
+        """Make room for `capacity` classes, a power of two."""
         old, used = self._classes, len(self._labels)
         self._classes = _classes(capacity)
         for name in ("seen", "held", "weight", "last", "older", "newer"):
@@ -145,15 +144,15 @@ class Reservoir:
 
     @property
     def held(self) -> int:
-        """How many samples are held."""
+        """The number of samples held."""
         return int(self._classes.held.sum())
 
     def walk(self, labels: Sequence[Any], draws: NDArray[np.uint64], wants: NDArray[np.int8]) -> Picks:
-        """Let each sample of a block pick among those before it, and then enter. `settle` has to follow.
+        """Let each sample of a block pick among earlier ones, and then enter. Call `settle` afterwards.
 
         Parameters
         ----------
-        labels : n of them.
+        labels : n labels.
         draws : (n, >= 1 + 2 p): where the sample goes, then two draws for each pick.
         wants : (n, p) ANY, OWN, OTHERS, ANCHOR or MATE of `kinstream.processors.samples.reservoir_kernels`.
         """
@@ -191,7 +190,7 @@ class Reservoir:
 
     def _rename(self, labels: list[Any], slots: NDArray[np.int32]) -> None:
         for slot in self._gone.tolist():
-            # A slot that a class of this very block had had for a while has no label yet.
+            # A slot that a class of this block held only temporarily has no label yet.
             if slot < len(self._labels):
                 del self._slots[self._labels[slot]]
         self._labels += [None] * (int(self._classes.sums[USED]) - len(self._labels))
@@ -210,7 +209,7 @@ class Reservoir:
         return self._vectors.get(table.name, table.vectors[:0])
 
     def settle(self, tables: tuple[Table, ...], ids: Sequence[str] | None) -> None:
-        """Take in the vectors of the samples that entered.
+        """Store the vectors of the samples that entered.
 
         Parameters
         ----------
@@ -222,7 +221,7 @@ class Reservoir:
         places, rows = touched[kept], self._fresh[touched[kept]]
         self._fresh[touched] = -1
         if len(self._gone):
-            # Only a class that was forgotten has places without a sample that had one before the block.
+            # Only a forgotten class has empty places that held a sample before the block.
             gone = (self._gone[:, None].astype(np.int64) * self.rows + np.arange(self.rows)).ravel()
             self._release(gone[(gone % self.rows >= held[gone // self.rows]) & (self._row_of[gone] >= 0)])
         at = self._row_of[places]
@@ -287,7 +286,7 @@ class Reservoir:
         return places, self._row_of[places]
 
     def state(self) -> State:
-        """A copy of all that later picks depend on."""
+        """A copy of everything that later picks depend on."""
         used = len(self._labels)
         whole = all(isinstance(label, int) for label in self._labels)
         state: State = {
@@ -304,7 +303,7 @@ class Reservoir:
         return state
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; other entries are passed over."""
+        """The inverse of `state`; other entries are ignored."""
         raw = state["classes"]
         labels = raw.tolist() if isinstance(raw, np.ndarray) else json.loads(str(raw))
         used = len(labels)

@@ -1,7 +1,7 @@
 """The walk over a block's samples: its picks from the reservoirs, and its own place in them.
 
 A place is (class slot) * rows + (row in the reservoir); rows 0 .. held - 1 of a reservoir hold a sample. A reference is
-the row of a sample in the block, or ~place for what a place held before the block.
+the row of a sample in the block, or ~place for the sample of a place before the block.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from kinstream.streams.compute.compiled import compiled
 
-#: Kinds of picks: an earlier sample of any class, of the sample's own, of any other one; or the anchor of a
-#: triplet from a class drawn uniformly, and another sample of that class. After an anchor, the others are those of
-#: other classes than the anchor's.
+#: Kinds of picks: an earlier sample of any class, of the sample's own class, of any other class; or the anchor of a
+#: triplet from a class drawn uniformly, and another sample of that class. After an anchor, `OTHERS` excludes the
+#: anchor's class.
 ANY, OWN, OTHERS, ANCHOR, MATE = range(5)
-#: Results of a pick, and reasons for none: of its class none came yet, or none is left; no other class holds a
-#: sample; no class holds one (an anchor: two).
+#: Results of a pick, and reasons for none: its class has no earlier sample, or none is left; no other class holds a
+#: sample; no class holds one (for an anchor: two).
 FOUND, FIRST_OF_CLASS, CLASS_ERASED, ONE_CLASS, NO_CLASS = range(5)
 #: Entries of `Classes.sums`.
 USED, TOTAL, ANCHORS, OLDEST, NEWEST = range(5)
@@ -35,7 +35,7 @@ class Classes(NamedTuple):
 
     Parameters
     ----------
-    seen : samples since the class was last remembered anew, erased ones included.
+    seen : samples since the class was last added, including erased ones.
     held : rows of its reservoir that hold a sample.
     weight : number of seen samples that are not erased: exact while all are held, estimated from the share of held rows
         after that.
@@ -133,7 +133,7 @@ def _link(classes: Classes, slot: int) -> None:
 
 @compiled
 def weigh(classes: Classes, slot: int, rows: int, held: int) -> None:
-    """Set how many rows a class holds, and all that follows from this and from `seen`."""
+    """Set the number of rows of a class, and the values that depend on it and on `seen`."""
     seen = classes.seen[slot]
     weight = seen * held // max(1, min(seen, rows))
     change = weight - classes.weight[slot]
@@ -166,20 +166,20 @@ def walk(
     touched: Numbers,
     forgotten: Places,
 ) -> tuple[int, int]:
-    """Let each sample make its picks, and then enter the reservoir of its class.
+    """Draw the picks of each sample, and then enter it into the reservoir of its class.
 
     Parameters
     ----------
     local : (n,) class of each sample, as a number in the block.
     slots : (u,) slot of each of these classes, -1 for one that is not remembered; changed.
-    draws : (n, >= 1 + 2 p): where the sample goes, then two draws for each pick.
+    draws : (n, >= 1 + 2 p): the place of the sample, then two draws for each pick.
     wants : (n, p) picks.
-    rows, most : of a reservoir; classes.
+    rows, most : rows of a reservoir, and number of classes.
     first : number of the first sample.
     owner : (C,) scratch of -1.
-    fresh : (C * rows,) scratch of -1; afterwards the row of the block that a place was last given.
+    fresh : (C * rows,) scratch of -1; afterwards the row of the block that each place received last.
     references, same, fates : (n, p) results: the pick, whether it is of the sample's class, or why there is none.
-    touched : (n,) places that were given a row of the block.
+    touched : (n,) places that received a row of the block.
     forgotten : (n,) slots whose class was forgotten.
 
     Returns
@@ -261,7 +261,7 @@ def walk(
         classes.last[own] = first + row
         seen[own] += 1
         filled = held[own]
-        # Algorithm R. A place that an erasure left free goes to the sample that is drawn for it.
+        # Algorithm R. A place freed by an erasure goes to the sample that draws it.
         at = filled if seen[own] <= rows else _below(draws[row, 0], seen[own])
         if at < rows:
             at = min(at, filled)

@@ -1,4 +1,4 @@
-"""Target distances for pairs, from the distances between random earlier samples (spec 10.4)."""
+"""Target distances for pairs, from the distances between random earlier samples (LEGO paper, Jain et al. 2008)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import Table
 
 MODES: Final = ("none", "frozen", "reservoir")
-#: Distances of a sample to earlier ones, and samples that are held to draw these from.
+#: Number of distances of a sample to earlier ones, and of samples kept for drawing these.
 PER_SAMPLE: Final = 4
 ITEMS: Final = 256
-#: Distances after which a reservoir gives its first targets, and between two calculations of them.
+#: Number of distances before the first targets of a reservoir, and between two calculations.
 FIRST: Final = 100
 EVERY: Final = 400
 MAX_SAMPLE: Final = 10_000
 
-# What a target can be as float32: positive and finite.
+# Range of a target as float32: positive and finite.
 _LEAST: Final = float(np.finfo(np.float32).tiny)
 _MOST: Final = float(np.finfo(np.float32).max)
 
@@ -36,7 +36,7 @@ class Targets:
     """y_S for similar and y_D for dissimilar pairs: percentiles of squared Euclidean distances of raw features.
 
     Each sample gives its distances to `PER_SAMPLE` uniformly drawn earlier ones; several modalities count as one
-    vector. Distances of zero are dropped. Where y_S >= y_D, y_S is y_D / 2, which is counted in `halved`.
+    vector. Distances of zero are dropped. If y_S >= y_D, y_S becomes y_D / 2, which is counted in `halved`.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class Targets:
           together), from then on the same.
         - "reservoir": the percentiles of a uniform sample of all distances so far (algorithm R), from the first
           `FIRST` distances on (or `sample`, if that is less) and again after every `EVERY` more.
-    percentiles : those that become y_S and y_D, from 0 to 100.
+    percentiles : percentiles for y_S and y_D, from 0 to 100.
     sample : distances, 2 to `MAX_SAMPLE`.
-    algorithm, seed : of the draws, which otherwise depend only on the space and a sample's number in it.
+    algorithm, seed : for the draws, which otherwise depend only on the space and a sample's number in it.
 
     Raises
     ------
@@ -58,10 +58,9 @@ class Targets:
 
     Notes
     -----
-    Targets change by the number of samples only, independent of blocks and clocks. Only distances that enter the
-    sample are computed. O(sample + ITEMS d) memory, of which "frozen" keeps none once
-    the targets are known. An erased sample is no longer compared with; the distances it gave, which are numbers
-    without name, stay.
+    Targets depend only on the number of samples, not on blocks or clocks. Only distances that enter the sample are
+    computed. O(sample + ITEMS d) memory, which "frozen" frees once the targets are known. An erased sample is no longer
+    used; its earlier distances, which are numbers without name, remain.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Targets:
 
         Returns
         -------
-        (n, 2) float32: y_S and y_D as they are known before each sample, NaN while they are not; None with "none".
+        (n, 2) float32: y_S and y_D known before each sample, NaN while unknown; None with "none".
         """
         if not self.wanted:
             return None
@@ -108,7 +107,7 @@ class Targets:
             return known
         draws = sample_draws(self._name, self._seed, space, self._items.samples, n, 1 + 3 * PER_SAMPLE)
         picks = self._items.walk([0] * n, draws, np.full((n, PER_SAMPLE), ANY, np.int8))
-        # A sample has all of its partners, or there are none.
+        # A sample has either all of its partners or none.
         drawn = self._drawn + PER_SAMPLE * np.cumsum(picks.fates[:, 0] == FOUND)
         order = drawn[:, None] - np.arange(PER_SAMPLE)[::-1]
         slots = below_each(draws[:, 1 + 2 * PER_SAMPLE : 1 + 3 * PER_SAMPLE], order)
@@ -123,7 +122,7 @@ class Targets:
             due = int(np.searchsorted(drawn, self._next))
             stop = min(due + 1, n)
             first, end = np.searchsorted(rows, (start, stop))
-            # Of two for the same slot the last one stays.
+            # If two enter the same slot, the last one stays.
             self._distances[slots[first:end]] = distances[first:end]
             self._changed |= bool(first < end)
             self._drawn = int(drawn[stop - 1])
@@ -172,7 +171,7 @@ class Targets:
             self._items.erase(ids)
 
     def state(self) -> State:
-        """A copy of all that later targets depend on."""
+        """A copy of everything that later targets depend on."""
         if not self.wanted:
             return {}
         state: State = {

@@ -1,4 +1,4 @@
-"""Random choices that depend only on the identity of what they are for.
+"""Random choices that depend only on the identity of their event or sample.
 
 A sequential generator would make them depend on earlier choices, so a restart or a replay from the middle would need
 the past. Here the seed and the identity of an event are the key of a counter-based generator (Philox), and the draw of
@@ -58,7 +58,7 @@ def sample_draws(
 
     Parameters
     ----------
-    first, count : number of the first sample, and how many.
+    first, count : number of the first sample, and number of samples.
     each : draws of a sample; made a multiple of four.
 
     Returns

@@ -1,7 +1,7 @@
 """Items by the 128-bit hash of their name: a table of numbers instead of a table of strings.
 
-Two names of a million share a hash with a probability below 10^-26. A Python dict of the same would take some 200
-bytes an item; an index takes 24 bytes for each place and a table 4, and a third to two thirds of the places are used.
+Two names of a million share a hash with a probability below 10^-26. A Python dict would take about 200 bytes per item;
+an index takes 24 bytes per place and a table 4, and a third to two thirds of the places are used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GONE: Final = -2
 
 
 def hashes(ids: Sequence[str]) -> Hashes:
-    """BLAKE2b-128 of each name, (n, 2) uint64; of any string, also one that has no form in UTF-8."""
+    """BLAKE2b-128 of each name, (n, 2) uint64; any string is allowed, even one that is not valid UTF-8."""
     joined = b"".join(
         [blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest() for name in ids]
     )
@@ -51,11 +51,11 @@ class HashIndex:
         return self._keys.nbytes + self._values.nbytes
 
     def find(self, keys: Hashes) -> Numbers:
-        """The value of each key, (n,) int64; -1 where it is unknown."""
+        """The value of each key, (n,) int64; -1 for unknown keys."""
         return _find(self._keys, self._values, _plain(keys))  # type: ignore[no-any-return]
 
     def set(self, keys: Hashes, values: Numbers) -> None:
-        """Give each key its value; of a key that comes twice, the last."""
+        """Set the value of each key; for a repeated key, the last one counts."""
         self._make_room(len(keys))
         fresh, used = _set(self._keys, self._values, _plain(keys), np.ascontiguousarray(values, np.int64))
         self._live += fresh
@@ -82,7 +82,7 @@ class HashIndex:
 
 
 class IdTable:
-    """Numbers of items by first appearance: 0, 1, 2 ... A number is never given twice, also not after a removal.
+    """Numbers of items by first appearance: 0, 1, 2 ... A number is never used twice, even after a removal.
 
     The hashes lie in one array by number; the table of places holds numbers alone, four bytes each.
     """
@@ -103,11 +103,11 @@ class IdTable:
         return self._hashes.nbytes + self._gone.nbytes + self._places.nbytes
 
     def find(self, keys: Hashes) -> Numbers:
-        """The number of each item; -1 where it is unknown."""
+        """The number of each item; -1 for unknown items."""
         return _find_numbers(self._hashes, self._places, _plain(keys))  # type: ignore[no-any-return]
 
     def add(self, keys: Hashes) -> Numbers:
-        """The number of each item; one that is unknown gets the next."""
+        """The number of each item; an unknown item gets the next number."""
         most = self.numbered + len(keys)
         if most > len(self._gone):
             more = max(most, 3 * len(self._gone) // 2) - len(self._gone)
@@ -122,7 +122,7 @@ class IdTable:
         return found
 
     def remove(self, keys: Hashes) -> Numbers:
-        """Forget items; returns the number that each had, -1 where it was unknown."""
+        """Forget items; returns the number of each, -1 if it was unknown."""
         found: Numbers = _remove_numbers(self._hashes, self._places, _plain(keys))
         had = found[found >= 0]
         self._gone[had] = True

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.records.values import ConstraintBlock, Kind, Table
 
-#: References to sample vectors, with a meaning of the builder's own.
+#: References to sample vectors; each builder defines their meaning.
 References = NDArray[np.int64]
 
 #: Upper bounds of a block's size without vectors and rows: fixed fields, and the fields of one table.
@@ -144,7 +144,7 @@ class Packing:
     def _parts(
         self, rules: tuple[str, ...], references: References, events: NDArray[np.int64], one_row: int
     ) -> Iterator[slice]:
-        """Cut where the next row would make the block too large: before it, or where its event begins in the block."""
+        """Cut before the row that would make the block too large, or at the start of its event in the block."""
         room = self.room(*rules)
         if references.size * self.vector_bytes + len(references) * one_row <= room:
             # Fits even if no vector is used twice.
@@ -170,7 +170,7 @@ def _numbered(events: NDArray[np.int64], part: slice, begun: bool) -> NDArray[np
 def _cuts(
     references: References, events: NDArray[np.int64], room: int, vector_bytes: int, one_row: int
 ) -> NDArray[np.int64]:
-    """Where each part ends. The references of a part stand in a table whose places are marked by its number."""
+    """The end of each part. The references of a part are in a table whose places are marked by its number."""
     rows, width = references.shape
     most = min(rows * width, room // max(1, vector_bytes) + 2 * width)
     places = 16
@@ -194,7 +194,7 @@ def _cuts(
                 held[at], marks[at] = reference, parts + 1
                 more += vector_bytes
         if row > first and used + more > room:
-            # The row, or what the part holds of its event, begins the next part, where it is counted anew.
+            # The row, or its event's rows in this part, begins the next part and is counted again there.
             row = began if began > first else row
             ends[parts] = row
             parts += 1

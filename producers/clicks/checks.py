@@ -9,11 +9,11 @@ import numpy as np
 
 from kinstream.producers.clicks.rows import UNKNOWN_TIME
 from kinstream.producers.files.times import END_OF_TIME
-from kinstream.streams.errors import SourceError
+from kinstream.streams.errors import KinstreamError, SourceError
 from kinstream.streams.records.values import Click
 
 #: Creates the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
-Fault = Callable[[str, int | None, str], SourceError]
+Fault = Callable[[str, int | None, str], KinstreamError]
 
 
 def check_list(click: Click, fault: Fault) -> Click:
@@ -21,8 +21,8 @@ def check_list(click: Click, fault: Fault) -> Click:
 
     Raises
     ------
-    SourceError : it is empty; an item or a position appears twice; a click is on no shown item; a position
-        or a time is out of range.
+    KinstreamError : of `fault`. It is empty; an item or a position appears twice; a click is on no shown item; a
+        position or a time is out of range.
     """
     if not click.items:
         raise fault("items", None, "the list is empty")

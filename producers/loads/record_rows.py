@@ -1,4 +1,4 @@
-"""Rows that are values, one for each: result lists, relations."""
+"""Rows of single records: result lists, relations."""
 
 from __future__ import annotations
 

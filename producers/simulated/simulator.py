@@ -170,7 +170,7 @@ class ClickSimulator:
         dwell: NDArray[np.int64],
         shown_at: int,
     ) -> Iterator[ItemClick]:
-        """Clicks from the top down: a short look at each result, and a dwell time at each clicked one."""
+        """Clicks from the top down: a short reading time for each result, and a dwell time for each clicked one."""
         time = shown_at
         for row, is_clicked, stay in zip(shown.tolist(), clicked.tolist(), dwell.tolist(), strict=True):
             time += _GLANCE_MS

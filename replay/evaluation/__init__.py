@@ -1,1 +1,1 @@
-"""Learned metrics compared with each other and with un-learned metrics, on splits of data sets (spec 11)."""
+"""Learned metrics compared with each other and with un-learned metrics, on splits of data sets."""

@@ -31,7 +31,7 @@ class Agreement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SpaceComparison:
     """One verdict. `space` is None for the state of a partition as a whole."""
 
     agent: str
@@ -93,14 +93,14 @@ def foreign_versions(goals: Iterable[Goal]) -> list[str]:
     return sorted(found)
 
 
-def compare_with_checkpoints(agent: AgentReplay, goals: Mapping[int, Goal]) -> list[Comparison]:
+def compare_with_checkpoints(agent: AgentReplay, goals: Mapping[int, Goal]) -> list[SpaceComparison]:
     """Compare the current machines with the checkpoints of the same agent: all spaces, bit for bit.
 
     Parameters
     ----------
     agent : a replay of the agent's own input topic from its birth offset.
     """
-    found: list[Comparison] = []
+    found: list[SpaceComparison] = []
     for goal in goals.values():
         machine = agent.machine(goal.partition)
         if goal.restored is None or machine.next_offset != goal.offset:
@@ -134,7 +134,7 @@ class OffsetWatch:
         self._starts = starts
         self._until = until
         self._space = space
-        self._found: dict[int, list[Comparison]] = {}
+        self._found: dict[int, list[SpaceComparison]] = {}
 
     def before(self, message: Message, machine: Machine) -> bool:
         goal = self._goals.get(message.partition)
@@ -146,7 +146,7 @@ class OffsetWatch:
     def after(self, message: Message, machine: Machine) -> None:
         """Do nothing: the next message or the end of the range passes a checkpoint's offset."""
 
-    def finish(self, agent: AgentReplay, ends: Mapping[int, int]) -> list[Comparison]:
+    def finish(self, agent: AgentReplay, ends: Mapping[int, int]) -> list[SpaceComparison]:
         """All verdicts, with the end of each partition's replayed range."""
         for p, goal in self._goals.items():
             if goal.offset <= ends.get(p, -1):
@@ -204,7 +204,7 @@ class ChainWatch:
         self._goals = list(goals)
         self._until = until
         self._models: dict[str, _ModelGoal] = {}
-        self._found: dict[str, Comparison] = {}
+        self._found: dict[str, SpaceComparison] = {}
         for goal in self._goals:
             files = {} if goal.restored is None else goal.restored.manifest.spaces
             for name, file in files.items():
@@ -255,7 +255,7 @@ class ChainWatch:
         detail = ""
         if not equal:
             detail = f"epoch {here[0]}, step {here[1]} here; epoch {model.epoch}, step {model.step} there"
-        self._found[name] = Comparison(
+        self._found[name] = SpaceComparison(
             self._agent,
             model.goal.partition,
             name,
@@ -264,14 +264,14 @@ class ChainWatch:
             detail,
         )
 
-    def finish(self) -> list[Comparison]:
+    def finish(self) -> list[SpaceComparison]:
         """All verdicts, by partition and space."""
         found = [c for goal in self._goals for c in _damaged(self._agent, goal)]
         for name, model in sorted(self._models.items(), key=lambda pair: (pair[1].goal.partition, pair[0])):
             there = ", ".join(
                 f"{emitter} {position.text()}" for emitter, position in sorted(model.marks.items())
             )
-            missed = Comparison(
+            missed = SpaceComparison(
                 self._agent,
                 model.goal.partition,
                 name,
@@ -289,30 +289,33 @@ def _model_goal(goal: Goal, state: State) -> _ModelGoal:
     return _ModelGoal(goal, marks, space.epoch, space.step, state_digest(learned_state(state)))
 
 
-def _damaged(agent: str, goal: Goal) -> Iterator[Comparison]:
+def _damaged(agent: str, goal: Goal) -> Iterator[SpaceComparison]:
     for note in () if goal.restored is None else goal.restored.notes:
-        yield Comparison(agent, goal.partition, None, Agreement.DAMAGED, goal.offset, note)
+        yield SpaceComparison(agent, goal.partition, None, Agreement.DAMAGED, goal.offset, note)
 
 
-def _elsewhere(agent: str, goal: Goal, detail: str) -> list[Comparison]:
+def _elsewhere(agent: str, goal: Goal, detail: str) -> list[SpaceComparison]:
     if goal.restored is None:
         return [
-            Comparison(agent, goal.partition, None, Agreement.ELSEWHERE, goal.offset, "no checkpoint yet")
+            SpaceComparison(
+                agent, goal.partition, None, Agreement.ELSEWHERE, goal.offset, "no checkpoint yet"
+            )
         ]
     names = [None, *sorted(goal.restored.manifest.spaces)]
     verdicts = [
-        Comparison(agent, goal.partition, name, Agreement.ELSEWHERE, goal.offset, detail) for name in names
+        SpaceComparison(agent, goal.partition, name, Agreement.ELSEWHERE, goal.offset, detail)
+        for name in names
     ]
     return [*_damaged(agent, goal), *verdicts]
 
 
-def _compared(agent: str, machine: Machine, goal: Goal, restored: Restored) -> list[Comparison]:
+def _compared(agent: str, machine: Machine, goal: Goal, restored: Restored) -> list[SpaceComparison]:
     manifest = restored.manifest
     found = list(_damaged(agent, goal))
 
     def add(space: str | None, detail: str | None) -> None:
         verdict = Agreement.EQUAL if detail is None else Agreement.DIFFERS
-        found.append(Comparison(agent, goal.partition, space, verdict, goal.offset, detail or ""))
+        found.append(SpaceComparison(agent, goal.partition, space, verdict, goal.offset, detail or ""))
 
     own = None if machine.last_record is None else LastRecord(*machine.last_record)
     if own != manifest.last_record:
@@ -330,7 +333,7 @@ def _compared(agent: str, machine: Machine, goal: Goal, restored: Restored) -> l
 
 
 def _segments(machine: Machine, name: str, manifest: Manifest) -> str | None:
-    """Which segments of a space differ; None where all are the same."""
+    """The segments of a space that differ; None if all are equal."""
     here = {
         segment: state_digest(machine.segment(name, segment))
         for segment in machine.segments([name]).get(name, ())
@@ -341,7 +344,7 @@ def _segments(machine: Machine, name: str, manifest: Manifest) -> str | None:
 
 
 def _difference(here: State, file: DataFile, load: Callable[[DataFile], State]) -> str | None:
-    """Which entries differ; None where the bytes are the same."""
+    """The entries that differ; None if the bytes are equal."""
     if state_digest(here) == file.sha256:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which of the design's guarantees a replay keeps, as sentences."""
+"""The guarantees that a replay keeps, as sentences."""
 
 from __future__ import annotations
 

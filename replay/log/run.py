@@ -9,9 +9,9 @@ from kinstream.learners.base import Learner
 from kinstream.replay.log.agents import Agent, followed, open_builder, open_learner
 from kinstream.replay.log.comparison import (
     ChainWatch,
-    Comparison,
     Goal,
     OffsetWatch,
+    SpaceComparison,
     foreign_versions,
     newest_checkpoints,
 )
@@ -78,7 +78,7 @@ class Result:
     outcomes: Mapping[tuple[str, str], Counts]
     input: Mapping[str, Mapping[str, int]]
     dead: Mapping[str, Mapping[str, int]]
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[SpaceComparison, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
     learned: Mapping[tuple[str, str], Learner | None] = field(default_factory=dict)
     held_out: Mapping[tuple[str, str], HeldOut] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class Replay:
                 watches[agent.name] = OffsetWatch(agent.name, goals, starts, until=until, space=space)
         pipeline = self.pipeline = self._pipeline(watches, tap)
         messages = _run(pipeline, self._counted(progress))
-        found: list[Comparison] = []
+        found: list[SpaceComparison] = []
         if self._request.compare:
             for replayed in (*pipeline.builders, *pipeline.learners):
                 if replayed.name in watches:
@@ -374,7 +374,7 @@ def _result(
     claimed: Claim,
     messages: int,
     ranges: Mapping[int, tuple[int, int]],
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[SpaceComparison],
 ) -> Result:
     agents = (*pipeline.builders, *pipeline.learners)
     return Result(

@@ -1,4 +1,4 @@
-"""Where the messages of a replay come from: a range of a topic, read without a group, or a labelled data set.
+"""The messages of a replay: a range of a topic, read without a group, or a labelled data set.
 
 Nothing here commits, joins or writes anything: the running system is not affected by a replay.
 """

@@ -1,12 +1,12 @@
 """LEGO against POLA on the 45 pairs of digits of MNIST, section 5 of the LEGO paper.
 
-What is done. The first 10,000 training images are learned from, the 10,000 test images are tested; each two digits are
-a problem of their own. LEGO and POLA learn the same 1,000 random pairs of it, with the 5th and 95th percentile of
-squared distances as targets. 5 neighbours vote.
+Protocol. The first 10,000 training images are for learning, the 10,000 test images for testing; each pair of digits is
+a separate problem. LEGO and POLA learn the same 1,000 random pairs, with the 5th and 95th percentile of squared
+distances as targets. 5 neighbours vote.
 
-What differs from the paper. It does not say which 10,000 images it takes, how it scales (here vectors are centred and
-divided by one scale, of the training part), how it chooses step sizes (here 30 % of the training images are left out
-once) and what k is.
+Differences from the paper. The paper does not state which 10,000 images it uses, its scaling (here vectors are centred
+and divided by one scale, of the training part), its choice of step sizes (here 30 % of the training images are left out
+once), or k.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """LEGO against POLA and ITML-Online on UCI sets, section 5 of the LEGO paper.
 
-What is done. Rows are cut into random halves, 10 times; columns are z-scored by the training half. LEGO, POLA and
+Protocol. Rows are cut into random halves, 10 times; columns are z-scored by the training half. LEGO, POLA and
 ITML-Online learn the same 10,000 random pairs, with the 5th and 95th percentile of squared distances as targets. Step
 sizes are chosen with 1,000 constraints, by cross-validation of three folds within the half. 5 neighbours vote. ITML,
-the offline learner that LEGO is to come close to, is metric-learn's, where that package is installed.
+the offline learner that LEGO should approach, is metric-learn's, if that package is installed.
 
-What differs from the paper. It prints its errors as bars without numbers, so only what it says of them can be held
-against ours. It states neither k nor the scaling. It tunes a step size of POLA, which has none: here that is a cap of
-the step. Its five sets are those of the ITML paper, by all that is known wine, ionosphere, balance, iris and
-soybean. ITML-Online's step rule is ours. Training times are those of compiled code, and their ratio depends on the
-machine; the paper's are those of MATLAB.
+Differences from the paper. The paper prints its errors as bars without numbers, so only its statements about them can
+be compared. It states neither k nor the scaling. It tunes a step size of POLA, which has none: here that is a cap of
+the step. Its five sets are those of the ITML paper, probably wine, ionosphere, balance, iris and soybean. ITML-Online's
+step rule is ours. Training times are those of compiled code, and their ratio depends on the machine; the paper's are
+those of MATLAB.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Error, macro F1 and utilisation on images, Table 3 of the OAHU paper.
 
-What is done. Rows are shuffled and halved into development and test, 10 times. Pair learners are given 5,000 random
-pairs, half of them similar, the others 5,000 random triplets; then 5,000 constraints more that follow from all of these
-by transitive closure. OPML builds its own triplets from the stream of the development half. Step sizes are chosen
-within the development half. 5 neighbours vote; OAHU has its own vote of 5.
+Protocol. Rows are shuffled and halved into development and test, 10 times. Pair learners get 5,000 random pairs, half
+of them similar, the others 5,000 random triplets; then 5,000 more constraints that follow from these by transitive
+closure. OPML builds its own triplets from the stream of the development half. Step sizes are chosen within the
+development half. 5 neighbours vote; OAHU has its own vote of 5.
 
-What differs from the paper.
+Differences from the paper.
 
-- It states no scaling: here vectors are centred and divided by one scale, both of the development half.
-- Among 30,000 rows 5,000 seeds close over hardly anything, and the paper does not say where its 5,000 derived ones come
-  from: here seeds are drawn among the first 3,000 rows of the stream.
+- The paper states no scaling: here vectors are centred and divided by one scale, both of the development half.
+- Among 30,000 rows, 5,000 seeds imply hardly any other constraints, and the paper does not state the origin of its
+  5,000 derived ones: here seeds are drawn among the first 3,000 rows of the stream.
 - It does not state k; here k = 5.
-- It chooses by cross-validation of ten folds, here 30 % of the development half are left out once. OAHU has the
+- It chooses by cross-validation with ten folds; here 30 % of the development half are left out once. OAHU has the
   settings that the paper recommends, as published and in the default variant.
 - OASIS is measured as a distance, by the positive semi-definite part of its matrix.
-- `emnist_bymerge` is the test part of ByMerge, which is less balanced than the paper's EMNIST: its figures stand beside
-  the paper's and bound nothing. fashion takes part where it is at hand.
+- `emnist_bymerge` is the test part of ByMerge, which is less balanced than the paper's EMNIST: its figures are shown
+  beside the paper's and are no limit. fashion is included if it is available.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Mean average precision of retrieval over several modalities, Table 2 of the OMDML paper.
 
-What is done. A quarter of the rows, at most 500, are queries, looked up among all others; every feature is scaled to
-[0, 1] by the others. Learners are given 12,000 random triplets of the others. B is the best modality alone, C all
-modalities side by side as one vector, U the sum of the distances of all modalities, each learned by itself. Settings
-are chosen by mean average precision on 30 % of the rows that are learned from, left out once. The rank of LOMDML is 50,
-or the number of features of a modality if that is less.
+Protocol. A quarter of the rows, at most 500, are queries, searched among all others; every feature is scaled to [0, 1]
+by the others. Learners get 12,000 random triplets of the others. B is the best modality alone, C all modalities side by
+side as one vector, U the sum of the distances of all modalities, each learned separately. Settings are chosen by mean
+average precision on 30 % of the training rows, left out once. The rank of LOMDML is 50, or the number of features of a
+modality if that is less.
 
-What differs from the paper.
+Differences from the paper.
 
-- **The data are others.** Its sets of images are not at hand: in their place stand mfeat (2,000 digits, 6 modalities),
-  msrc_v1 (210 images, 5 modalities) and leaves100 (1,600 leaves, 3 modalities). What can be compared is the order of
-  the methods, not a figure.
-- It cuts each set to 10 classes of 50 images and takes all pairs of one class with one negative each, about 10,000
-  triplets; here all rows take part, and triplets are drawn.
+- **The data differ.** The paper's sets of images are not available. They are replaced by mfeat (2,000 digits, 6
+  modalities), msrc_v1 (210 images, 5 modalities) and leaves100 (1,600 leaves, 3 modalities). Only the order of the
+  methods can be compared, not the figures.
+- The paper cuts each set to 10 classes of 50 images and uses all pairs of one class with one negative each, about
+  10,000 triplets; here all rows are used, and triplets are drawn.
 - B is the modality with the fewest mistakes over the stream, not that with the best precision on a validation set.
-- RCA is fitted once, to 12,000 triplets, which join the rows of a class; LMNN to 3,000 one-pass triplets, with 100
-  steps. Where a modality has more features than there are rows, RCA has no fit and stays Euclidean distance.
+- RCA is fitted once, to 12,000 triplets, which connect the rows of a class; LMNN to 3,000 one-pass triplets, with 100
+  steps. If a modality has more features than there are rows, RCA has no fit and remains Euclidean distance.
 - OASIS is measured as a distance, by the positive semi-definite part of its matrix.
-- The paper does not say what is searched; here it is all rows that are learned from.
+- The paper does not state the gallery; here it is all training rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRIPLETS: Final = 12_000
 QUICK_TRIPLETS: Final = 3_000
 #: Triplets that LMNN is fitted to.
 LMNN_TRIPLETS: Final = 3_000
-#: More triplets than a fit takes: those of the warm-up, and because a fit waits for a triplet that has a loss.
+#: Triplets beyond those of a fit: for the warm-up, and because a fit waits for a triplet with a loss.
 _MORE: Final = 4 * WARM_UP + 244
 QUERIES: Final = 500
 RANK: Final = 50

@@ -1,24 +1,24 @@
 """Error of 5-NN on UCI sets, Table II of the OPML paper.
 
-What is done. Features are z-scored over the whole set, then rows are cut into random halves, 100 times; 5 neighbours
-vote with the learned metric. OPML and COPML learn the one-pass triplets of the half in random order, RDML its adjacent
-rows, LEGO, POLA, OASIS and SOML 10,000 constraints drawn at random; targets of LEGO are the 5th and 95th percentile of
-squared distances. Settings are chosen in each half anew, by cross-validation of three folds within it and with at most
-1,000 constraints. LMNN and ITML are metric-learn's, with one setting, where that package is installed.
+Protocol. Features are z-scored over the whole set, then rows are cut into random halves, 100 times; 5 neighbours vote
+with the learned metric. OPML and COPML learn the one-pass triplets of the half in random order, RDML its adjacent rows,
+LEGO, POLA, OASIS and SOML 10,000 constraints drawn at random; targets of LEGO are the 5th and 95th percentile of
+squared distances. Settings are chosen separately in each half, by cross-validation with three folds within it and at
+most 1,000 constraints. LMNN and ITML are metric-learn's, with one setting, if that package is installed.
 
-What differs from the paper.
+Differences from the paper.
 
-- The halves are ours; the paper ships its own for three sets only.
+- The halves are ours; the paper publishes its own for three sets only.
 - It does not state the ranges of its cross-validation; ours are the grids below.
 - OASIS and SOML are measured as distances, by the positive semi-definite part of their matrix. The paper measures the
-  similarity itself; on z-scored features that favours long vectors, and explains its large errors.
-- LMNN and ITML are other implementations, fitted once to 3,000 one-pass triplets (which hold all rows and join those of
-  a class) and to 1,000 random pairs.
+  similarity itself; on z-scored features that favours long vectors, which explains its large errors.
+- LMNN and ITML are other implementations, fitted once to 3,000 one-pass triplets (which include all rows and connect
+  those of a class) and to 1,000 random pairs.
 - The column "Mahalanobis" is left out: the paper does not define it, and no usual definition gives its figures.
-- spect does not have the paper's Euclidean error under any such protocol that is known; its figures are shown, and
-  bound nothing.
-- Ties between neighbours go to the first row, where the paper's code decides them in a way that is not known; on
-  balance, a grid of whole numbers, that shows.
+- spect does not have the paper's Euclidean error under any known protocol of this kind; its figures are shown, but are
+  no limit.
+- Ties between neighbours go to the first row; the rule of the paper's code is not known. This matters on balance, a
+  grid of whole numbers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Error of 5-NN where classes begin one after the other, Table IV of the OPML paper (cold start).
+"""Error of 5-NN when classes begin one after the other, Table IV of the OPML paper (cold start).
 
-What is done. Features are z-scored over the whole set. Each class is cut into 10, 5 or 2 blocks, blocks of different
-classes are put in turn into one stream; the first half of it is learned from in that order, the second one is tested.
-OPML and COPML learn the one-pass triplets, COPML also the pairs that come while one class is known. Settings are chosen
-within the first half. Rows within classes and the order of classes are drawn anew in each of 10 runs.
+Protocol. Features are z-scored over the whole set. Each class is cut into 10, 5 or 2 blocks, and blocks of different
+classes alternate in one stream; its first half is learned in that order, the second half is tested. OPML and COPML
+learn the one-pass triplets, COPML also the pairs while one class is known. Settings are chosen within the first half.
+The order of rows within classes and the order of classes are drawn again in each of 10 runs.
 
-What differs from the paper. It states neither how often it ran nor its settings. Its "2 folds" are read as the two
-halves of the stream. Of its three sets none may be at hand: `sensorless_2200` is 2,200 of the 58,509 rows of
-Sensorless, where everything errs more; the paper's figures for the whole set stand beside it and bound nothing.
+Differences from the paper. The paper states neither its number of runs nor its settings. Its "2 folds" are read as the
+two halves of the stream. Its three sets may be unavailable: `sensorless_2200` is 2,200 of the 58,509 rows of
+Sensorless, on which every method errs more; the paper's figures for the whole set are shown beside it and are no limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kinstream.replay.papers.shared.splitters import ColdStart
 SPLITS: Final = 10
 QUICK_SPLITS: Final = 3
 BLOCKS: Final = (10, 5, 2)
-#: Our name of a set to the paper's, and whether it is the same one.
+#: Our name of a set to the paper's name, and whether it is the same set.
 SETS: Final = {
     "segment": ("seg", True),
     "eeg": ("eeg", True),

@@ -47,7 +47,7 @@ class WhatIfRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedOutcomes:
     """The outcomes found of a running learner.
 
     Parameters
@@ -83,7 +83,7 @@ class WhatIfResult:
     section: Mapping[str, Any]
     settings_digest: str
     replayed: Result
-    recorded: tuple[Recorded, ...]
+    recorded: tuple[RecordedOutcomes, ...]
     sides: tuple[SideBySide, ...]
     notes: tuple[str, ...]
     saved: SavedState | None = None
@@ -175,7 +175,7 @@ class WhatIf:
         if written is not None:
             read_recorded(written.messages(self._running.kafka), found)
         sides: list[SideBySide] = []
-        recorded: list[Recorded] = []
+        recorded: list[RecordedOutcomes] = []
         for agent in self._against:
             outcomes = found[agent.spec.name]
             births = {} if agent.generation is None else agent.generation.birth.start_offsets
@@ -189,7 +189,7 @@ class WhatIf:
                 space=self._request.space,
             )
             recorded.append(
-                Recorded(
+                RecordedOutcomes(
                     agent.spec.name,
                     None if agent.generation is None else agent.number,
                     len(outcomes),
@@ -250,7 +250,7 @@ class WhatIf:
 
     # ---- notes for the user -----------------------------------------------------------------------------------
 
-    def _notes(self, recorded: list[Recorded]) -> list[str]:
+    def _notes(self, recorded: list[RecordedOutcomes]) -> list[str]:
         agent, starts = self._agent, self._replay.range.starts
         where = _places(starts)
         if agent.generation is not None and all(self._replay.begins_at_birth(agent, p) for p in starts):

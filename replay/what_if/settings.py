@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kinstream.streams.configuration.faults import dotted, faults_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.settings import HELD_OUT, LearnerSettings, Settings
-from kinstream.streams.settings_faults import dotted, faults_of
 from kinstream.streams.spelling import meant
 
 #: Selects the running generation to compare with; it does not change what the learner does.

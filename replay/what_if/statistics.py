@@ -1,4 +1,4 @@
-"""Whether two learners that met the same blocks of constraints make mistakes equally often.
+"""Tests whether two learners on the same blocks of constraints make mistakes equally often.
 
 The block is the unit: within one the constraints share vectors, and outcomes hold counts per block. Both tests assume
 independent blocks. Blocks of a stream are not quite independent, so a p-value near the threshold is weak evidence.

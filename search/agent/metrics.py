@@ -5,45 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from kinstream.search.agent.service import SearchService
 from kinstream.search.models.staleness import Failure
+from kinstream.search.serving.metrics import ServiceMetrics
 from kinstream.search.spaces.searcher import Answer
 from kinstream.streams.errors import Reason
-from kinstream.streams.worker.page.gauges import registry
 
-_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EXAMINED: Final = (10.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1e6)
 #: Events of an index: filled, swapped in, dropped because the space was reset, failed, moved to a model in place.
 _INDEX_FATES: Final = ("builds", "swapped", "abandoned", "failed", "adopted", "stepped")
-#: Why the agent closes a connection early.
-CLOSED: Final = ("evicted", "slow", "stalled", "invalid")
 _SAMPLE_FATES: Final = ("measured", "outdated", "dropped")
 
 
-class SearchMetrics:
+class SearchMetrics(ServiceMetrics):
     """Counts requests, and creates the registry of `/metrics`."""
 
     def __init__(self, service: SearchService) -> None:
-        # The `_created` series of counters are left out.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry: CollectorRegistry = registry(_SearchCollector(service))
-        self.seconds = Histogram(
-            "kinstream_search_request_duration_seconds",
-            "From a request's headers to the end of its answer, by route and status.",
-            ("route", "status"),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self.queries = Counter(
-            "kinstream_search_queries",
-            "Queries answered; one for each vector or item of a request.",
-            ("space",),
-            registry=self.registry,
-        )
+        super().__init__("search", _SearchCollector(service))
         self.examined = Histogram(
             "kinstream_search_examined_items",
             "Items whose distance was computed for a query.",
@@ -51,23 +33,6 @@ class SearchMetrics:
             buckets=_EXAMINED,
             registry=self.registry,
         )
-        self.busy = Gauge(
-            "kinstream_search_requests_in_progress",
-            "Requests in progress, at most search.max_concurrent.",
-            registry=self.registry,
-        )
-        self.connections = Gauge(
-            "kinstream_search_connections", "Connections that are open.", registry=self.registry
-        )
-        self.closed = Counter(
-            "kinstream_search_connections_closed",
-            "Connections that the agent has closed, by reason: evicted, to make room for a newer one; slow: no "
-            "complete request in time; stalled: its answer was not read; invalid: its data is not HTTP.",
-            ("reason",),
-            registry=self.registry,
-        )
-        for reason in CLOSED:
-            self.closed.labels(reason)
         for space in service.spaces:
             self.queries.labels(space)
             self.examined.labels(space)
@@ -104,23 +69,23 @@ class _SearchCollector(Collector):
                     "catalogue_offset",
                     "Last offset of kinstream.events that changed the catalogue; -1 for none.",
                 ),
-                ("memory_bytes", "Raw vectors and index, without names."),
-                ("model_step", "Step of the serving model."),
+                ("memory_bytes", "Memory of raw vectors and index, without names."),
+                ("model_step", "Step of the serving model: constraints that it had accepted in its epoch."),
                 ("model_epoch", "Epoch of the serving model; -1 while the un-learned map serves."),
                 ("model_generation", "Generation of the serving model; 0 while the un-learned map serves."),
                 (
                     "model_behind",
-                    "1 while a newer model than the serving one is announced and not taken over.",
+                    "1 while a newer model than the serving one is announced: it is being loaded, or cannot be loaded.",
                 ),
                 (
                     "model_stale_seconds",
-                    "How long a newer model has been loaded without serving; 0 if none.",
+                    "Time since a newer model was loaded that does not serve yet; 0 if none.",
                 ),
             )
         ]
         age = GaugeMetricFamily(
             "kinstream_search_model_age_seconds",
-            "Age of the newest loaded model; it grows while nothing new is learned. Absent before the first.",
+            "Time since the newest loaded model was written. Absent before the first.",
             labels=labels,
         )
         for served in self._service.spaces.values():
@@ -147,8 +112,8 @@ class _SearchCollector(Collector):
     def _indexes(self) -> Iterator[Metric]:
         events = CounterMetricFamily(
             "kinstream_search_index_events",
-            "Index events: builds begun, swapped in, abandoned because the space was reset, failed; "
-            "adopted: models that an index took over in place; stepped: batches of update records applied in place.",
+            "Index events: builds, swapped, abandoned (the space was reset), failed; adopted: models applied to an "
+            "index in place; stepped: batches of update records applied to it.",
             labels=("space", "event"),
         )
         seconds = GaugeMetricFamily(
@@ -163,12 +128,13 @@ class _SearchCollector(Collector):
     def _recall(self) -> Iterator[Metric]:
         ratio = GaugeMetricFamily(
             "kinstream_search_recall_ratio",
-            "Share of the true nearest items in the answers, over the newest 100 checked queries.",
+            "Share of the true nearest items that were answered, over the newest 100 checked queries.",
             labels=("space",),
         )
         samples = CounterMetricFamily(
             "kinstream_search_recall_samples",
-            "Queries chosen for a check against the exact scan, by the result of the check.",
+            "Queries selected for a check against the exact scan: measured, outdated, dropped (the checks could not "
+            "keep up).",
             labels=("space", "fate"),
         )
         sampler = self._service.recall
@@ -181,12 +147,11 @@ class _SearchCollector(Collector):
         yield from (ratio, samples)
 
     def _feeds(self) -> Iterator[Metric]:
-        ready = GaugeMetricFamily("kinstream_search_ready", "1 while /readyz answers ready.")
+        ready = GaugeMetricFamily("kinstream_search_ready", "1 while /readyz answers 200.")
         ready.add_metric([], int(self._service.ready))
         failures = CounterMetricFamily(
             "kinstream_search_model_failures",
-            "Models that were left out, each attempt counted: unreadable announcements, and files that are missing, "
-            "damaged, unreachable or refused, or that failed with an unexpected error.",
+            "Models that were not loaded, each attempt counted.",
             labels=("space", "learner", "reason"),
         )
         for served in self._service.spaces.values():
@@ -195,7 +160,7 @@ class _SearchCollector(Collector):
                 failures.add_metric([served.space, served.learner, reason.value], found.get(reason, 0))
         updates = CounterMetricFamily(
             "kinstream_search_update_records",
-            "Records of kinstream.updates, for spaces with updates: read; unreadable; left_out: read but not usable.",
+            "Records of kinstream.updates, of spaces with updates: read, unreadable, left_out (read but not used).",
             labels=("fate",),
         )
         updates.add_metric(["read"], self._service.updates.read)
@@ -212,13 +177,13 @@ class _SearchCollector(Collector):
     def _records(self) -> Iterator[Metric]:
         records = CounterMetricFamily(
             "kinstream_search_records",
-            "Records of kinstream.events that were read, by fate; passed_over: of spaces that are not served; failed: "
-            "left out because of an error, which the log names.",
+            "Records of kinstream.events: applied, duplicates, not_followed, passed_over (other spaces), failed "
+            "(skipped because of a fault; the log has its traceback).",
             labels=("partition", "fate"),
         )
         refused = CounterMetricFamily(
             "kinstream_search_records_refused",
-            "Records, or parts of them, that the catalogue could not use. Builders write the dead letters.",
+            "Records, or parts of them, that the catalogue could not use.",
             labels=("partition", "reason"),
         )
         lost = CounterMetricFamily(
@@ -228,7 +193,7 @@ class _SearchCollector(Collector):
         )
         left = GaugeMetricFamily(
             "kinstream_search_catch_up_records",
-            "Records left up to the partition's end at the start.",
+            "Records left up to the end that the log had at the start.",
             labels=("partition",),
         )
         feed = self._service.events

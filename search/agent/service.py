@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -129,6 +129,11 @@ class SearchService:
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "search", "pid": os.getpid()},
         )
+
+    @property
+    def served(self) -> Iterable[str]:
+        """The names of its spaces."""
+        return self.spaces
 
     # ---- life ---------------------------------------------------------------------------------------------------
 
@@ -255,8 +260,3 @@ class _Newest:
     def __call__(self) -> Model:
         model = self.announced()
         return model if self._stepping is None else self._stepping.newer(model)
-
-
-def threads_of(limits: SearchSettings) -> int:
-    """How many requests are processed at the same time."""
-    return limits.threads or os.cpu_count() or 1

@@ -1,12 +1,12 @@
-"""The exact scan: the ids and distances of a scan in float64, whatever the offset and scale of the vectors.
+"""The exact scan: the ids and distances of a scan in float64, for any offset and scale of the vectors.
 
 Few queries are measured against all items in float64. For many at once, one product in float32 decides which items can
-be among the k nearest, and these are measured in float64. A bound of the product's rounding decides what it may leave
-out:
+be among the k nearest, and these are measured in float64. A bound of the product's rounding decides which items it may
+exclude:
 
 Let eps = 2^-24, c the centre, y = fl(x - c) and p = fl(q - c), l = |y| and P = |p|. One subtraction rounds each
-number of y and p once, so |(y - p) - (x - q)| <= 2 eps (l + P). A product of d terms, in whatever order it is summed,
-is off by at most g l P with g = d eps / (1 - d eps), and by d 2^-126 (1 + l + P) where it underflows. So
+number of y and p once, so |(y - p) - (x - q)| <= 2 eps (l + P). A product of d terms, summed in any order, is off by at
+most g l P with g = d eps / (1 - d eps), and by d 2^-126 (1 + l + P) where it underflows. So
 
     s = l^2 + P^2 - 2 fl(y.p)   is off from |y - p|^2 by at most   b = 2 g l P + d 2^-125 (1 + l + P) + w (l + P)^2,
 
@@ -14,9 +14,9 @@ where w = (d + 16) 2^-52 stands for what is calculated in float64. An item at mo
 
     s <= (t + 2 eps (l + P))^2 + b.
 
-t is the largest measured distance of the k items with the least s: k items are that near, so all that are among the k
-nearest satisfy this. The centre is about the middle of the items, which keeps l and P, and with them the bound, small
-where the items lie far from the origin; it is left at 0 where that makes little difference, and costs nothing there.
+t is the largest measured distance of the k items with the smallest s: at least k items are that near, so every one of
+the k nearest satisfies this. The centre is about the middle of the items, which keeps l, P and the bound small if the
+items are far from the origin; it stays 0, at no cost, if that makes little difference.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Found(NamedTuple):
 
     Parameters
     ----------
-    slots : (q, k) int64, nearest first; -1 where there are fewer.
-    distances : (q, k) float64 squared distances; infinity where there are fewer.
+    slots : (q, k) int64, nearest first; -1 if there are fewer.
+    distances : (q, k) float64 squared distances; infinity if there are fewer.
     examined : (q,) int64, items whose distance was computed.
     """
 
@@ -66,12 +66,12 @@ class Found(NamedTuple):
 
 
 def first_slots(slots: Slots, m: int) -> Slots:
-    """The m least slots."""
+    """The m smallest slots."""
     return np.sort(slots)[:m]
 
 
 class Exact:
-    """Every item is measured, and among equally near ones the first are found, also at the cut."""
+    """Measures every item; of equally near ones it finds the first, also at the cut."""
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
@@ -99,7 +99,7 @@ class Exact:
 
     @property
     def centre(self) -> Mapped:
-        """(d,), about the middle of the items; 0 where they lie about the origin."""
+        """(d,), about the middle of the items; 0 if they are near the origin."""
         return self._centre
 
     @property

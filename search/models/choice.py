@@ -81,7 +81,7 @@ class Choice:
 
     @property
     def trouble(self) -> str | None:
-        """Why the best of the tried versions was left out; None if none was."""
+        """Why the best of the tried versions was not loaded; None if all were."""
         return next((one.trouble for one in self._above if one.trouble is not None), None)
 
     def take(self, version: ModelVersion, where: str = "") -> bool:

@@ -17,6 +17,7 @@ from kinstream.search.models.staleness import Failure, Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.models.topic import TopicSource
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
@@ -36,7 +37,7 @@ class ModelFeed:
 
     Parameters
     ----------
-    settings : brokers, and where checkpoints lie.
+    settings : brokers, and the checkpoint store.
     source : where announcements come from; the models topic by default.
     loader, limits : how they become models, and within what time.
     clock, wall : seconds, monotonic and since the epoch.
@@ -71,9 +72,11 @@ class ModelFeed:
         self._eager_at = 0.0
 
     @classmethod
-    def from_checkpoints(cls, settings: Settings, *, interval: float = 5.0) -> Self:
+    def from_checkpoints(
+        cls, settings: Settings, *, interval: float = 5.0, loader: Loads | None = None
+    ) -> Self:
         """A feed that reads the checkpoint store of the settings every `interval` seconds, without brokers."""
-        return cls(settings, source=CheckpointSource(settings, interval))
+        return cls(settings, source=CheckpointSource(settings, interval), loader=loader)
 
     # ---- life ---------------------------------------------------------------------------------------------------
 
@@ -127,6 +130,13 @@ class ModelFeed:
                 made.choice.kept = KEPT
                 self._subscriptions[key] = made
             return self._subscriptions[key]
+
+    def decision(self, space: str) -> GateDecision | None:
+        """The newest decision of the gate on who serves a space; None if there is none, or no gate.
+
+        A space with a gate and without a decision is served un-adapted.
+        """
+        return self._source.decisions.get(space)
 
     def staleness_of(self, subscription: Subscription) -> Staleness:
         """See `Subscription.staleness`."""

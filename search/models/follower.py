@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.loader import Loader
 from kinstream.search.models.model import Features, Model, Rows
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import Wanted
@@ -20,7 +21,7 @@ class ModelFollower:
     Parameters
     ----------
     space, learner : whose models.
-    settings : brokers, and where checkpoints lie; by default those of `kinstream.toml` and the environment, as for the
+    settings : brokers, and the checkpoint store; by default those of `kinstream.toml` and the environment, as for the
         commands. Nothing else of a worker's settings is needed: its checkpoint store and hyper-parameters are found
         through its announcements, if this machine reaches that store.
     brokers, checkpoints : in place of the settings' `kafka.bootstrap_servers` and `checkpoints.url`.
@@ -48,7 +49,7 @@ class ModelFollower:
         checkpoints: str | None = None,
     ) -> None:
         found = _settings(settings, brokers, checkpoints)
-        self._follow(space, learner, ModelFeed(found))
+        self._follow(space, learner, ModelFeed(found, loader=self._loader(found)))
 
     @classmethod
     def from_checkpoints(
@@ -68,8 +69,13 @@ class ModelFollower:
         """
         made = cls.__new__(cls)
         found = _settings(settings, None, checkpoints)
-        made._follow(space, learner, ModelFeed.from_checkpoints(found, interval=interval))
+        feed = ModelFeed.from_checkpoints(found, interval=interval, loader=cls._loader(found))
+        made._follow(space, learner, feed)
         return made
+
+    @staticmethod
+    def _loader(settings: Settings) -> Loader:
+        return Loader(settings)
 
     def _follow(self, space: str, learner: str, feed: ModelFeed) -> None:
         self._feed = feed

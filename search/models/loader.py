@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,13 @@ class Loader:
 
     Parameters
     ----------
-    settings : where checkpoints lie. Their `[learners.NAME]` only counts if a generation has no birth record.
+    settings : the checkpoint store. Their `[learners.NAME]` only counts if a generation has no birth record.
+    check : raises for a learner that cannot be used, and makes one compute its lazy values; `settle` by default.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, check: Callable[[Learner], None] | None = None) -> None:
         self._settings = settings
+        self._check = check or settle
         #: Kind and arguments by learner and generation: a birth record never changes.
         self._known: dict[tuple[str, int], tuple[str, dict[str, Any]]] = {}
 
@@ -88,7 +91,7 @@ class Loader:
         try:
             learner = learner_of(from_bytes(data), kind, arguments)
             if learner is not None:
-                settle(learner)
+                self._check(learner)
         # A complete file may still not be a state of this learner, which then raises an error of its own.
         except (SettingsError, CheckpointError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             text = f"{version.location}: cannot be used as a state of {version.learner} ({kind}): {error!r}"

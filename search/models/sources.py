@@ -12,6 +12,7 @@ from kinstream.search.models.choice import Announcement
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.operations.checkpoints import Agent
 from kinstream.streams.operations.models import checkpointed
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
@@ -27,12 +28,14 @@ class Source(Protocol):
     contact : when the source last answered, on its clock; None before it did.
     trouble : the current error, in one sentence.
     unreadable : how many announcements could not be read.
+    decisions : the newest decision of the gate of each space, where the source has decisions.
     """
 
     caught_up: bool
     contact: float | None
     trouble: str | None
     unreadable: int
+    decisions: dict[str, GateDecision]
 
     def open(self) -> None:
         """Begin. Raises SettingsError if the settings name no source."""
@@ -52,7 +55,7 @@ class CheckpointSource:
 
     Parameters
     ----------
-    settings : where checkpoints lie.
+    settings : the checkpoint store.
     interval : seconds between two reads of the store.
     clock : monotonic, in seconds.
     """
@@ -64,6 +67,8 @@ class CheckpointSource:
         self.contact: float | None = None
         self.trouble: str | None = None
         self.unreadable = 0
+        #: Checkpoints of learners hold none.
+        self.decisions: dict[str, GateDecision] = {}
         self._settings = settings
         self._interval = interval
         self._clock = clock

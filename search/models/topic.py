@@ -14,6 +14,7 @@ from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.connection_errors import denied, refused_login
 from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
@@ -56,6 +57,7 @@ class TopicSource:
         self.contact: float | None = None
         self.trouble: str | None = None
         self.unreadable = 0
+        self.decisions: dict[str, GateDecision] = {}
         self.topic = settings.topic("models")
         self._kafka = settings.kafka
         self._clock = clock
@@ -150,7 +152,13 @@ class TopicSource:
             return None  # a tombstone announces nothing
         place = f"{self.topic} partition {record.partition()} offset {record.offset()}"
         try:
-            return Announcement(cast(ModelVersion, decode(value, ModelVersion)), place)
+            found = decode(value, ModelVersion, GateDecision)
+            if isinstance(found, GateDecision):
+                newest = self.decisions.get(found.space)
+                if newest is None or found.rank > newest.rank:
+                    self.decisions[found.space] = found
+                return None
+            return Announcement(cast(ModelVersion, found), place)
         except BadRecord as bad:
             log.warning("%s: left out: %s", place, hide(str(bad)))
         except Exception:

@@ -1,4 +1,4 @@
-"""The query agent over HTTP: requests, answers, refusals, connections, the process.
+"""The query agent over HTTP: requests, answers, routes, the process.
 
 Only the command imports it.
 """

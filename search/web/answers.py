@@ -9,18 +9,17 @@ import numpy as np
 
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
+from kinstream.search.serving.desk import RETRY_SECONDS
+from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.serving.requests import read
 from kinstream.search.spaces.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
-from kinstream.search.web.refusals import Refused, Why
 from kinstream.search.web.requests import (
     SearchRequest,
     SimilarItemsRequest,
     SimilarRequest,
     TransformRequest,
-    read,
     rows_of,
 )
-
-_RETRY_SECONDS = 1
 
 
 class Answering:
@@ -119,7 +118,7 @@ class Answering:
             # The space was reset between the check of its modalities and the search.
             return Refused(422, Why.WRONG_DIMENSION, f"the catalogue has {error}", place="vectors")
         waiting = "; ".join(self._service.waiting_for()) or f"the index of {served.space!r}"
-        return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=_RETRY_SECONDS)
+        return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
 
     def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:
         model = {"learner": served.learner, **standing.model._asdict(), "learned": standing.learned}

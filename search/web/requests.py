@@ -1,44 +1,23 @@
-"""Requests and answers over HTTP: the schemas of the OpenAPI page, and the checks beyond them."""
+"""Requests and answers of the query agent: the schemas of its OpenAPI page, and the checks beyond them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, Field
 
 from kinstream.search.index.items import Modalities
-from kinstream.search.web.refusals import Refused, Why
-from kinstream.streams.records.checks import MAX_SPACE_LENGTH, MAX_STRING_LENGTH
+from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.serving.requests import Asked, Rows, Vector, checked
+from kinstream.streams.records.checks import MAX_STRING_LENGTH
 from kinstream.streams.records.values import Vectors
 
-#: Greatest number of a query: its squares, added up and mapped, are float32 numbers.
-MOST: Final = 1e15
-Number = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
-Vector = Annotated[list[Number], Field(min_length=1)]
-Rows = Annotated[list[Vector], Field(min_length=1)]
-# numpy checks their size.
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_ROWS: Final[TypeAdapter[list[list[float]]]] = TypeAdapter(
-    Annotated[list[Annotated[list[_Finite], Field(min_length=1)]], Field(min_length=1)]
-)
-_VECTOR: Final[TypeAdapter[list[float]]] = TypeAdapter(Annotated[list[_Finite], Field(min_length=1)])
-
-SpaceName = Annotated[
-    str | None,
-    Field(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
-]
 ItemName = Annotated[str, Field(max_length=MAX_STRING_LENGTH)]
 K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is search.max_k.")]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    space: SpaceName = None
-
-
-class TransformRequest(_Request):
+class TransformRequest(Asked):
     """Vectors: one, or several of equal length, or either of these for each modality by name."""
 
     vectors: Rows | Vector | dict[str, Rows | Vector] = Field(
@@ -54,7 +33,7 @@ class SearchRequest(TransformRequest):
     k: K = 10
 
 
-class SimilarRequest(_Request):
+class SimilarRequest(Asked):
     """A request for the neighbours of one item."""
 
     k: K = 10
@@ -134,79 +113,6 @@ class SpacesReply(BaseModel):
     spaces: list[SpaceReply]
 
 
-class ErrorReply(BaseModel):
-    """Why a request was not answered."""
-
-    reason: str
-    detail: str
-    place: str | None = Field(description="Where in the request; null for all of it.")
-
-
-_Asked = TypeVar("_Asked", bound=_Request)
-
-
-def read(kind: type[_Asked], body: bytes) -> _Asked:
-    """Parse a request from its body.
-
-    Raises
-    ------
-    Refused : not JSON (400), or not of this schema (422), with the place.
-    """
-    try:
-        found = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise Refused(400, Why.NOT_JSON, f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise Refused(422, Why.INVALID, "the body must be a JSON object")
-    if "vectors" in kind.model_fields and "vectors" in found:
-        vectors = found["vectors"]
-        # The union is resolved here, so that an error has one place and large batches are checked once.
-        found["vectors"] = [[0.0]]
-        found_rows = _rows_of(vectors)
-        made = _validated(kind, found)
-        return made.model_copy(update={"vectors": found_rows})
-    return _validated(kind, found)
-
-
-def _validated(kind: type[_Asked], found: Any) -> _Asked:
-    try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        raise _refusal(error, "") from None
-
-
-def _rows_of(vectors: Any) -> Any:
-    if isinstance(vectors, dict):
-        if not vectors:
-            raise Refused(422, Why.INVALID, "no modality is given", place="vectors")
-        return {name: _table(part, f"vectors.{name}") for name, part in vectors.items()}
-    return _table(vectors, "vectors")
-
-
-def _table(value: Any, place: str) -> list[list[float]]:
-    try:
-        if isinstance(value, list) and value and isinstance(value[0], list):
-            rows = _ROWS.validate_python(value, strict=True)
-        else:
-            rows = [_VECTOR.validate_python(value, strict=True)]
-    except ValidationError as error:
-        raise _refusal(error, place) from None
-    width = len(rows[0])
-    for row, vector in enumerate(rows):
-        if len(vector) != width:
-            detail = f"{len(vector)} numbers, and the first vector has {width}"
-            raise Refused(422, Why.WRONG_DIMENSION, detail, place=f"{place}[{row}]")
-    return rows
-
-
-def _refusal(error: ValidationError, place: str) -> Refused:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    for part in first["loc"]:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-    why = Why.NOT_FINITE if first["type"] == "finite_number" else Why.INVALID
-    return Refused(422, why, str(first["msg"]), place=place or None)
-
-
 def rows_of(request: TransformRequest, modalities: Modalities, most: int) -> Vectors:
     """The vectors of a request as a catalogue of these modalities takes them, (n, D) float32.
 
@@ -230,22 +136,7 @@ def rows_of(request: TransformRequest, modalities: Modalities, most: int) -> Vec
         raise Refused(
             422, Why.WRONG_DIMENSION, f"the modalities are {', '.join(sorted(sizes))}", place="vectors"
         )
-    tables = [_checked(given[name], size, places[name], most) for name, size in sizes.items()]
+    tables = [checked(given[name], size, places[name], most, "the catalogue") for name, size in sizes.items()]
     if len({len(table) for table in tables}) > 1:
         raise Refused(422, Why.INVALID, "the modalities have different numbers of vectors", place="vectors")
     return np.concatenate(tables, axis=1)
-
-
-def _checked(rows: list[list[float]], size: int, place: str, most: int) -> Vectors:
-    if len(rows) > most:
-        raise Refused(422, Why.TOO_LARGE, f"{len(rows)} vectors; at most {most} in a request", place=place)
-    if len(rows[0]) != size:
-        raise Refused(
-            422, Why.WRONG_DIMENSION, f"{len(rows[0])} numbers; the catalogue has {size}", place=f"{place}[0]"
-        )
-    table = np.array(rows, np.float64)
-    large = np.abs(table) > MOST
-    if large.any():
-        row, column = np.argwhere(large)[0].tolist()
-        raise Refused(422, Why.TOO_LARGE, f"above {MOST:g}", place=f"{place}[{row}][{column}]")
-    return table.astype(np.float32)

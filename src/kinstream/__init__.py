@@ -2,9 +2,9 @@
 
 The public names are imported when they are first used, so `import kinstream` costs next to nothing: every learner by
 its class name, `TripletRule` to derive one of your own from, `MetricLearner` for scikit-learn, `ModelFollower`,
-`ModelFeed` and `MapReplica` for services that use a model, and `open_source`, `LabelledLoad` and `BlockSettings` for
-producers. Everything else lies in the packages `kinstream.streams`, `producers`, `processors`, `learners`, `search`,
-`monitoring`, `replay`, `cli` and `testing`.
+`ModelFeed`, `QueryAdapter`, `QueryModel` and `MapReplica` for services that use a model, and `open_source`,
+`LabelledLoad` and `BlockSettings` for producers. Everything else lies in the packages `kinstream.streams`, `producers`,
+`processors`, `learners`, `search`, `monitoring`, `replay`, `cli` and `testing`.
 
 Examples
 --------
@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from kinstream.learners.adapter.learner import Adapter as Adapter
     from kinstream.learners.baselines.euclidean import Euclidean as Euclidean
     from kinstream.learners.baselines.itml import ITML as ITML
     from kinstream.learners.baselines.lmnn import LMNN as LMNN
@@ -54,12 +55,15 @@ if TYPE_CHECKING:
     from kinstream.producers.labelled.sources import open_source as open_source
     from kinstream.search.models.feed import ModelFeed as ModelFeed
     from kinstream.search.models.follower import ModelFollower as ModelFollower
+    from kinstream.search.queries.adapter import QueryAdapter as QueryAdapter
+    from kinstream.search.queries.model import QueryModel as QueryModel
     from kinstream.search.updates.replica import MapReplica as MapReplica
 
 __version__: str
 
 #: Public name -> the module that defines it.
 _MODULES: Final = {
+    "Adapter": "learners.adapter.learner",
     "AdaSORS": "learners.one_modality.adasors",
     "BlockSettings": "producers.labelled.load",
     "COPML": "learners.one_modality.opml",
@@ -89,6 +93,8 @@ _MODULES: Final = {
     "OPML": "learners.one_modality.opml",
     "POLA": "learners.one_modality.pola",
     "Portfolio": "learners.portfolio.learner",
+    "QueryAdapter": "search.queries.adapter",
+    "QueryModel": "search.queries.model",
     "RCA": "learners.baselines.rca",
     "RDML": "learners.one_modality.rdml",
     "SOMLDA": "learners.one_modality.soml_da",

@@ -1,4 +1,4 @@
-"""What a new generation takes over from the last checkpoints of the one before."""
+"""Takes over the last checkpoints of a generation into the next one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinstream.streams.topics import partition_of
 def inherit(machine: Machine, store: CheckpointStore) -> list[str]:
     """Give a fresh machine the state that it continues from; returns notes for the operator.
 
-    Where the number of partitions has changed, the spaces of a partition come from several stores: call this for each.
+    If the number of partitions has changed, the spaces of a partition come from several stores: call this for each.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The form of a dead letter and of its redrive: the original bytes, and headers that say what happened.
+"""The form of a dead letter and of its redrive: the original bytes, and headers with the reason and the place.
 
 A redrive goes back to the consumer's own input topic and names the consumer and the refused identity. The consumer
 applies it only if its state still holds those parts as refused, so a redrive that is sent twice counts once.
@@ -33,13 +33,13 @@ _REDRIVE: Final = frozenset({REDRIVE_CONSUMER, REDRIVE_REFUSED, REDRIVE_ROWS})
 TRUNCATED_BYTES: Final = 64 * 1024
 MAX_VALUE_BYTES: Final = 960_000
 MAX_HEADER_BYTES: Final = 24 * 1024
-#: What Kafka adds to a header: the lengths of its name and value.
+#: Bytes that Kafka adds to a header: the lengths of its name and value.
 _HEADER_OVERHEAD: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Which refusal of which consumer a redriven record answers."""
+    """The consumer and the refusal that a redriven record belongs to."""
 
     consumer: str
     topic: str
@@ -92,6 +92,8 @@ def redrive_of(message: Message) -> Redrive | None:
     ------
     BadRecord : it has redrive headers that cannot be read.
     """
+    if not message.headers:
+        return None
     found = dict(message.headers)
     if REDRIVE_CONSUMER not in found:
         return None
@@ -115,7 +117,7 @@ def redrive(letter: Message) -> Output:
     found = dict(letter.headers)
     if SIZE in found:
         raise BadRecord(
-            Reason.TOO_LARGE, "only the first part of this record was kept; send it anew from its source"
+            Reason.TOO_LARGE, "only the first part of this record was kept; send it again from its source"
         )
     try:
         text = {name: (found[name] or b"").decode() for name in (CONSUMER, REFUSED, ROWS)}

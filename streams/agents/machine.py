@@ -45,8 +45,8 @@ class Place:
     name, generation : of the emitter.
     input_partitions, output_partitions : counts from the birth record.
     output_topic : None for an agent that emits nothing.
-    skipped, accepted_gaps : input offsets that an operator made this consumer leave out, or continue at although
-        the log has lost records before them.
+    skipped, accepted_gaps : input offsets that an operator made this consumer skip, or continue at although the log has
+        lost records before them.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Place:
 
 _SKIPPED: Final = "an operator made this consumer skip the record"
 
-#: What a machine counts about its input, besides dead letters by reason.
+#: Counts of a machine about its input, besides dead letters by reason.
 COUNTED: Final = (
     "applied",
     "duplicates",
@@ -76,7 +76,7 @@ COUNTED: Final = (
     "scaler_renewals",
 )
 
-#: Begins the names of what builders count about their evidence, among the counts of a machine.
+#: Prefix of the counts of builders about their evidence, among the counts of a machine.
 FATE_PREFIX: Final = "fate."
 
 
@@ -113,7 +113,7 @@ class Machine(PartitionSpaces):
     # ---- one message --------------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> list[Output]:
-        """Apply one message and return what it caused, in order.
+        """Apply one message and return its outputs, in order.
 
         Raises
         ------
@@ -134,6 +134,10 @@ class Machine(PartitionSpaces):
         self._last = message
         self.next_offset = message.offset + 1
         return self._outputs
+
+    def flush(self) -> list[Output]:
+        """What is held back until no message waits. Called after some calls of `step`, and before every checkpoint."""
+        return []
 
     @property
     def last_record(self) -> tuple[int, int] | None:
@@ -161,7 +165,7 @@ class Machine(PartitionSpaces):
         if refusals is None or not refusals.holds(redrive.offset, redrive.rows):
             self.counts["redrives_ignored"] += 1
             return
-        # The refusal that it answers is settled in any case: a new refusal has the redrive's own offset.
+        # The refusal that it belongs to is settled in any case: a new refusal has the redrive's own offset.
         refusals.remove(redrive.offset, redrive.rows)
         self.still_refused = refusals.rows_of(redrive.offset)
         self._rows = redrive.rows
@@ -191,7 +195,7 @@ class Machine(PartitionSpaces):
 
     @abstractmethod
     def pass_over(self, message: Message) -> bool:
-        """Move the marks as applying the message would, without reading its body: the body may end the process.
+        """Move the marks as if the message were applied, without reading its body, which may end the process.
 
         Returns
         -------
@@ -200,8 +204,8 @@ class Machine(PartitionSpaces):
 
     # ---- chains -------------------------------------------------------------------------------------------------
 
-    def emit(self, name: str, space: Space, value: bytes) -> None:
-        """Emit an output of a space, with the next identity of its chain."""
+    def emit(self, name: str, space: Space, value: bytes, key: bytes | None = None) -> None:
+        """Emit an output of a space, with the next identity of its chain. Its key is the space's name by default."""
         topic = self.place.output_topic
         if topic is None:
             raise RuntimeError(f"{self.place.name} has no output topic")
@@ -209,7 +213,7 @@ class Machine(PartitionSpaces):
         space.emitted = position
         identity = Identity(self.place.name, position, self.place.topic, self.place.partition, previous)
         partition = partition_of(name, self.place.output_partitions)
-        self._outputs.append(Output(topic, name.encode(), value, identity.headers(), partition))
+        self._outputs.append(Output(topic, key or name.encode(), value, identity.headers(), partition))
 
     def receive(self, message: Message, name: str, identity: Identity | None = None) -> Identity | None:
         """Judge a chained input and move its mark. Returns None for a duplicate or an ended epoch.
@@ -250,7 +254,7 @@ class Machine(PartitionSpaces):
         return (
             f"{message.topic} partition {message.partition} offset {message.offset}: the log has lost outputs of "
             f"{identity.emitter!r} after {mark.text()}; the next one found follows {before} "
-            f"(generation/epoch/offset/part). To go on without them: kinstream accept-gap {self.place.name} "
+            f"(generation/epoch/offset/part). To continue without them: kinstream accept-gap {self.place.name} "
             f"--partition {message.partition} --offset {message.offset}"
         )
 
@@ -283,7 +287,7 @@ class Machine(PartitionSpaces):
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def partition_state(self) -> State:
-        """The state that belongs to no single space."""
+        """The state that does not belong to a single space."""
         state: State = {f"count.{name}": self.counts[name] for name in COUNTED}
         state |= {f"count.{name}": number for name, number in sorted(self.counts.items()) if number}
         state |= {f"dead.{reason}": number for reason, number in sorted(self.dead.items())}

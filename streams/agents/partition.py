@@ -1,7 +1,7 @@
 """One owned input partition: its machine, its checkpoints, and the order of their effects outside.
 
-The order of a checkpoint is the whole delivery guarantee, and `checkpoint` can be read aloud: confirm the outputs,
-write the files, write the manifest, then announce it.
+The order of a checkpoint is the whole delivery guarantee, and `checkpoint` shows it: confirm the outputs, write the
+files, write the manifest, then announce it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kinstream.streams.records.message import Message, Output
 
 
 class Announce(Protocol):
-    """What to publish about the spaces of a fresh checkpoint: the learner's model versions."""
+    """Returns the records to publish about the spaces of a new checkpoint: the learner's model versions."""
 
     def __call__(self, manifest: Manifest, spaces: Iterable[str], machine: Machine) -> Sequence[Output]: ...
 
@@ -32,7 +32,7 @@ def announce_nothing(manifest: Manifest, spaces: Iterable[str], machine: Machine
 
 
 class PartitionRunner:
-    """Applies messages to a machine, sends what they cause, and writes checkpoints.
+    """Applies messages to a machine, sends the outputs, and writes checkpoints.
 
     Its methods run on one thread at a time.
 
@@ -40,9 +40,9 @@ class PartitionRunner:
     ----------
     machine : state of the partition.
     store : its checkpoints.
-    sink : where outputs go.
+    sink : the receiver of outputs.
     deadline_seconds : for confirming outputs before a checkpoint.
-    inherited : checkpoints of the generation that this one goes on from.
+    inherited : checkpoints of the generation that this one continues.
     begun : the generation began with a checkpoint, so a partition without one is an error.
     max_resident_bytes : above this size, spaces unchanged since the last checkpoint are dropped from memory and read
         from their files.
@@ -115,7 +115,7 @@ class PartitionRunner:
         elif self._begun:
             raise GenerationMismatch(
                 f"{self.store.url}: this generation began with checkpoints, and there is none here: the store is not "
-                "shared between workers, or is lost. Bring it back, or begin anew: kinstream worker ... "
+                "shared between workers, or is lost. Bring it back, or begin again: kinstream worker ... "
                 "--new-generation --from-start"
             )
         for store in self._inherited if restored is None else ():
@@ -123,11 +123,11 @@ class PartitionRunner:
         place = self.machine.place
         where = f"{place.topic} partition {place.partition}"
         if log_start > wanted:
-            # Retention may have moved on since the operator's decision; it is the same loss.
+            # Retention may have deleted more since the operator's decision; it is the same loss.
             if not any(wanted < gap <= log_start for gap in place.accepted_gaps):
                 raise LogGap(
                     f"{where}: {place.name} wants offset {wanted}, and the log now starts at {log_start}: "
-                    f"{log_start - wanted} records are gone. To go on without them: kinstream accept-gap "
+                    f"{log_start - wanted} records are gone. To continue without them: kinstream accept-gap "
                     f"{place.name} --partition {place.partition} --offset {log_start}"
                 )
             notes.append(
@@ -137,7 +137,7 @@ class PartitionRunner:
         if log_end < wanted:
             raise GenerationMismatch(
                 f"{where}: {place.name} has read up to offset {wanted} and the log ends at {log_end}: this is another "
-                f"log. Restore the topic, or begin anew: kinstream worker ... --new-generation"
+                f"log. Restore the topic, or begin again: kinstream worker ... --new-generation"
             )
         self.machine.next_offset = wanted
         self.checkpointed_offset = wanted
@@ -161,14 +161,19 @@ class PartitionRunner:
                 self.in_flight = message.offset
                 outputs = self.machine.step(message)
                 self.in_flight = None
-                for output in outputs:
-                    self._send(output)
-                    failpoints.hit("agent.after-send-before-ack")
+                self._send_all(outputs)
+            self._send_all(self.machine.flush())
         except RecordsMissed:
             self.in_flight = None
+            self._send_all(self.machine.flush())
             raise
         finally:
             self.busy_seconds += self._clock() - begun
+
+    def _send_all(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            self._send(output)
+            failpoints.hit("agent.after-send-before-ack")
 
     def _send(self, output: Output) -> None:
         self._sink.send(output.topic, output.key, output.value, output.headers, output.partition)

@@ -27,7 +27,7 @@ class PartitionSpaces(ABC):
     """
 
     def __init__(self, load_space: Callable[[str], State] | None = None) -> None:
-        #: Names of the spaces that no checkpoint holds as they are now.
+        #: Names of the spaces that have changed since the last checkpoint.
         self.changed: set[str] = set()
         self._spaces: dict[str, Space | None] = {}
         self._load_space = load_space
@@ -43,7 +43,7 @@ class PartitionSpaces(ABC):
         raise RuntimeError(f"space {name!r} has a judge in its checkpoint, and this agent has none")
 
     def read_segments_with(self, read: Callable[[str, str], State]) -> None:
-        """Set where the segments of spaces are read from."""
+        """Set the function that reads segments of spaces."""
         self._read_segment = read
 
     def __len__(self) -> int:
@@ -154,5 +154,5 @@ class PartitionSpaces(ABC):
         return found
 
     def settled(self) -> None:
-        """A checkpoint holds all that has changed."""
+        """Note that a checkpoint holds all changes."""
         self.changed.clear()

@@ -1,4 +1,4 @@
-"""Which records, or which of their rows, a consumer has refused and not yet applied by a redrive."""
+"""The records, or rows of them, that a consumer has refused and not yet applied by a redrive."""
 
 from __future__ import annotations
 

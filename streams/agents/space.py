@@ -45,18 +45,18 @@ class SegmentedCore(Core, Protocol):
 
 @runtime_checkable
 class HeirCore(Core, Protocol):
-    """An algorithm that takes over, from an older generation's state, what was declared and not learned."""
+    """An algorithm that takes over declared data, but nothing learned, from an older generation's state."""
 
     def inherit(self, state: State, load: Callable[[str], State]) -> None:
         """`load` reads a segment of that state. The state may be of other settings."""
 
 
 class Judge(Core, Protocol):
-    """What an agent knows of how well the algorithm of a space does."""
+    """An agent's evaluation of the algorithm of a space."""
 
     @property
     def worse(self) -> bool:
-        """Whether nobody should use what the algorithm has made."""
+        """Whether the result of the algorithm should not be used."""
 
 
 class Status(StrEnum):
@@ -93,7 +93,7 @@ class Space:
     emitted : position of the last output emitted for this space.
     loads : per load, the last sequence applied or refused; the load that was used last comes last.
     step : constraints accepted by the model in this epoch.
-    core : the algorithm, or None where it holds nothing yet.
+    core : the algorithm, or None if it holds nothing yet.
     judge : of the algorithm, in agents that have one.
     """
 
@@ -167,19 +167,19 @@ def on_another_partition(state: State) -> State:
 
 
 def core_state(state: State) -> State | None:
-    """The algorithm's part of a space's state, or None where it held nothing."""
+    """The algorithm's part of a space's state, or None if it held nothing."""
     if not state["has_core"]:
         return None
     return without_prefix(_CORE, state)
 
 
 def judge_state(state: State) -> State | None:
-    """The judge's part of a space's state, or None where there was none."""
+    """The judge's part of a space's state, or None if there was none."""
     return without_prefix(_JUDGE, state) or None
 
 
 def learned_state(state: State) -> State:
-    """What `Space.learned` was when this was a space's state."""
+    """The value of `Space.learned` at the time of this state."""
     return {name: value for name, value in state.items() if name.startswith((_CORE, _JUDGE))}
 
 

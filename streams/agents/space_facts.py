@@ -6,6 +6,8 @@ import json
 from typing import NamedTuple, Self
 
 from kinstream.streams.agents.space import Space, Status
+from kinstream.streams.checkpoints.manifest import Manifest
+from kinstream.streams.records.values import ModelVersion
 
 
 class SpaceFacts(NamedTuple):
@@ -15,7 +17,7 @@ class SpaceFacts(NamedTuple):
     ----------
     epoch : below 0 if only a refused record has named the space.
     step : constraints accepted by the model in this epoch.
-    worse : on held-out events than the best un-learned metric.
+    worse : whether it is worse on held-out events than the best un-learned metric.
     """
 
     epoch: int
@@ -34,7 +36,7 @@ class SpaceFacts(NamedTuple):
 
         Raises
         ------
-        ValueError, KeyError : `label` has not written it.
+        ValueError, KeyError : it was not written by `label`.
         """
         found = json.loads(label)
         return cls(found["epoch"], found["step"], found["deleted"], found.get("worse", False))
@@ -46,3 +48,30 @@ def label(space: Space) -> str:
     if not facts["worse"]:
         del facts["worse"]
     return json.dumps({**facts, "status": space.status.value}, sort_keys=True)
+
+
+def model_version(
+    manifest: Manifest, space: str, facts: SpaceFacts, *, learner: str, algorithm: str, location: str
+) -> ModelVersion:
+    """The model of a space as a checkpoint holds it.
+
+    Parameters
+    ----------
+    facts : of the label of that space's data file.
+    location : URL of that file.
+    """
+    return ModelVersion(
+        space=space,
+        learner=learner,
+        algorithm=algorithm,
+        generation=manifest.generation,
+        epoch=facts.epoch,
+        step=facts.step,
+        topic=manifest.topic,
+        partition=manifest.partition,
+        offset=manifest.offset,
+        location=location,
+        sha256=manifest.spaces[space].sha256,
+        time_ms=manifest.written_ms,
+        deleted=facts.deleted,
+    )

@@ -1,4 +1,4 @@
-"""What turns the generic worker into a builder, a learner or a metrics agent."""
+"""The description of an agent, which makes the generic worker a source, a builder, a learner or a metrics agent."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.partition import Announce, announce_nothing
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import CheckpointStore
+from kinstream.streams.settings import Settings
 
 MachineFactory = Callable[[Place, Callable[[str], State]], Machine]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """An agent: its names, its topics by role, and how to make its machine.
+    """An agent: its names, its topics by role, and the factory of its machine.
 
     Parameters
     ----------
     application : name of the consumer group and of the checkpoint folder, such as `learner-opml`.
     name : of the emitter.
     shaping : everything that shapes the outputs, for the birth record: settings, algorithm version, block limit, codec.
-    pinned : the generation that the settings ask for; None for the newest.
-    announce : what to publish after a checkpoint in that store.
+    pinned : the generation that the settings pin; None for the newest.
+    announce : returns the records to publish after a checkpoint in that store.
     warm_up : compiles kernels; runs before the group is joined.
     collectors : prometheus-client collectors for this worker's metrics page.
     prefix : of the topics, for the names of groups.
     also_writes : roles of topics that must exist besides the output topic; a birth record does not hold them.
+    reads : full name of the input topic, if it is not one of ours.
     """
 
     application: str
@@ -44,12 +46,17 @@ class AgentSpec:
     collectors: Sequence[Any] = ()
     prefix: str = groups.DEFAULT_PREFIX
     also_writes: tuple[str, ...] = ()
+    reads: str | None = None
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Roles of all topics that it reads or writes: the input, the output, what else it writes, dead letters."""
+    def input_topic(self, settings: Settings) -> str:
+        """Full name of the topic that it reads."""
+        return self.reads or settings.topic(self.input_role)
+
+    def topics(self, settings: Settings) -> list[str]:
+        """Full names of all topics that it reads or writes: input, output, what else it writes, dead letters."""
         output = () if self.output_role is None else (self.output_role,)
-        return (self.input_role, *output, *self.also_writes, "dead-letters")
+        written = (*output, *self.also_writes, "dead-letters")
+        return [self.input_topic(settings), *(settings.topic(role) for role in written)]
 
     def group(self, generation: int) -> str:
         """Consumer group: a new generation is a new group."""

@@ -1,7 +1,7 @@
-"""What the checkpoint store needs of a folder of files, local or remote.
+"""The interface of a folder of files, local or remote, for the checkpoint store.
 
 Every failure is a `CheckpointError` with the URL and the cause. Only a missing file is a `FileNotFoundError`, because a
-reader beside a pruning owner has to expect it.
+reader must expect it while the owner prunes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinstream.streams.secrets import without_secret as without_secret
 
 
 def nothing() -> None:
-    """What runs between two files if no failpoint is given."""
+    """Runs between two files if no failpoint is given."""
 
 
 #: Largest file that is read whole: ten times a manifest of a hundred thousand spaces.
@@ -28,7 +28,7 @@ MAX_STATE_BYTES: Final = 8 * 2**30
 
 
 class Damaged(CheckpointError):
-    """A file exists but differs from what was written; another checkpoint may still be whole."""
+    """A file exists but differs from the written one; another checkpoint may still be complete."""
 
 
 class Missing(CheckpointError):

@@ -14,7 +14,7 @@ from kinstream.streams.checkpoints.files import Damaged
 from kinstream.streams.checkpoints.names import seal, unseal
 from kinstream.streams.errors import CheckpointError
 
-#: 2 where spaces have segments, else 1.
+#: 2 if spaces have segments, else 1.
 FORMAT: Final = 2
 
 #: The data files of the segments of each space.
@@ -28,7 +28,7 @@ class DataFile:
     Parameters
     ----------
     path : relative to the folder of the partition.
-    label : its content in short, for readers of the manifest alone; not part of its identity.
+    label : a summary of its content, for readers of the manifest only; not part of its identity.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Manifest:
     segments : of spaces whose state is too large to write whole, the parts that never change.
     partition_state : the data file of the state that belongs to no space.
     topic_id : of the input topic, if the brokers have such ids.
-    versions : of what computed the state; equal versions guarantee equal bits.
+    versions : versions of the libraries that computed the state; equal versions guarantee equal bits.
     """
 
     application: str
@@ -87,7 +87,7 @@ class Manifest:
         return found
 
     def same_state(self, other: Manifest) -> bool:
-        """Whether both hold the same state, whatever its store and time of writing."""
+        """Whether both hold the same state, in any store and written at any time."""
         return (
             self.offset == other.offset
             and self.last_record == other.last_record
@@ -140,7 +140,7 @@ def decode_manifest(data: bytes, place: str) -> Manifest:
 
 
 def difference(found: Manifest, own: Manifest) -> str:
-    """In which ways two manifests of one offset differ, as sentences."""
+    """The differences between two manifests of one offset, as sentences."""
     theirs, ours = found.digests(), own.digests()
     spaces = sorted(space for space in theirs.keys() | ours.keys() if theirs.get(space) != ours.get(space))
     parts = [f"{len(spaces)} spaces differ ({', '.join(spaces[:5])})."] if spaces else []
@@ -159,7 +159,7 @@ def difference(found: Manifest, own: Manifest) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of what this process computes states with. Do not change the result."""
+    """The versions of the libraries that compute states in this process. Do not change the result."""
     return {
         "kinstream": _version("kinstream"),
         "numpy": _version("numpy"),

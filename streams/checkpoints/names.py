@@ -1,4 +1,4 @@
-"""How a checkpoint store is opened, how names become file names, and JSON that carries its own digest."""
+"""Opens a checkpoint store, turns names into file names, and seals JSON with its own digest."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def open_files(root: str, *folders: str) -> Files:
 
 
 def is_local(root: str) -> bool:
-    """Whether a store lies in a folder of this machine."""
+    """Whether a store is a folder of this machine."""
     return isinstance(open_files(root), LocalFiles)
 
 
 def file_name(name: str) -> str:
-    """A file name for any name: percent-quoted, and hashed where it would be too long."""
+    """A file name for any name: percent-quoted, and hashed if it would be too long."""
     quoted = quote(name, safe="", errors="surrogatepass").replace("~", "%7E")
     if quoted.startswith("."):
         quoted = "%2E" + quoted[1:]
@@ -68,7 +68,7 @@ def unseal(data: bytes, place: str) -> dict[str, Any]:
 
     Raises
     ------
-    Damaged : it is not whole, or not what was sealed; the message begins with `place`.
+    Damaged : it is incomplete, or changed since it was sealed; the message begins with `place`.
     """
     try:
         sealed = json.loads(data)

@@ -1,4 +1,4 @@
-"""Which files of a partition may be deleted: old checkpoints, and files that crashes left behind."""
+"""Finds the files of a partition that may be deleted: old checkpoints, and files left by crashes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _between() -> None:
 
 
 def _named(folder: CheckpointFolder, offset: int) -> dict[str, int]:
-    """Paths and sizes of the data files of a manifest; none where it cannot be read."""
+    """Paths and sizes of the data files of a manifest; none if it cannot be read."""
     try:
         return {file.path: file.size for file in folder.manifest(offset).files()}
     except (Damaged, FileNotFoundError):

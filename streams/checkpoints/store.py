@@ -44,7 +44,7 @@ class Restored:
     Parameters
     ----------
     partition : the state that belongs to no space.
-    notes : for each newer checkpoint that was passed over, its offset and its fault.
+    notes : for each newer checkpoint that was skipped, its offset and its fault.
     """
 
     manifest: Manifest
@@ -59,7 +59,7 @@ class CheckpointStore:
     ----------
     root : a path, or the URL of any fsspec store.
     keep : how many complete checkpoints `prune` leaves.
-    pinned : offset of one that it keeps in addition: where the generation began.
+    pinned : offset of another checkpoint to keep: that of the generation's beginning.
     clock : seconds since the epoch.
     """
 

@@ -25,15 +25,15 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile on first use, keep the machine code on disk, and run without the interpreter lock.
 
     No fastmath and no parallel reductions: both would let results depend on more than the input. The machine code on
-    disk is used until the kernel's file changes, or a file that it takes pieces from. Those are the files that it
-    imports and that lie beside it or hold kernels themselves, and in turn the files that they take pieces from.
+    disk is used until the kernel's file changes, or a file that it uses. Those are imported files that are beside it or
+    hold kernels themselves, and the files that these use.
     """
     return _kept(function, nogil=True, cache=True, error_model="numpy")
 
 
 def compiled_map(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, of a kernel that loading a model or using its map calls: where numba is not installed, the
-    interpreter runs it, with the same result to rounding.
+    """As `compiled`, for kernels that loading a model or using its map calls: without numba, the interpreter runs them,
+    with the same result to rounding.
     """
     return compiled(function) if installed("numba") else function
 
@@ -65,7 +65,7 @@ def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A kernel where numba is not installed: it raises PackageMissing when it is called."""
+    """A kernel without numba: it raises PackageMissing when it is called."""
 
     @wraps(function)
     def refused(*_: P.args, **__: P.kwargs) -> R:
@@ -75,12 +75,13 @@ def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def limit(dtype: np.dtype[Any]) -> float:
-    """An entry below this magnitude is safely a number of the type."""
+    """An entry below this magnitude is safely finite in the type."""
     return float(np.finfo(dtype).max) / 4.0
 
 
 def sources(source: Path) -> list[Path]:
-    """The files whose change has a kernel's file compiled again, sorted: itself, what it uses, and this one."""
+    """The files whose change makes a kernel's file compile again, sorted: itself, the files that it uses, and this
+    one."""
     found = {_ROOT / "streams" / "compute" / Path(__file__).name}
     waiting = [source]
     while waiting:
@@ -100,7 +101,7 @@ def _stamp(source: Path) -> tuple[tuple[str, float, int], ...]:
 
 @cache
 def _pieces(source: Path) -> tuple[Path, ...]:
-    """The files that a kernel's file imports and may take pieces from."""
+    """The files that a kernel's file imports and may use."""
     found = set()
     for module in _imported(source):
         *packages, name = module.split(".")

@@ -46,7 +46,7 @@ def check_role(
     names = {settings.topic(topic) for topic in needed}
     grants = [
         replace(grant, optional=False) if grant.name in names else grant
-        for grant in role(name).grants(settings.topics.prefix, agent)
+        for grant in role(name).grants(settings.topics.prefix, agent, source_topics(settings, agent))
     ]
     missing = lacking(cluster, grants, groups)
     if missing:
@@ -54,6 +54,13 @@ def check_role(
         raise AccessDenied(
             f"{who(settings.kafka)} lacks {', '.join(missing)}: `{command} --principal User:NAME` lists what to allow"
         )
+
+
+def source_topics(settings: Settings, agent: str | None) -> list[str]:
+    """The topic of the source of that name; without one, those of all sources."""
+    found = settings.sources.get(agent) if agent else None
+    sources = settings.sources.values() if found is None else [found]
+    return sorted({source.topic for source in sources})
 
 
 def lacking(cluster: Cluster, grants: Iterable[Grant], groups: Iterable[str] = ()) -> list[str]:

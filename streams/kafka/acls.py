@@ -26,6 +26,10 @@ _SPELLED: Final = {
 }
 
 
+#: Stands for the topic of a source, which the settings name.
+TOPIC: Final = "TOPIC"
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Operations on a topic or group, or on all with that prefix.
@@ -34,7 +38,7 @@ class Grant:
     ----------
     resource : "topic" or "group".
     why : its purpose, for users.
-    optional : without it less information is shown, and nothing is refused.
+    optional : without it less information is shown, but nothing is refused.
     """
 
     resource: str
@@ -58,16 +62,24 @@ class Role:
     ----------
     runs : the commands that it allows.
     agent : whether it is one of several of its kind, with a name.
-    grants : from the topics' prefix and that name; without a name, for every agent of the kind.
+    make : the grants, from the topics' prefix and that name; without a name, for every agent of the kind.
+    foreign : operation on topics of sources, which are not ours; empty for none.
     """
 
     name: str
     runs: str
     make: Callable[[str, str | None], tuple[Grant, ...]]
     agent: bool = False
+    foreign: str = ""
 
-    def grants(self, prefix: str = "kinstream", agent: str | None = None) -> tuple[Grant, ...]:
+    def grants(
+        self, prefix: str = "kinstream", agent: str | None = None, sources: Iterable[str] = (TOPIC,)
+    ) -> tuple[Grant, ...]:
         """The grants to allow.
+
+        Parameters
+        ----------
+        sources : topics of sources, for roles that use them.
 
         Raises
         ------
@@ -75,7 +87,19 @@ class Role:
         """
         if agent is not None and not self.agent:
             raise SettingsError(f"{self.name} is one role; it takes no name")
-        return self.make(prefix, agent)
+        if not self.foreign:
+            return self.make(prefix, agent)
+        why = (
+            "records of another system" if self.foreign == "READ" else "its records that go back to a source"
+        )
+        found = [
+            Grant("topic", name, (self.foreign,), why, optional=self.foreign == "WRITE") for name in sources
+        ]
+        why = "its retention, for kinstream_retention_headroom_seconds"
+        if self.foreign == "WRITE":
+            why = "whether it is compacted"
+        found += [Grant("topic", name, ("DESCRIBE_CONFIGS",), why, optional=True) for name in sources]
+        return (*found, *self.make(prefix, agent))
 
 
 def _on(topic: Topic, prefix: str, operation: str, why: str) -> Grant:
@@ -92,8 +116,9 @@ def _letters(prefix: str) -> Grant:
 
 def _group(prefix: str, role: str, agent: str | None) -> Grant:
     # As `AgentSpec.group` names them, of every generation.
-    middle = role if role == "metrics" else f"{role}-{agent}"
-    rest = f"{role}-" if role != "metrics" and agent is None else f"{middle}-v"
+    single = role in ("gate", "metrics")
+    middle = role if single else f"{role}-{agent}"
+    rest = f"{role}-" if not single and agent is None else f"{middle}-v"
     why = "to share the partitions, and offsets for lag tools"
     return Grant("group", f"{groups.start_of(prefix)}{rest}", ("READ",), why, prefixed=True)
 
@@ -118,6 +143,15 @@ def _updates(prefix: str, operation: str, why: str) -> Grant:
     return Grant("topic", UPDATES.name(prefix), (operation,), why, optional=True)
 
 
+def _source(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _on(EVENTS, prefix, "WRITE", "the events that its records become"),
+        _letters(prefix),
+        _group(prefix, "source", agent),
+        _own_outputs(EVENTS, prefix),
+    )
+
+
 def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(EVENTS, prefix),
@@ -132,13 +166,24 @@ def _builder(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 def _learner(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(CONSTRAINTS, prefix),
-        _on(OUTCOMES, prefix, "WRITE", "what it did with each block"),
-        _on(MODELS, prefix, "WRITE", "where its models lie"),
-        _updates(prefix, "WRITE", "how its maps change, with publish_updates"),
+        _on(OUTCOMES, prefix, "WRITE", "its outcomes of each block"),
+        _on(MODELS, prefix, "WRITE", "the locations of its models"),
+        _updates(prefix, "WRITE", "the changes of its maps, with publish_updates"),
         _letters(prefix),
         _group(prefix, "learner", agent),
         _retention(CONSTRAINTS, prefix),
         _own_outputs(OUTCOMES, prefix),
+    )
+
+
+def _gate(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(EVENTS, prefix),
+        _on(MODELS, prefix, "WRITE", "who serves"),
+        _letters(prefix),
+        _group(prefix, "gate", None),
+        _retention(EVENTS, prefix),
+        _own_outputs(MODELS, prefix),
     )
 
 
@@ -158,7 +203,7 @@ def _producer(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 def _pacing(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         *(_on(topic, prefix, "DESCRIBE", "where it ends") for topic in (CONSTRAINTS, OUTCOMES)),
-        _seen(prefix, "", "how far the agents have come"),
+        _seen(prefix, "", "the positions of the agents"),
     )
 
 
@@ -169,7 +214,7 @@ def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
 def _promotion(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _on(CONSTRAINTS, prefix, "READ", "whether it is the log that was replayed"),
-        _on(OUTCOMES, prefix, "READ", "what the generation before has emitted"),
+        _on(OUTCOMES, prefix, "READ", "the outputs of the generation before"),
         _seen(prefix, "learner-", "whether workers still run"),
     )
 
@@ -182,7 +227,7 @@ def _search(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(EVENTS, prefix),
         _read(MODELS, prefix),
-        _updates(prefix, "READ", "how maps change, for spaces with updates"),
+        _updates(prefix, "READ", "the changes of maps, for spaces with updates"),
     )
 
 
@@ -210,17 +255,27 @@ ROLES: Final = {
     role.name: role
     for role in (
         Role("topics", "kinstream topics create, list, check", _topics),
-        Role("producer", "kinstream produce; kinstream spaces; your services that send events", _producer),
+        Role(
+            "producer",
+            "kinstream produce; kinstream spaces; kinstream gate; your services that send events",
+            _producer,
+        ),
         Role("pacing", "kinstream produce --max-backlog, besides producer", _pacing),
+        Role("source", "kinstream worker source NAME", _source, agent=True, foreign="READ"),
         Role("builder", "kinstream worker builder NAME", _builder, agent=True),
         Role("learner", "kinstream worker learner NAME", _learner, agent=True),
+        Role("gate", "kinstream worker gate", _gate),
         Role("metrics", "kinstream worker metrics", _metrics),
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role("promotion", "kinstream models promote", _promotion),
-        Role("models", "kinstream models list, show, export; your services that use models", _models),
+        Role(
+            "models",
+            "kinstream models list, show, export; kinstream gateway; your services that use models",
+            _models,
+        ),
         Role("search", "kinstream search", _search),
         Role("dead-letters", "kinstream dead-letters list, show", _letters_reader),
-        Role("redrive", "kinstream dead-letters redrive", _redrive),
+        Role("redrive", "kinstream dead-letters redrive", _redrive, foreign="WRITE"),
     )
 }
 

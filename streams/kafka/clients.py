@@ -47,7 +47,7 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def confluent_producer(kafka: KafkaSettings) -> dict[str, Any]:
-    """Configuration of an idempotent producer: a later record never lands without the earlier.
+    """Configuration of an idempotent producer: a later record is never written without the earlier.
 
     librdkafka's gapless guarantee does not cover messages that fail by `message.timeout.ms`, so there is no such
     timeout; each producer has a deadline of its own.

@@ -1,4 +1,4 @@
-"""Why a connection or login fails, in one sentence that says what to check.
+"""Why a connection or login fails, in one sentence that names what to check.
 
 Both client libraries report that a connection failed and little more. librdkafka has one message for an expired
 certificate, a wrong host name and an unknown authority; aiokafka only logs the cause. So if one of them fails, the

@@ -12,7 +12,7 @@ from kinstream.streams.records.identity import Headers
 
 
 class Sink(Protocol):
-    """Where outputs go. A log in memory is also a sink."""
+    """The receiver of outputs. A log in memory is also a sink."""
 
     def send(
         self,
@@ -73,7 +73,7 @@ class Emitter:
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
-            self._fail(error, f"the producer failed for good: {error.str()}")
+            self._fail(error, f"the producer failed permanently: {error.str()}")
 
     def _fail(self, error: Any, text: str) -> None:
         """Note the first failure. `error` is librdkafka's, or one in its place."""
@@ -178,7 +178,7 @@ class Emitter:
             # then reports it as an error of the current call.
             cause = error.__cause__ or error
             text = cause.args[0].str() if cause.args and hasattr(cause.args[0], "str") else cause
-            self._fail(cause, f"the producer failed for good: {text}")
+            self._fail(cause, f"the producer failed permanently: {text}")
 
 
 def _rejected(error: Any, message: Any) -> str:

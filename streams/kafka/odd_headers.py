@@ -1,7 +1,7 @@
 """Reads records with a header name that is not UTF-8, as producers in C can write them, as if without headers.
 
-Both clients fail on such a record for good, before they return any part of it, so it would stop every agent that reads
-its partition. All headers of the record are dropped, so that both clients give the same.
+Both clients fail permanently on such a record, before they return any part of it, so it would stop every agent that
+reads its partition. All headers of the record are dropped, so that both clients give the same.
 """
 
 from __future__ import annotations

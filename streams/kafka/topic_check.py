@@ -1,4 +1,4 @@
-"""Where a cluster's topics differ from the catalogue."""
+"""Compares a cluster's topics with the catalogue."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""What an operator's commands do beside the workers: dead letters, models, spaces, checkpoints, promotion. No worker is
-started here.
-"""
+"""Operator commands beside the workers: dead letters, models, spaces, checkpoints, promotion. They start no worker."""

@@ -24,8 +24,10 @@ log = logging.getLogger("kinstream.checkpoints")
 
 #: How often to begin again when the owner prunes what is being read.
 _ATTEMPTS: Final = 20
-#: Role of an agent -> role of its input topic.
-INPUT_ROLES: Final = {"builder": "events", "learner": "constraints", "metrics": "outcomes"}
+#: Role of an agent -> role of its input topic, where that is one of ours.
+INPUT_ROLES: Final = {"builder": "events", "learner": "constraints", "gate": "events", "metrics": "outcomes"}
+#: Roles of which a deployment has one agent, named as the role.
+SINGLE: Final = frozenset({"gate", "metrics"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,12 @@ class Agent:
     @property
     def application(self) -> str:
         """The name of its checkpoint folder."""
-        return self.name if self.role == "metrics" else f"{self.role}-{self.name}"
+        return self.name if self.role in SINGLE else f"{self.role}-{self.name}"
 
     @property
     def command(self) -> str:
         """The command that runs it."""
-        return "kinstream worker " + (self.role if self.role == "metrics" else f"{self.role} {self.name}")
+        return "kinstream worker " + (self.role if self.role in SINGLE else f"{self.role} {self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,19 @@ class Seen:
 
 
 def agents(settings: Settings) -> list[Agent]:
-    """Every agent of the settings: builders, learners, metrics."""
+    """Every agent of the settings: sources, builders, learners, the gate, metrics."""
+    sources = [Agent("source", name, section.generation) for name, section in settings.sources.items()]
     builders = [Agent("builder", name, section.generation) for name, section in settings.builders.items()]
     learners = [Agent("learner", name, section.generation) for name, section in settings.learners.items()]
-    return [*builders, *learners, Agent("metrics", "metrics", settings.metrics.generation)]
+    gate = [Agent("gate", "gate")] if settings.gate else []
+    return [*sources, *builders, *learners, *gate, Agent("metrics", "metrics", settings.metrics.generation)]
+
+
+def input_topic(settings: Settings, agent: Agent) -> str:
+    """Full name of the topic that an agent reads."""
+    if agent.role == "source":
+        return settings.sources[agent.name].topic
+    return settings.topic(INPUT_ROLES[agent.role])
 
 
 def agent_named(settings: Settings, name: str) -> Agent:
@@ -96,7 +107,7 @@ def agent_named(settings: Settings, name: str) -> Agent:
 
 
 def birth_of(settings: Settings, agent: Agent) -> Birth | None:
-    """The birth record of the pinned or newest generation; None where the agent never ran.
+    """The birth record of the pinned or newest generation; None if the agent never ran.
 
     Raises
     ------
@@ -117,7 +128,7 @@ def folder_of(
 
 
 def newest(folder: CheckpointFolder) -> Seen | None:
-    """The newest checkpoint with a whole manifest; None where there is none yet.
+    """The newest checkpoint with a whole manifest; None if there is none yet.
 
     Raises
     ------

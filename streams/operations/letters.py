@@ -13,7 +13,15 @@ import numpy as np
 from kinstream.streams.agents import letter as dead_letter
 from kinstream.streams.agents.refusals import Refusals, Rows, parse_rows, read_moved, rows_text
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.operations.checkpoints import INPUT_ROLES, Agent, agents, birth_of, folder_of, newest
+from kinstream.streams.operations.checkpoints import (
+    INPUT_ROLES,
+    Agent,
+    agents,
+    birth_of,
+    folder_of,
+    input_topic,
+    newest,
+)
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
@@ -122,7 +130,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundLetters:
     """The selected letters, each once; the number of repeats; the number of records that are not letters."""
 
     letters: list[Letter]
@@ -130,9 +138,9 @@ class Found:
     unreadable: int = 0
 
 
-def choose(messages: Iterable[Message], choice: Choice) -> Found:
+def choose(messages: Iterable[Message], choice: Choice) -> FoundLetters:
     """Read dead letters and keep the selected ones, and the first of equal ones."""
-    found = Found([])
+    found = FoundLetters([])
     known = set()
     for message in messages:
         try:
@@ -179,33 +187,40 @@ Holds = Callable[[Letter], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RedrivePlan:
     """The letters that a redrive sends, and the number that it leaves out, by reason."""
 
     send: list[Letter]
     left_out: dict[str, int]
 
 
-def plan(letters: Iterable[Letter], inputs: Iterable[str], holds: Holds) -> Plan:
-    """Leave out letters that no consumer could apply.
+def plan(
+    letters: Iterable[Letter], inputs: Iterable[str], holds: Holds, compacted: Set[str] = frozenset()
+) -> RedrivePlan:
+    """Leave out letters that no consumer could apply, or whose redrive would do harm.
 
     Parameters
     ----------
     inputs : the topics that our agents read.
+    compacted : those of them in which a record that is sent again replaces the newest one of its key.
     """
     known = set(inputs)
     send: list[Letter] = []
     left_out: Counter[str] = Counter()
     for letter in letters:
         if letter.truncated:
-            left_out["only their first part was kept; send them anew from their source"] += 1
+            left_out["only their first part was kept; send them again from their source"] += 1
         elif letter.topic not in known:
             left_out["refused on a topic that is not ours"] += 1
+        elif letter.topic in compacted:
+            left_out[
+                "on a compacted topic, where they would replace newer records; correct them at their source"
+            ] += 1
         elif holds(letter) is False:
             left_out["applied already, or of an ended generation"] += 1
         else:
             send.append(letter)
-    return Plan(send, dict(left_out))
+    return RedrivePlan(send, dict(left_out))
 
 
 def redrives(
@@ -244,13 +259,14 @@ class Standing:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._agents = {(a.name, settings.topic(INPUT_ROLES[a.role])): a for a in agents(settings)}
+        self._agents = {(a.name, input_topic(settings, a)): a for a in agents(settings)}
         self._read: dict[tuple[str, str, int], _Held | None] = {}
 
     @property
     def topics(self) -> set[str]:
         """The topics that our agents read."""
-        return {self._settings.topic(role) for role in INPUT_ROLES.values()}
+        ours = {self._settings.topic(role) for role in INPUT_ROLES.values()}
+        return ours | {source.topic for source in self._settings.sources.values()}
 
     def holds(self, letter: Letter) -> bool | None:
         """Whether the letter's consumer still holds it as refused; None if that is not known.
@@ -282,13 +298,13 @@ class Standing:
         return letter.from_partition
 
     def _moved(self, letter: Letter, partitions: int) -> bool | None:
-        """Whether it is held where its space has gone with a repartition."""
+        """Whether the partition of its space after a repartition holds it."""
         home = partition_of(letter.space, partitions)
         if home == letter.from_partition:
             return False
         known = self._held(letter, home)
         if known is None:
-            # A generation that goes on from another one may have taken it over and not recorded it yet.
+            # A generation that continues another one may have taken it over and not recorded it yet.
             return None if self._inherits(letter) else False
         refusals = known.moved.get(letter.from_partition)
         return refusals is not None and refusals.holds(letter.from_offset, letter.rows)
@@ -320,7 +336,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the newest checkpoint of a partition holds as refused, of its own records and of moved spaces."""
+    """The refusals in the newest checkpoint of a partition, of its own records and of moved spaces."""
 
     offset: int
     partitions: int

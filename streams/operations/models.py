@@ -13,20 +13,21 @@ from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
 from kinstream.streams.agents.generations.birth import Birth, read_birth
-from kinstream.streams.agents.space_facts import SpaceFacts
+from kinstream.streams.agents.space_facts import SpaceFacts, model_version
 from kinstream.streams.checkpoints.files import MAX_STATE_BYTES, Damaged, Missing
 from kinstream.streams.checkpoints.local_files import LocalFiles
 from kinstream.streams.checkpoints.names import file_name
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
 from kinstream.streams.operations.checkpoints import Agent, Seen, agents, birth_of, checkpoints, folder_of
 from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
-#: Kinds of stores that a record may point to. Who writes the record must not choose which web server, which archive or
-#: which chain of both a reader asks.
+#: Kinds of stores that a record may point to. The writer of the record must not choose a web server, an archive or a
+#: chain of both for the reader.
 STORES: Final = frozenset(
     {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci"}
 )
@@ -38,7 +39,7 @@ Models = dict[tuple[str, str], ModelVersion]
 
 
 class Refused(CheckpointError):
-    """A model record names a place that nothing is read from, or no place at all."""
+    """A model record names no location, or one that is not allowed."""
 
 
 @dataclass(slots=True)
@@ -56,22 +57,22 @@ class Newest:
             self._found[key] = version
 
     def read(self, messages: Iterable[Message]) -> None:
-        """Take every model record, and note what cannot be read. Tombstones say nothing new."""
+        """Take every model record, and note unreadable ones. Tombstones and decisions of the gate are ignored."""
         for message in messages:
             if message.value is None:
                 continue
             try:
-                version = decode(message.value, ModelVersion)
+                version = decode(message.value, ModelVersion, GateDecision)
             except BadRecord as error:
                 self.unreadable.append(
                     f"{message.topic} partition {message.partition} offset {message.offset}: {error}"
                 )
                 continue
-            assert isinstance(version, ModelVersion)
-            self.take(version)
+            if isinstance(version, ModelVersion):
+                self.take(version)
 
     def models(self) -> Models:
-        """Those that are not deleted, by space and learner."""
+        """The models that are not deleted, by space and learner."""
         return {key: version for key, version in sorted(self._found.items()) if not version.deleted}
 
 
@@ -111,22 +112,8 @@ def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
 def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
     manifest = seen.manifest
     for space, file in manifest.spaces.items():
-        facts = SpaceFacts.parse(file.label)
-        yield ModelVersion(
-            space=space,
-            learner=learner,
-            algorithm=algorithm,
-            generation=manifest.generation,
-            epoch=facts.epoch,
-            step=facts.step,
-            topic=manifest.topic,
-            partition=manifest.partition,
-            offset=manifest.offset,
-            location=f"{seen.folder.url}/{file.path}",
-            sha256=file.sha256,
-            time_ms=manifest.written_ms,
-            deleted=facts.deleted,
-        )
+        facts, location = SpaceFacts.parse(file.label), f"{seen.folder.url}/{file.path}"
+        yield model_version(manifest, space, facts, learner=learner, algorithm=algorithm, location=location)
 
 
 def worse_at(version: ModelVersion, settings: Settings) -> int | None:
@@ -245,18 +232,18 @@ def _fetched(location: str, own: str) -> bytes:
 
 
 def _check(version: ModelVersion) -> None:
-    """Refuse a record that names no file. The name is shown as a literal: it may hold control characters."""
+    """Refuse a record without a valid location. The name is shown as a literal: it may hold control characters."""
     place = version.location
     if not 0 < len(place) <= _MAX_LOCATION or _UNNAMEABLE.search(place):
-        raise Refused(f"a model record names no place of a file: {place[:200]!r}")
+        raise Refused(f"a model record has no valid location: {place[:200]!r}")
 
 
 def _refuse(location: str, own: str) -> None:
     kind = _kind(location)
     if kind not in STORES and kind != _kind(own):
         raise Refused(
-            f"{location}: a model record names a place of kind {kind!r}, and only checkpoint stores are read: "
-            f"{', '.join(sorted(STORES))}, or what checkpoints.url names"
+            f"{location}: a model record has a location of kind {kind!r}, and only checkpoint stores are read: "
+            f"{', '.join(sorted(STORES))}, or the kind of checkpoints.url"
         )
 
 

@@ -29,7 +29,7 @@ class Start:
     ----------
     manifest : of the replayed state.
     load : reads a data file that it names.
-    added, added_labels : spaces beside those of the manifest, and what a manifest says of them.
+    added, added_labels : spaces beside those of the manifest, and their labels.
     skipped, accepted_gaps : decisions of operators that the state, or the generation before, has followed.
     """
 
@@ -156,7 +156,7 @@ def _taken(settings: Settings, spec: AgentSpec, found: Birth) -> GenerationMisma
     folder = f"{spec.application}/{found.generation}"
     url = without_secret(settings.checkpoints.url)
     if found.promotion is None:
-        what = "it has a birth record, but the newest generation is another: a start was broken off"
+        what = "it has a birth record, but the newest generation is another: a start was interrupted"
     else:
         what = f"a promotion of another state ({found.promotion.state[:12]}) was begun and did not end"
     return GenerationMismatch(

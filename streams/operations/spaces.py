@@ -9,7 +9,7 @@ from typing import Any
 from kinstream.streams.agents.space import Status, restore_space
 from kinstream.streams.agents.space_facts import SpaceFacts
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.operations.checkpoints import Agent, Seen, agents, checkpoints
+from kinstream.streams.operations.checkpoints import SINGLE, Agent, Seen, agents, checkpoints
 from kinstream.streams.records.values import Action, Declaration
 from kinstream.streams.settings import Settings
 
@@ -117,7 +117,7 @@ def read_spaces(settings: Settings) -> dict[str, SpaceView]:
     return combine(
         sighting
         for agent in agents(settings)
-        if agent.role != "metrics"
+        if agent.role not in SINGLE
         for seen in checkpoints(settings, agent)
         for sighting in sightings(agent, seen)
     )

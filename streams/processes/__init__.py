@@ -1,4 +1,4 @@
-"""What every long-running process needs: its supervisor, inherited sockets, and its log.
+"""Parts of every long-running process: its supervisor, inherited sockets, and its log.
 
 It does not depend on agents.
 """

@@ -22,7 +22,7 @@ log = logging.getLogger("kinstream.supervisor")
 REFUSED: Final = 3
 #: Exit status of a worker whose settings are wrong in themselves.
 WRONG_SETTINGS: Final = 2
-#: Exit status of a worker that ended itself and is to be started again.
+#: Exit status of a worker that ended itself and must be restarted.
 RESTART: Final = 75
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 30.0

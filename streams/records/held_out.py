@@ -1,4 +1,4 @@
-"""Verdicts on held-out events: sums of losses by metric, and what they say of the learned metric.
+"""Verdicts on held-out events: sums of losses by metric, and the evaluation of the learned metric by them.
 
 An event's loss under a metric is the share of its verdicts that are wrong. The event is the unit, because the
 constraints of one event share vectors.
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 LEARNED: Final = "learned"
-#: Un-learned metrics: distance and cosine of features as they came, of z-scored ones, and distance of min-max scaled
+#: Un-learned metrics: distance and cosine of raw features, the same of z-scored ones, and distance of min-max scaled
 #: ones.
 UNLEARNED: Final = ("euclidean", "cosine", "zscore", "zscore-cosine", "minmax")
 METRICS: Final = (LEARNED, *UNLEARNED)
-#: Fewer events of a model say nothing about it.
+#: With fewer events, a model is not evaluated.
 LEAST_EVENTS: Final = 50
 #: Normal quantile of a 95 % interval for each of the five differences at once (Bonferroni): the best of the un-learned
 #: metrics is chosen by the same events.
@@ -85,13 +85,13 @@ class HeldOutSums:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Held-out events of one block, and where the model stands after it.
+    """Held-out events of one block, and the model's sums after it.
 
     Parameters
     ----------
     block : over the events that were judged in the block.
     events : judged since the model began.
-    window : over those events, the older ones weighing less.
+    window : over those events, with less weight for older ones.
     """
 
     block: HeldOutSums
@@ -99,7 +99,7 @@ class HeldOut:
     window: HeldOutSums
 
     def __add__(self, later: HeldOut) -> HeldOut:
-        """Both blocks, and the later one's standing."""
+        """Both blocks together, with the later one's window."""
         return HeldOut(self.block + later.block, later.events, later.window)
 
     @property
@@ -109,6 +109,6 @@ class HeldOut:
 
     @property
     def worse(self) -> bool:
-        """Whether the learned metric is worse than the best un-learned one, beyond doubt."""
+        """Whether the learned metric is significantly worse than the best un-learned one."""
         found = self.difference
         return found is not None and found.low > 0.0

@@ -1,4 +1,4 @@
-"""Identities of outputs, and how a consumer decides to take an output, drop it, or report a gap.
+"""Identities of outputs, and a consumer's decision to take an output, drop it, or report a gap.
 
 The headers of an output name the input that caused it and the output before it in the same chain. A run after a crash
 emits the same identities. So with one mark for each (emitter, space) a consumer takes each output once, in order, and
@@ -96,7 +96,7 @@ def read_identity(headers: Iterable[tuple[str, bytes | None]]) -> Identity:
 
 
 class Verdict(Enum):
-    """What a consumer does with an output, given its mark."""
+    """A consumer's decision about an output, given its mark."""
 
     TAKE = "take"
     ADOPT = "adopt"

@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to write. `partition` is None where the key decides."""
+    """One record to write. `partition` is None if the key decides."""
 
     topic: str
     key: bytes | None

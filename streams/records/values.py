@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.held_out import HeldOut
 
 Vectors = NDArray[np.float32]
@@ -19,7 +20,7 @@ Vectors = NDArray[np.float32]
 #: Name of the only modality of a space that has one.
 DEFAULT_MODALITY: Final = "x"
 
-#: Rule of the pairs that COPML learns from while one class is known (spec 4.2).
+#: Rule of the pairs that COPML learns from while one class is known (Algorithm 2 of the OPML paper).
 PREFIX_RULE: Final = "one-pass-prefix"
 #: Rules that prefer one item of a list over another, in the order of their numbers: the query is the anchor.
 PREFERENCE_RULES: Final = (
@@ -29,6 +30,9 @@ PREFERENCE_RULES: Final = (
     "click-no-click-next",
     "click-earlier-click",
 )
+#: Rule of pairs that are lists: one list is an event, its query the first vector of each pair. What was clicked is
+#: similar, and what was passed over dissimilar.
+LIST_RULE: Final = "click-list"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LoadPosition:
-    """Where a block stands in a producer's load, so that a restarted load counts nothing twice."""
+    """The position of a block in a producer's load, so that a restarted load counts nothing twice."""
 
     load_id: str
     sequence: int
@@ -91,7 +95,7 @@ class ItemBlock:
 
 @dataclass(frozen=True, slots=True)
 class ItemClick:
-    """One click in a shown list. `dwell_ms` is None where it was not measured."""
+    """One click in a shown list. `dwell_ms` is None if it was not measured."""
 
     item: str
     time_ms: int
@@ -100,12 +104,12 @@ class ItemClick:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Click:
-    """One result list and what was clicked in it.
+    """One result list and its clicks.
 
     Parameters
     ----------
     query_item, query_vector : the query as an item of the catalogue, or as vectors of one row per modality.
-    items, positions : what was shown, and the rank of each (0 is the top).
+    items, positions : the items shown, and the rank of each (0 is the top).
     """
 
     space: str
@@ -130,7 +134,7 @@ class ClickBlock:
     ids : u names of items, each once.
     list_ids : n names.
     actors : names of sessions and users, each once.
-    session, user : (n,) int32 into `actors`; -1 where there is none.
+    session, user : (n,) int32 into `actors`; -1 for none.
     query : (n,) int32 into `ids`, or -1 for a list whose query is no item.
     query_row : (n,) int32 row of `query_vectors`, or -1 for a query without a vector of its own.
     query_vectors : one table per modality, or none.
@@ -140,7 +144,7 @@ class ClickBlock:
     position : (m,) int32 rank in the list, 0 is the top.
     clicked : (k,) int32 number of the impression, 0 .. m - 1.
     click_ms : (k,) int64 time of the click.
-    dwell_ms : (k,) int64; -1 where it was not measured.
+    dwell_ms : (k,) int64; -1 if it was not measured.
     """
 
     space: str
@@ -211,7 +215,7 @@ SCALERS: Final = ("none", "zscore", "unit", "minmax")
 
 
 class Action(StrEnum):
-    """What a control record does to a space."""
+    """The effect of a control record on a space."""
 
     CREATE = "create"
     RESET = "reset"
@@ -222,7 +226,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a space holds. `labels` is "integer", "string" or "any"; `scaler` one of `SCALERS`, or None."""
+    """The declared content of a space. `labels` is "integer", "string" or "any"; `scaler` one of `SCALERS`, or None."""
 
     modalities: tuple[tuple[str, int], ...] = ()
     labels: str = "any"
@@ -320,13 +324,13 @@ class ConstraintBlock:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of constraints by outcome (spec 1.3). `seen` = scored or not, without the rejected.
+    """Numbers of constraints by outcome (docs/learning.md, "What is reported").
 
-    `mistakes` of `scored` were judged before anything of their event was learned: that is the mistake rate.
-    `split_mistakes` of `split_scored` belong to an event that began in an earlier block. They were judged before
-    anything of their own block was learned, and are in `seen` but not in `scored` and `mistakes`. `held_out` are of
-    events that were judged and never learned: they are in nothing else, so that seen, rejected, ignored and held_out
-    add up to the constraints of the block.
+    `seen` are the accepted ones, scored or not. `mistakes` of `scored` were judged before anything of their event was
+    learned: that is the mistake rate. `split_mistakes` of `split_scored` belong to an event that began in an earlier
+    block. They were judged before anything of their own block was learned, and are in `seen` but not in `scored` and
+    `mistakes`. `held_out` are of events that were judged and never learned: no other count includes them, so seen,
+    rejected, ignored and held_out add up to the constraints of the block.
     """
 
     seen: int = 0
@@ -351,7 +355,7 @@ COUNT_NAMES: Final = tuple(Counts.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one learner did with one constraint block.
+    """The outcomes of one learner on one constraint block.
 
     Parameters
     ----------
@@ -361,7 +365,7 @@ class Outcome:
     by_rule : the same counts for each rule in the block.
     weights : of experts or modalities, by name; empty for a single metric.
     time_ms : of the newest event behind the block.
-    held_out : None where no held-out event was judged in the block.
+    held_out : None if no held-out event was judged in the block.
     """
 
     space: str
@@ -384,7 +388,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """Where the newest model of a space lies. `location` is a URL; `deleted`: the space was deleted."""
+    """The location of the newest model of a space. `location` is a URL; `deleted`: the space was deleted."""
 
     space: str
     learner: str
@@ -406,10 +410,10 @@ class ModelVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelUpdate:
-    """How the map of a space changed with one constraint block, or a part of the change: new map = old map + U V.
+    """The change of a space's map by one constraint block, or a part of it: new map = old map + U V.
 
     The map is of scaled features. U and V have as many columns and rows as the change has directions; a record holds
-    a run of them, and the parts of an update add up. A change of no direction says that the map stayed as it was.
+    a run of them, and the parts of an update add up. A change without directions means that the map did not change.
 
     Parameters
     ----------
@@ -447,5 +451,7 @@ class ModelUpdate:
     time_ms: int
 
 
-Event = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock | Control
-Record = Event | ConstraintBlock | Outcome | ModelVersion | ModelUpdate
+#: What a load consists of.
+Loaded = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
+Event = Loaded | Control | GateOrder
+Record = Event | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate

@@ -7,10 +7,9 @@ from typing import Any
 
 from kinstream.streams.kafka.clients import faust_broker
 from kinstream.streams.settings import Settings
-from kinstream.streams.worker.partition_task import QUEUE_SIZE
-from kinstream.streams.worker.port import Port, PortedApp
+from kinstream.streams.worker.partition_task import QUEUE_RUNS
+from kinstream.streams.worker.port import Port, PortedApp, Run
 from kinstream.streams.worker.recovery import TableManager
-from kinstream.streams.worker.transport import RUN
 
 Handler = Callable[..., Awaitable[None]]
 
@@ -21,7 +20,7 @@ def make_app(
     settings: Settings,
     port: Port,
     *,
-    deliver: Callable[[Any], Awaitable[None]],
+    deliver: Callable[[Run], Awaitable[None]],
     on_revoked: Handler,
     on_rebalance_complete: Handler,
 ) -> PortedApp:
@@ -29,7 +28,7 @@ def make_app(
 
     Parameters
     ----------
-    deliver : awaited with every record of the input topic, in the order of each partition.
+    deliver : awaited with every run of records of the input topic, in the order of each partition.
     on_revoked, on_rebalance_complete : faust's signal handlers, `(app, revoked, **)` and `(app, **)`.
     """
     w = settings.worker
@@ -46,7 +45,7 @@ def make_app(
         table_standby_replicas=0,
         consumer_auto_offset_reset="none",
         stream_wait_empty=False,
-        stream_buffer_maxsize=QUEUE_SIZE // RUN,
+        stream_buffer_maxsize=QUEUE_RUNS,
         consumer_max_fetch_size=4 * 1024 * 1024,
         broker_session_timeout=w.session_timeout_seconds,
         broker_heartbeat_interval=w.heartbeat_interval_seconds,
@@ -64,8 +63,7 @@ def make_app(
 
     async def deliver_runs(stream: Any) -> None:
         async for event in stream.events():
-            for message in (*event.message.earlier, event.message):
-                await deliver(message)
+            await deliver(event.message.run)
 
     app.agent(topic, name=group)(deliver_runs)
     return app

@@ -17,7 +17,8 @@ from kinstream.streams.records.message import Message, PartitionName
 
 log = logging.getLogger("kinstream.worker")
 
-QUEUE_SIZE: Final = 64
+#: Runs of records that wait for a partition's task.
+QUEUE_RUNS: Final = 4
 #: How many waiting messages a partition applies at once on its thread.
 BATCH: Final = 64
 ANNOUNCE_SECONDS: Final = 600.0
@@ -25,7 +26,7 @@ LOOK_SECONDS: Final = 0.25
 
 
 class Host(Protocol):
-    """What the task of a partition needs of its worker."""
+    """The interface of the worker for the task of a partition."""
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any: ...
 
@@ -64,7 +65,9 @@ class Owned:
     ) -> None:
         self.place = place
         self.runner = runner
-        self.queue: asyncio.Queue[Message] = asyncio.Queue(QUEUE_SIZE)
+        self.queue: asyncio.Queue[list[Message]] = asyncio.Queue(QUEUE_RUNS)
+        #: Messages of a run that was begun.
+        self._next: list[Message] = []
         self.closing = False
         self.task: asyncio.Task[None] | None = None
         self.received = -1
@@ -91,15 +94,21 @@ class Owned:
         #: Whether a fault file may still be there that progress should clear.
         self._faults = True
 
-    async def put(self, message: Message) -> None:
-        """Hand over a message; waits while the queue is full."""
-        await self.queue.put(message)
-        self.received = message.offset
-        self.received_at = message.timestamp_ms / 1000
-        self.read_bytes += len(message.value or b"")
+    async def put(self, messages: list[Message]) -> None:
+        """Hand over messages; waits while the queue is full."""
+        await self.queue.put(messages)
+        self.received = messages[-1].offset
+        self.received_at = messages[-1].timestamp_ms / 1000
+        self.read_bytes += sum(len(message.value or b"") for message in messages)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether messages wait to be applied."""
+        return bool(self._next) or not self.queue.empty()
 
     def drain(self) -> None:
         """Drop waiting messages; they will be read again."""
+        self._next = []
         while not self.queue.empty():
             self.queue.get_nowait()
 
@@ -111,7 +120,7 @@ class Owned:
             log.info("%s partition %d: catching up with its own outputs, %d records", *where)
 
     def end_run(self, generation: Generation) -> None:
-        """Write the final mark where everything is emitted again that a run before this one may have emitted."""
+        """Write the final mark once everything is emitted again that an earlier run may have emitted."""
         if self._run is not None and not self.catching_up:
             partition, manifest = self.place[1], self.runner.manifest
             ended = generation.birth_offset(partition) if manifest is None else manifest.offset
@@ -130,13 +139,15 @@ class Owned:
             self._host.fail(error)
 
     async def _next_batch(self) -> list[Message]:
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                batch = [await self.queue.get()]
-        except TimeoutError:
-            return []
-        while len(batch) < BATCH and not self.queue.empty():
-            batch.append(self.queue.get_nowait())
+        if not self._next:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    self._next = await self.queue.get()
+            except TimeoutError:
+                return []
+        while len(self._next) < BATCH and not self.queue.empty():
+            self._next += self.queue.get_nowait()
+        batch, self._next = self._next[:BATCH], self._next[BATCH:]
         return batch
 
     async def _work(self, batch: list[Message]) -> None:

@@ -23,7 +23,7 @@ from kinstream.streams.worker.watchdog import Progress
 if TYPE_CHECKING:
     from faust.types import TP
 
-    from kinstream.streams.worker.port import Client
+    from kinstream.streams.worker.port import Client, Run
 
 log = logging.getLogger("kinstream.worker")
 
@@ -33,7 +33,7 @@ class Partitions:
 
     Parameters
     ----------
-    sink : where the outputs of their machines go.
+    sink : the receiver of their machines' outputs.
     life : of the worker: it shows whether an operation in progress is still wanted.
     client : returns the transport's consumer; called on the event loop only, since faust makes it there.
     check_topics : raises if the topics are no longer those of the generation.
@@ -125,7 +125,7 @@ class Partitions:
         return self._life.ending or self._life.assignment != assignment
 
     async def _taken_over(self, tp: TP) -> list[Owned]:
-        """The restored partition; none where it is owned already, or parked.
+        """The restored partition; none if it is owned already, or parked.
 
         Raises
         ------
@@ -254,22 +254,27 @@ class Partitions:
 
     # ---- records, and the interface for the task of a partition -------------------------------------------------
 
-    async def deliver(self, message: Any) -> None:
-        """Hand a message to its partition's task; the next owner reads a message of a lost partition again."""
-        owned = self.owned.get((message.topic, message.partition))
+    async def deliver(self, run: Run) -> None:
+        """Hand a run of records to its partition's task; the next owner reads those of a lost partition again."""
+        last, _ = run[-1]
+        owned = self.owned.get((last.topic, last.partition))
         if owned is None or owned.closing:
             return
-        value = Message(
-            message.topic,
-            message.partition,
-            message.offset,
-            int((message.timestamp or 0) * 1000),
-            message.key,
-            message.value,
-            tuple(message.headers or ()),
-            message.previous,
+        await owned.put(
+            [
+                Message(
+                    record.topic,
+                    record.partition,
+                    record.offset,
+                    record.timestamp or 0,
+                    record.key,
+                    record.value,
+                    tuple(record.headers or ()),
+                    previous,
+                )
+                for record, previous in run
+            ]
         )
-        await owned.put(value)
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Run a long call off the event loop."""
@@ -299,7 +304,7 @@ class Partitions:
         found = {}
         for place, owned in list(self.owned.items()):
             applied = owned.runner.machine.next_offset
-            busy = owned.runner.in_flight is not None or not owned.queue.empty()
+            busy = owned.runner.in_flight is not None or owned.waiting
             found[place] = Progress(self.position(place, applied), applied, busy)
         return found
 

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 import faust
 from faust.types import TP
 
+#: Consecutive records of a partition as the client returns them, each with the offset that it returned before.
+Run = list[tuple[Any, int]]
+
 
 class Port(Protocol):
     """The calls of the transport to its worker."""

@@ -1,7 +1,7 @@
 """faust's recovery, changed to wait without a limit until partitions are taken over.
 
-faust gives a seek `broker_request_timeout` (90 s) and stops for good after it; here a seek reads checkpoints first. The
-watchdog has a limit for that, and a process that reaches it starts again.
+faust gives a seek `broker_request_timeout` (90 s) and stops permanently after it; here a seek reads checkpoints first.
+The watchdog has a limit for that, and a process that reaches it starts again.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ log = logging.getLogger("kinstream.topics")
 
 #: Seconds between two rounds of requests.
 POLL_SECONDS: Final = 5.0
-#: A checkpoint waits for the answer, and goes on without one.
+#: A checkpoint waits this long for the answer, and then continues without one.
 _ANSWER_SECONDS: Final = 3.0
 #: A topic has to be missing this long: a broker that comes back may answer before it knows all topics.
 MISSING_SECONDS: Final = 8.0
@@ -67,7 +67,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedTopic:
     """A topic of an agent.
 
     Parameters
@@ -88,13 +88,13 @@ class Watched:
         return self.began_partitions is not None
 
 
-def watched(spec: AgentSpec, birth: Birth, settings: Settings) -> list[Watched]:
+def watched(spec: AgentSpec, birth: Birth, settings: Settings) -> list[WatchedTopic]:
     """All topics that an agent reads or writes."""
-    found = [Watched(birth.input_topic, True, birth.input_topic_id, birth.input_partitions)]
-    found += [Watched(n, False, one.topic_id, one.partitions) for n, one in birth.output_topics.items()]
+    found = [WatchedTopic(birth.input_topic, True, birth.input_topic_id, birth.input_partitions)]
+    found += [WatchedTopic(n, False, one.topic_id, one.partitions) for n, one in birth.output_topics.items()]
     known = {one.name for one in found}
-    others = (settings.topic(role) for role in spec.roles)
-    return [*found, *(Watched(name, False) for name in others if name not in known)]
+    others = spec.topics(settings)
+    return [*found, *(WatchedTopic(name, False) for name in others if name not in known)]
 
 
 class TopicWatch:
@@ -112,7 +112,7 @@ class TopicWatch:
     def __init__(
         self,
         spec: AgentSpec,
-        topics: Iterable[Watched],
+        topics: Iterable[WatchedTopic],
         describe: Describe,
         *,
         on_refusal: Callable[[GenerationMismatch], None],
@@ -175,7 +175,7 @@ class TopicWatch:
 
     # ---- one topic ----------------------------------------------------------------------------------------------
 
-    def _compare(self, one: Watched, now: TopicView | None) -> None:
+    def _compare(self, one: WatchedTopic, now: TopicView | None) -> None:
         if now is None:
             since = self._missing.setdefault(one.name, self._clock())
             if self._clock() - since >= MISSING_SECONDS:
@@ -196,16 +196,16 @@ class TopicWatch:
                 self.added = {**self.added, one.name: added}
                 log.warning("%s", self.message or f"{one.name} has {one.began_partitions} partitions again")
 
-    def _subject(self, one: Watched) -> str:
+    def _subject(self, one: WatchedTopic) -> str:
         does = "reads" if one.reads else "writes"
         return f"topic {one.name}, which {self._spec.application} {does},"
 
-    def _advice(self, one: Watched) -> str:
+    def _advice(self, one: WatchedTopic) -> str:
         if not one.in_birth:
             return f"Its records are gone. Continue with the new one: {self._spec.command}"
         return (
             "Its records are gone, and records written to it since belong to this generation. Restore the topic; or "
-            f"stop all workers, delete it once more, and begin anew ({RECIPE}): kinstream topics create, "
+            f"stop all workers, delete it once more, and begin again ({RECIPE}): kinstream topics create, "
             f"{self._spec.command} --new-generation --from-start"
         )
 

@@ -9,7 +9,7 @@ process.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, cast
 
 from aiokafka import TopicPartition
@@ -20,24 +20,17 @@ from faust.types import TP
 
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.worker import decompress
-from kinstream.streams.worker.port import Port, PortedApp
+from kinstream.streams.worker.port import Port, PortedApp, Run
 
 decompress.install()
 
-#: Most records of a partition that go through faust as one message.
-RUN: Final = 16
+#: Most records of a partition that go through faust as one message, and the bytes of their values that end it.
+RUN: Final = 64
+RUN_BYTES: Final = 1_000_000
 
 
 def _port(app: Any) -> Port:
     return cast(PortedApp, app).port
-
-
-class _Tagged:
-    __slots__ = ("previous", "record")
-
-    def __init__(self, record: Any, previous: int) -> None:
-        self.record = record
-        self.previous = previous
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -63,17 +56,26 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             _port(self.app).fail_in_client(error)
             raise
         # Tagged here, in one step with the fetch: records that faust drops later still count as returned.
-        return {tp: self._tag(tp, records) for tp, records in fetched.items()}
+        return {tp: self._runs(tp, records) for tp, records in fetched.items()}
 
-    def _tag(self, tp: Any, records: list[Any]) -> list[_Tagged]:
+    def _runs(self, tp: Any, records: list[Any]) -> list[Run]:
+        """The records of a partition in runs, each record with the offset that was returned before it."""
         key = (tp.topic, tp.partition)
         previous = self._returned.get(key, -1)
-        tagged = []
+        runs: list[Run] = []
+        run: Run = []
+        size = 0
         for record in records:
-            tagged.append(_Tagged(record, previous))
+            run.append((record, previous))
             previous = record.offset
+            size += len(record.value or b"")
+            if len(run) == RUN or size >= RUN_BYTES:
+                runs.append(run)
+                run, size = [], 0
+        if run:
+            runs.append(run)
         self._returned[key] = previous
-        return tagged
+        return runs
 
     async def seek_all(self, offsets: Mapping[TP, int]) -> None:
         """Seek partitions, on this thread."""
@@ -128,14 +130,8 @@ def _joins(coordinator: Any, subscription: Any) -> bool:
     return bool(coordinator.need_rejoin(subscription))
 
 
-def _as_one(run: list[Any]) -> Any:
-    message = run.pop()
-    message.earlier = run
-    return message
-
-
 class Consumer(driver.Consumer):
-    """A consumer that reads from where the checkpoints say."""
+    """A consumer that reads from the offsets of the checkpoints."""
 
     _thread: ConsumerThread
     #: Whether the client's assignment is valid: it is not between a revocation and the next assignment.
@@ -163,21 +159,6 @@ class Consumer(driver.Consumer):
         await self._thread.seek_all(offsets)
         return offsets
 
-    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
-        """Fetch records; a message stands for a run of its partition's records, the others in `earlier`.
-
-        faust takes as long over a message as a kernel over a small block. Whatever faust does with a message, including
-        dropping it when the flow stops, it does with the whole run; the tags show it.
-        """
-        runs: dict[TP, list[Any]] = {}
-        async for tp, message in super().getmany(timeout):
-            run = runs.setdefault(tp, [])
-            run.append(message)
-            if len(run) == RUN:
-                yield tp, _as_one(runs.pop(tp))
-        for tp, run in runs.items():
-            yield tp, _as_one(run)
-
     def on_buffer_full(self, tp: TP) -> None:
         """Do nothing: a full queue makes the fetcher wait, record by record.
 
@@ -203,9 +184,14 @@ class Consumer(driver.Consumer):
         self._read_offset[tp] = offset
         await self._thread.seek_all({tp: offset})
 
-    def _to_message(self, tp: TP, record: Any) -> Any:
-        message: Any = super()._to_message(tp, record.record)
-        message.previous = record.previous
+    def _to_message(self, tp: TP, run: Run) -> Any:
+        """The message that stands for a run of records: that of its last one.
+
+        faust takes as long over a message as a kernel over a small block. Whatever faust does with a message, including
+        dropping it when the flow stops, it does with the whole run; the tags show it.
+        """
+        message: Any = super()._to_message(tp, run[-1][0])
+        message.run = run
         return message
 
     async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:

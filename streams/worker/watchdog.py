@@ -36,8 +36,8 @@ class Progress:
     in_kernel: bool = False
 
 
-class Watched(Protocol):
-    """What the watchdog checks. Called from its own thread."""
+class WatchedWorker(Protocol):
+    """The interface that the watchdog checks, from its own thread."""
 
     def progress(self) -> Mapping[tuple[str, int], Progress]:
         """Partitions that should move: owned, restored and not parked."""
@@ -67,7 +67,7 @@ class Watchdog:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedWorker,
         cluster: Cluster,
         *,
         stall_seconds: float,
@@ -181,7 +181,7 @@ class Watchdog:
         try:
             self.retention = self._cluster.retention_seconds(self._group[1])
         except (AccessDenied, BrokerUnavailable):
-            # A missing permission says nothing about whether the brokers answer.
+            # A missing permission does not show whether the brokers answer.
             self._retention_look_at = now + RETENTION_AGAIN_SECONDS
 
     def _answered(self, error: BrokerUnavailable | None) -> None:

@@ -91,7 +91,7 @@ class Worker:
         self.spec = spec
         self.settings = settings
         self.generation = generation
-        self.input_topic = settings.topic(spec.input_role)
+        self.input_topic = spec.input_topic(settings)
         self.life = LifeCycle(on_illegal=self.fail)
         self.emitter = Emitter(
             confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds

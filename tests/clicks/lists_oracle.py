@@ -1,7 +1,8 @@
 """Click lists, and the mistakes of OPML on them from the definitions alone: nothing shared with the product.
 
 A list of items is read as "click > skip above": each clicked item is preferred over every unclicked one above it. OPML
-is spec 4.1 without a guard. All triplets of a list are judged by the map from before the list, and learned then.
+is Algorithm 1 of its paper, without a guard. All triplets of a list are judged by the map from before the list, and
+learned then.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def check_events(
 def one_pass(
     labels: list[int | str], events: list[Event], draw: Any
 ) -> Iterator[tuple[Event, list[tuple[int, int]], list[tuple[int, int, int]]]]:
-    """Spec 10.1: for each event the pairs and triplets, as row numbers of the load.
+    """The rule of the OPML paper: for each event the pairs and triplets, as row numbers of the load.
 
     H holds the latest sample of each class. A sample of a known class gives a triplet (x, H[k], negative) once two
     classes are known; while one class is known, the pair (previous sample, x); the first of a class gives nothing.

@@ -461,10 +461,10 @@ def test_credentials_of_the_store_are_a_secret() -> None:
     ("values", "reason"),
     [
         ("checkpoints.url=", "give url (an object store) or volume (ReadWriteMany)"),
-        ("checkpoints.url=/var/lib/kinstream", "a place inside a pod"),
-        ("checkpoints.url=checkpoints", "a place inside a pod"),
-        ("checkpoints.url=file:///data", "a place inside a pod"),
-        ("checkpoints.url=memory://x", "a place inside a pod"),
+        ("checkpoints.url=/var/lib/kinstream", "a path inside a pod"),
+        ("checkpoints.url=checkpoints", "a path inside a pod"),
+        ("checkpoints.url=file:///data", "a path inside a pod"),
+        ("checkpoints.url=memory://x", "a path inside a pod"),
         (
             "checkpoints.url=,checkpoints.volume.create=true,checkpoints.volume.accessModes={ReadWriteOnce}",
             "access mode ReadWriteOnce binds the volume to one node or pod",
@@ -482,7 +482,7 @@ def test_credentials_of_the_store_are_a_secret() -> None:
 def test_a_store_of_one_pod_is_refused_with_the_reason(values: str, reason: str) -> None:
     told = refusal("--set", values)
     assert reason in told
-    assert "a partition that moves to another pod goes on from there" in told
+    assert "a partition that moves to another pod continues from them" in told
 
 
 def test_two_stores_are_refused() -> None:
@@ -514,8 +514,8 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
     ("values", "reason"),
     [
         ("image.repository=", "there is no public image"),
-        ("kafka.bootstrapServers=", "name the brokers"),
-        ("learners.opml.settings.from={clicks}", "learners.opml follows clicks, which is no builder"),
+        ("kafka.bootstrapServers=", "set the addresses of the brokers"),
+        ("learners.opml.settings.from={clicks}", "learners.opml follows clicks, which is not a builder"),
         ("builders=null", "learners without builders"),
         ("learners.opml.settings.kind=null", "kind"),
         ("setings.worker.stall_seconds=1", "setings"),
@@ -525,7 +525,7 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("checkpoints.keep=1", "keep"),
         ("serviceMonitor.job=streams", "job"),
         ("strimzi.enabled=true", "strimzi.cluster"),
-        ("search.spaces.shop.learner=copml", "search.spaces.shop follows copml, which is no learner"),
+        ("search.spaces.shop.learner=copml", "search.spaces.shop follows copml, which is not a learner"),
         ("search.spaces.shop.index=exact", "missing property 'learner'"),
         ("search.spaces.shop.learner=opml,search.spaces.shop.index=fast", "index"),
         ("search.settings.threds=2", "threds"),
@@ -547,7 +547,7 @@ def test_strimzi_users_are_checked() -> None:
     )
     told = refusal("--set", "kafka.securityProtocol=PLAINTEXT", name="strimzi")
     assert "kafka.securityProtocol PLAINTEXT has no logins" in told
-    assert "users of Strimzi have SCRAM-SHA-512" in refusal(
+    assert "users of Strimzi need SCRAM-SHA-512" in refusal(
         "--set", "kafka.saslMechanism=PLAIN", name="strimzi"
     )
     told = refusal("--set", "kafka.securityProtocol=SSL", name="strimzi")

@@ -25,6 +25,8 @@ from kinstream.processors.closure.closure import Closure
 from kinstream.processors.registry import create
 from kinstream.processors.samples.one_pass import OnePass
 from kinstream.streams.checkpoints.manifest import versions
+from kinstream.streams.configuration.gate import GateSettings
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import Reason
 from kinstream.streams.failpoints import VARIABLE
 from kinstream.streams.processes.supervisor import LEASH, RESTARTS
@@ -35,6 +37,7 @@ from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import MARK, PAGES, ROOT, Block, anchors, blocks, links, prose, rows
 from tests.monitoring.test_promtool import full_page
 from tests.search.agents import full_page as search_page
+from tests.search.gateways import full_page as gateway_page
 
 DOCS = ROOT / "docs"
 #: What a table says where there is no default.
@@ -87,7 +90,10 @@ def test_every_marked_python_example_runs(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", found("toml"), ids=lambda block: block.place)
-def test_every_settings_example_is_accepted(block: Block, tmp_path: Path) -> None:
+def test_every_settings_example_is_accepted(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINSTREAM_GATE_KEY", "a secret of the examples")
     file = tmp_path / "kinstream.toml"
     builder = "" if "[builders." in block.text else '[builders.one-pass]\nkind = "one-pass"\n'
     file.write_text(builder + block.text, encoding="utf-8")
@@ -161,20 +167,22 @@ def sections() -> dict[str, dict[str, Any]]:
     models: dict[str, Any] = {
         f"[{name}]": field.default_factory or type(field.default)
         for name, field in Settings.model_fields.items()
-        if name not in ("builders", "learners")
+        if name not in ("builders", "learners", "sources", "gate", "gate_key", "gate_key_file")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
-    models |= {"[search.spaces.NAME]": SearchSpaceSettings}
+    models |= {"[search.spaces.NAME]": SearchSpaceSettings, "[sources.NAME]": SourceSettings}
+    models |= {"[gate.SPACE]": GateSettings}
     return {
         heading: {
-            field.alias or name: REQUIRED if field.is_required() else plain(field.default)
+            field.alias or name: REQUIRED if field.is_required() else plain(field)
             for name, field in model.model_fields.items()
         }
         for heading, model in models.items()
     }
 
 
-def plain(value: Any) -> Any:
+def plain(field: Any) -> Any:
+    value = field.get_default(call_default_factory=True)
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
@@ -235,7 +243,7 @@ def test_the_settings_of_the_builder_are_those_of_its_constructor() -> None:
 def exposed() -> dict[str, set[str]]:
     """Every series of ours with its labels, as the collectors show it."""
     series: dict[str, set[str]] = {}
-    pages = full_page().decode(), search_page().decode()
+    pages = full_page().decode(), search_page().decode(), gateway_page().decode()
     for family in (one for text in pages for one in text_string_to_metric_families(text)):
         for sample in family.samples:
             if not sample.name.startswith("kinstream_"):
@@ -254,6 +262,16 @@ def test_the_series_are_those_that_the_collectors_expose() -> None:
         if row[0].startswith("`kinstream_")
     }
     assert told == exposed()
+
+
+def test_the_meaning_of_a_series_begins_with_its_help_text() -> None:
+    pages = full_page().decode(), search_page().decode(), gateway_page().decode()
+    families = [one for text in pages for one in text_string_to_metric_families(text)]
+    helps = {f"`{sample.name}`": one.documentation for one in families for sample in one.samples}
+    helps |= {f"`{one.name}`": one.documentation for one in families if one.type == "histogram"}
+    for series, _, meaning in (row for row in rows(DOCS / "metrics.md") if row[0].startswith("`kinstream_")):
+        plain = re.sub(r"\[([^\]]*)\]\(.*?\)", r"\1", meaning).replace("`", "")
+        assert plain.startswith(helps[series].replace("`", "")), series
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

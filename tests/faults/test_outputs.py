@@ -38,7 +38,7 @@ def test_an_output_that_the_broker_rejects_stops_the_worker_and_nothing_behind_i
     # Which of librdkafka's two ways of telling comes first is up to its threads.
     rejected = rf"{system.topic('constraints')} partition 0 rejected a record: .*too large"
     builder.expect(
-        rf"DeliveryError: ({rejected}|the producer failed for good: .*{system.topic('constraints')})"
+        rf"DeliveryError: ({rejected}|the producer failed permanently: .*{system.topic('constraints')})"
     )
     builder.expect(r"the worker ended with status 75; starting it again", times=2)
     assert not builder.said("Traceback")

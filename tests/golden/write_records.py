@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.held_out import METRICS, UNLEARNED, HeldOut, HeldOutSums
 from kinstream.streams.records.values import (
     Action,
@@ -163,6 +164,30 @@ def records() -> dict[str, Record]:
         ),
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
+        ),
+        "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
+        "gate-decision": GateDecision(
+            space="shop",
+            verdict=Verdict.PROMOTE,
+            reason="it wins more often",
+            generation=1,
+            epoch=17,
+            number=3,
+            topic="kinstream.events",
+            partition=2,
+            offset=99,
+            time_ms=5,
+            serving=Version(2, 17, 900),
+            before=UNADAPTED,
+            challenger=None,
+            pinned=True,
+            impressions=1200,
+            wins=90,
+            losses=50,
+            ties=3,
+            log_e_for=3.75,
+            log_e_against=0.5,
+            checks={"distinct_items_serving": 812.5},
         ),
         "update": _update(),
         "update-narrow": _update(U=np.full((3, 2), 0.5, np.float32), V=np.ones((2, 3), np.float32)),

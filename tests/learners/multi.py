@@ -17,7 +17,10 @@ NAMES = ("shape", "colour", "text")
 #: Entries of a learner's state that belong to the scalers of these modalities.
 SCALERS_STATE = frozenset(
     f"scaler.{n}.{name}"
-    for n in ("rows", "constraints", "ready", "digests", "first", "second")
+    for n in (
+        *("rows", "constraints", "ready", "digests", "first", "second"),
+        *("renewals", "settling", "squared", "counts", "sums", "seen", "scale", "length"),
+    )
     for name in NAMES
 )
 #: Entries that belong to the buffer of the warm-up.

@@ -1,4 +1,4 @@
-"""OAHU as the spec prints it (sections 7.1 to 7.3), in plain numpy with columns for vectors; nothing of the product's.
+"""OAHU as the paper prints it, in plain numpy with columns for vectors; nothing of the product's.
 
 Two things that the anchored variant adds are options here: the rank weight, and gradients that alpha does not weight.
 """
@@ -127,7 +127,7 @@ class OAHUNumpy:
         return float(np.sum(self.factors(*now) * (attraction(Dp, c1) + repulsion(Dn, c2)) / 2.0))
 
     def gradients(self, triplet: tuple[Vector, Vector, Vector]) -> Weights:
-        """Of the objective at the present weights, by the spec's formulas."""
+        """Of the objective at the present weights, by the paper's formulas."""
         samples = self._samples(self.weights, triplet)
         Dp, Dn = distances(samples)
         c1, c2 = thresholds(Dp, Dn, self.tau)

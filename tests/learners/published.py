@@ -20,7 +20,7 @@ from kinstream.learners.one_modality import (
     soml_tg,
     sors,
 )
-from kinstream.learners.several_modalities import fusion
+from kinstream.learners.several_modalities import fusion, lomdml, omdl_lr, omdml, omks
 from kinstream.learners.shared.scaler import PUBLISHED
 
 
@@ -89,4 +89,20 @@ class SORS(_Published, sors.SORS):
 
 
 class Fusion(_Published, fusion.Fusion):
+    pass
+
+
+class OMDML(_Published, omdml.OMDML):
+    pass
+
+
+class LOMDML(_Published, lomdml.LOMDML):
+    pass
+
+
+class OMKS(_Published, omks.OMKS):
+    pass
+
+
+class OMDLLR(_Published, omdl_lr.OMDLLR):
     pass

@@ -89,6 +89,9 @@ class Oracle:
         self.first: dict[bytes, NDArray[Any]] = {}
         self.losses: list[dict[str, float]] = []
         self.latest: dict[int, tuple[Any, Any]] = {}
+        #: Number of the event, sign, vectors: constraints without a verdict.
+        self.waiting: list[tuple[tuple[int, int], int, Any]] = []
+        self.blocks = 0
 
     def take(self, made: ConstraintBlock, learned: Callable[[Any, Any], float]) -> list[bool]:
         vectors = np.concatenate([t.vectors for t in made.tables], axis=1).astype(np.float64)
@@ -112,22 +115,37 @@ class Oracle:
             return float(((x - y) ** 2).sum())
 
         held: list[bool] = []
-        losses: dict[int, list[dict[str, float]]] = {}
+        fresh = []
         before: int | None = None
+        self.blocks += 1
         for t, row in enumerate(made.index):
             number = -1 - t if made.events is None else int(made.events[t])
             if number != before:
                 out = is_chosen(made.tables[0].vectors[row[0]], self.share, made.space)
                 before = number
             held.append(out)
-            if not out or number == 0:
-                continue
+            if out and number != 0:
+                fresh.append(((self.blocks, number), int(made.signs[t]), vectors[row]))
+        kinds = {len(points) for _, _, points in (*self.waiting, *fresh)}
+        if len(kinds) > 1:
+            # Another kind of constraint than those that wait.
+            self.judge(distance)
+            self.waiting = fresh
+            return held
+        self.waiting += fresh
+        if fresh and len(self.waiting) >= min(64, 1 + len(self.losses) // 8):
+            self.judge(distance)
+        return held
+
+    def judge(self, distance: Callable[[str, Any, Any], float]) -> None:
+        losses: dict[tuple[int, int], list[dict[str, float]]] = {}
+        for number, sign, points in self.waiting:
             verdicts = losses.setdefault(number, [])
-            if made.kind is Kind.TRIPLET:
-                a, p, n = vectors[row]
+            if len(points) == 3:
+                a, p, n = points
                 verdicts.append({m: float(not distance(m, a, p) < distance(m, a, n)) for m in METRICS})
                 continue
-            sign, pair = int(made.signs[t]), (vectors[row[0]], vectors[row[1]])
+            pair = (points[0], points[1])
             if -sign in self.latest:
                 both = {sign: pair, -sign: self.latest[-sign]}
                 verdicts.append(
@@ -137,7 +155,7 @@ class Oracle:
         for verdicts in losses.values():
             if verdicts:
                 self.losses.append({m: sum(v[m] for v in verdicts) / len(verdicts) for m in METRICS})
-        return held
+        self.waiting = []
 
     def sums(self, keep: float) -> HeldOutSums:
         weights = [keep ** (len(self.losses) - 1 - i) for i in range(len(self.losses))]
@@ -196,10 +214,24 @@ def test_verdicts_and_sums_are_those_of_the_description(
         model.learn(made.take(~held))
     state = judge.state()
     assert events_so_far > 60
+    assert len(oracle.losses) == events_so_far
     wanted = oracle.sums(1.0)
     assert np.asarray(state["total.losses"]).tolist() == pytest.approx(list(wanted.losses.values()))
     assert np.asarray(state["total.squares"]).tolist() == pytest.approx(list(wanted.squares.values()))
     assert np.asarray(state["total.weights"]).tolist() == [len(oracle.losses)] * 2
+
+
+def test_constraints_that_wait_get_their_verdicts_before_those_of_another_kind_wait() -> None:
+    model, judge, oracle = create("lego"), Judge(0.3, "s"), Oracle(0.3)
+    distance = lambda x, y: float(model.distance(*(v[None].astype(np.float32) for v in (x, y)))[0])  # noqa: E731
+    for seed, kind in enumerate((Kind.TRIPLET, Kind.PAIR, Kind.PAIR, Kind.TRIPLET, Kind.PAIR) * 5):
+        made = block(kind, seed, 10)
+        judge, report = judge.after(model, made, judge.rows(made))
+        oracle.take(made, distance)
+        if report is not None:
+            same(report.window, oracle.sums(1.0 - 1.0 / 500.0))
+            assert report.events == len(oracle.losses)
+    assert len(oracle.losses) > 40
 
 
 def test_the_account_survives_a_checkpoint_and_goes_on_with_the_same_bits() -> None:
@@ -307,7 +339,7 @@ def test_fewer_than_fifty_events_say_nothing() -> None:
 def test_constraints_of_a_block_add_up() -> None:
     made = block(Kind.TRIPLET, 5)
     held = Choice(0.3, "s").rows(made)
-    total, by_rule = count(made.take(~held), Outcomes.blank(int((~held).sum())), made.take(held))
+    total, by_rule = count(made.take(~held), Outcomes.blank(int((~held).sum())), made.rule[held])
     assert total.held_out == held.sum() > 0
     assert total.seen + total.rejected + total.ignored + total.held_out == len(made)
     assert sum(by_rule.values(), Counts()) == total

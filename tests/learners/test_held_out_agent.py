@@ -118,7 +118,9 @@ def test_held_out_events_reach_no_learner_and_all_constraints_add_up(tmp_path: P
         total = outcome.counts
         assert total.seen + total.rejected + total.ignored + total.held_out == len(block)
         judged += 0 if outcome.held_out is None else int(outcome.held_out.block.weight)
-    assert judged == sum(o.counts.held_out for o in run.outcomes()) > 20
+    waiting = len(run.agent.judges()["s"]["waiting.signs"])
+    assert 0 < waiting <= 1 + judged // 8
+    assert judged + waiting == sum(o.counts.held_out for o in run.outcomes()) > 20
     assert same_states(run.agent.states(), {"s": own.state()})
 
 
@@ -158,8 +160,8 @@ def hard() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 #: README's settings of old: a step that is too large for 384 features behind a z-score.
-OLD: dict[str, Any] = {"gamma": 0.001, "scaler": "zscore", "unit": "published", "held_out": 0.05}
-HEALTHY: dict[str, Any] = {"gamma": 0.03, "held_out": 0.05}
+OLD: dict[str, Any] = {"gamma": 0.001, "scaler": "zscore", "unit": "published", "held_out": 0.1}
+HEALTHY: dict[str, Any] = {"gamma": 0.03, "held_out": 0.1}
 
 
 def test_settings_that_destroy_embeddings_are_noticed_and_the_model_is_withheld(

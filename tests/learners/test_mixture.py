@@ -13,9 +13,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from kinstream.learners.kernels.ensembles import neighbours
 from kinstream.learners.mixture.joining import joined
-from kinstream.learners.mixture.learner import IN_LISTS, LEARNED, UNLEARNED, Mixture
+from kinstream.learners.mixture.learner import IN_LISTS, LEARNED, NARROW, UNLEARNED, Mixture
 from kinstream.learners.mixture.neighbours import EVERY, Neighbours
 from kinstream.learners.mixture.views import OneScale, View
+from kinstream.learners.mixture.weighing import weights
 from kinstream.learners.models.export import encode, export
 from kinstream.learners.sklearn import MetricLearner
 from kinstream.streams.errors import CheckpointError
@@ -61,6 +62,24 @@ def test_views_are_the_scalings_of_their_names_up_to_one_factor(name: str) -> No
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
     if "cosine" not in name:
         assert np.square(found).sum(axis=1).mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_what_members_see_while_they_learn_is_what_transform_shows(dtype: str) -> None:
+    X = rows(12, 60, 13)
+    X[7], X[8, 3] = 0.0, np.nan
+    scales = scales_of(np.where(np.isfinite(X), X, 1.0))
+    Z = scales.apply(np.concatenate([X, 1e5 * X]))
+    for name, view in scales.views().items():
+        shown = view.apply(Z)
+        # Where a number is missing, nothing is learned and nothing is known.
+        whole = np.isfinite(Z).all(axis=1)
+        rounding = 1e-12 if dtype == "float64" else 1e-6
+        np.testing.assert_allclose(view.seen(Z, dtype)[whole], shown[whole], rtol=rounding, atol=rounding)
+        if "cosine" not in name:
+            np.testing.assert_array_equal(np.isnan(view.seen(Z, dtype)), np.isnan(shown))
+    far = View(np.zeros(3), np.ones(3), directions=True)
+    np.testing.assert_allclose(far.seen(np.array([[3e200, 4e200, 0.0]]), dtype), [[0.6, 0.8, 0.0]], rtol=1e-6)
 
 
 def test_a_scale_from_few_vectors_makes_no_later_one_huge() -> None:
@@ -196,7 +215,57 @@ def test_a_row_is_judged_once_and_only_where_it_is_new() -> None:
             if judge.waiting >= EVERY:
                 judge.judge(lambda Z: [Z])
     # The second and the third time none of the 298 anchors is new.
-    assert judge.judged + judge.waiting == 298
+    assert judge.new.rows + judge.waiting == 298
+
+
+def test_rows_that_come_again_are_judged_apart_from_new_ones() -> None:
+    draw = np.random.default_rng(6)
+    X = draw.normal(size=(602, 4)).astype(np.float32)
+    index = np.column_stack([np.arange(2, 602), np.arange(0, 600), np.arange(1, 601)]).astype(np.int32)
+    every = np.ones(len(index), np.bool_)
+    judge = Neighbours(1, 4, lists=False, again=True)
+    for turn in range(5):
+        assert judge.repeated == (turn > 2)
+        start = 0
+        while start < len(index):
+            start = judge.admit(X, judge.of(X), index, every, every, every, start)
+            if judge.waiting >= EVERY:
+                judge.judge(lambda Z: [Z])
+    judge.judge(lambda Z: [Z])
+    assert judge.new.rows == 600
+    # One in four of four more turns.
+    assert judge.again.rows == 600
+
+
+def judged(new: list[float], again: list[float], repeated: bool) -> Neighbours:
+    """Four metrics, two of them learners, that lost as much on each of 160 rows."""
+    judge = Neighbours(4, 2, lists=False, again=True)
+    for found, losses in ((judge.new, new), (judge.again, again)):
+        for _ in range(160):
+            found.add(np.array(losses))
+    judge._tally[[neighbours.NEW, neighbours.AGAIN]] = 500, 640 if repeated else 480
+    return judge
+
+
+def test_rows_that_came_again_decide_among_learners_only() -> None:
+    learners, usable = np.array([True, True, False, False]), np.ones(4, np.bool_)
+    new, again = [0.2, 0.25, 0.3, 0.2], [0.1, 0.02, 0.5, 0.01]
+
+    def share(losses: list[float]) -> Matrix:
+        least, count = min(losses), 7 * 160 / 16
+        rate = (least * count + 5 * 0.25) / (count + 5)
+        return np.asarray(np.exp(-2 * (np.array(losses) - least) / np.sqrt(rate * (1 - rate) / count)))
+
+    first = np.array([0.375, 0.375, 0.125, 0.125]) * share(new)
+    first /= first.sum()
+    np.testing.assert_allclose(weights(learners, usable, judged(new, again, False)), first)
+    found = weights(learners, usable, judged(new, again, True))
+    np.testing.assert_allclose(found[2:], first[2:])
+    both = share(again[:2])
+    np.testing.assert_allclose(found[:2], first[:2].sum() * both / both.sum())
+    usable[1] = False
+    assert weights(learners, usable, judged(new, again, True))[1] == 0.0
+    np.testing.assert_allclose(weights(learners, usable, Neighbours(4, 2, lists=False)), [0.0, 0.0, 0.5, 0.5])
 
 
 def test_a_learner_is_judged_by_its_map_from_before_the_row() -> None:
@@ -205,7 +274,7 @@ def test_a_learner_is_judged_by_its_map_from_before_the_row() -> None:
     y = draw.integers(0, 2, 2_000)
     X = draw.normal(size=(2_000, 20))
     model: Any = MetricLearner("mixture", learner_settings={"warm_up": 32}).fit(X, y).learner_
-    found = dict(zip((*LEARNED, *UNLEARNED), model._neighbours.losses, strict=True))
+    found = dict(zip((*LEARNED, *NARROW, *UNLEARNED), model._neighbours.new.means, strict=True))
     # Labels are drawn at random: nothing can be known of a new row.
     assert all(0.35 < loss < 0.65 for loss in found.values())
 
@@ -261,9 +330,9 @@ def test_lists_are_judged_by_ranks_and_learned() -> None:
     model = Mixture()
     for seed in range(12):
         found = model.learn(lists_of(seed, 200))
-    losses = dict(zip((*LEARNED, *IN_LISTS, *UNLEARNED), model._neighbours.losses, strict=True))
-    assert model._neighbours.judged > 1_000
-    learned = (*LEARNED, *IN_LISTS)
+    losses = dict(zip((*IN_LISTS, *UNLEARNED), model._neighbours.new.means, strict=True))
+    assert model._neighbours.new.rows > 1_000
+    learned = tuple(IN_LISTS)
     assert min(losses[name] for name in learned) < 0.85 * min(losses[name] for name in UNLEARNED)
     assert sum(model.weights[name] for name in learned) > 0.9
     assert found.mistake.mean() < 0.05
@@ -328,6 +397,25 @@ def test_parts_that_are_added_up_have_the_distances_of_the_parts_side_by_side() 
     values = np.linalg.svd(side - side.mean(axis=0), compute_uv=False)
     kept = mapped(3) - mapped(3).mean(axis=0)
     np.testing.assert_allclose(np.square(kept).sum(), np.square(values[:3]).sum())
+
+
+def test_with_many_features_learners_stand_side_by_side() -> None:
+    draw = np.random.default_rng(17)
+    y = draw.integers(0, 3, 1_500)
+    X = draw.normal(size=(1_500, 510)) * np.where(np.arange(510) < 40, 2.0, 0.05)
+    X[:, 40:43] += np.eye(3)[y]
+    # No feature is better than another one.
+    X = X @ np.linalg.qr(draw.normal(size=(510, 510)))[0]
+    model: Any = MetricLearner("mixture").fit(X, y).learner_
+    assert [name for name in model.weights if name not in UNLEARNED] == list(LEARNED)
+    assert sum(model.weights[name] for name in LEARNED) > 0.9
+    assert len(model.metric) == 3
+    assert sum(len(matrix.any(axis=1).nonzero()[0]) for _, matrix in model.metric) <= 300
+    np.testing.assert_allclose(
+        np.square(model.transform(X[:9]) - model.transform(X[9:18])).sum(axis=1),
+        model.quick_distance(X[:9], X[9:18]),
+        rtol=1e-3,
+    )
 
 
 def test_with_many_features_one_part_is_the_metric() -> None:

@@ -31,8 +31,8 @@ CHUNK, SHORT = 32, 16
 #: Those that work in chunks of so many, whichever way they take.
 IN_CHUNKS = {"oahu"}
 #: Those that take a step of their model, in numpy, for so many constraints. LDA does so for 32 differences of a kind; a
-#: mixture judges 32 new rows, too.
-STEPPING = {"lda": 32, "mixture": 16, "softmax": 16}
+#: mixture judges 64 rows, too.
+STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "softmax": 16}
 #: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
 SLACK = 4
 
@@ -144,7 +144,15 @@ def test_events_take_no_steps(kind: str, form: Kind, kernel: str | None) -> None
     takes_no_steps(learner, messages, kernel == "blocked" or kind in IN_CHUNKS, STEPPING.get(kind))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in names() if kind != "fusion" and has(kind, "unit")])
+#: Learners with a unit whose own steps are compiled, and not in chunks.
+FOLLOWING = [
+    kind
+    for kind in names()
+    if kind != "fusion" and has(kind, "unit") and kind not in STEPPING and kind not in IN_CHUNKS
+]
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
 def test_a_scaler_that_follows_takes_steps_for_windows_alone(kind: str) -> None:
     learner = registry.create(kind)
     made = pairs if learner.accepts == {Kind.PAIR} else triplets

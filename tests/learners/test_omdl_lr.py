@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kinstream.learners.models.export import export
-from kinstream.learners.several_modalities.omdl_lr import OMDLLR, laplacian
-from kinstream.learners.several_modalities.omdml import OMDML
+from kinstream.learners.several_modalities.omdl_lr import laplacian
 from kinstream.learners.several_modalities.omks import mean_distance
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ConstraintBlock, ModelVersion
 from kinstream.testing.blocks import prefix_blocks, rows_of, singles
 from tests.learners.multi import NAMES, features, multi_blocks, tables
+from tests.learners.published import OMDLLR, OMDML
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 17, 64]), min_size=1, max_size=2)
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])

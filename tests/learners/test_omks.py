@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from kinstream.learners.models.export import export
 from kinstream.learners.registry import create, names
-from kinstream.learners.several_modalities.omks import OMKS, mean_distance
+from kinstream.learners.several_modalities.omks import mean_distance
 from kinstream.learners.shared.scaler import PUBLISHED
 from kinstream.learners.warm_up import warm_up
 from kinstream.streams.errors import BadRecord, SettingsError
 from kinstream.streams.records.values import ModelVersion
 from kinstream.testing.blocks import prefix_blocks, singles, triplet_blocks
 from tests.learners.multi import features, multi_blocks, tables
+from tests.learners.published import OMKS
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 17, 64])
 SCALES = st.sampled_from([1e-4, 1.0, 1e3])

@@ -44,7 +44,7 @@ def load(name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
 def one_pass(
     X: NDArray[Any], y: NDArray[np.int64], draw: np.random.Generator | None
 ) -> tuple[ConstraintBlock, ConstraintBlock]:
-    """Prefix pairs and one-pass triplets (spec 10.1); "official" negatives without a generator."""
+    """Prefix pairs and one-pass triplets; "official" negatives without a generator."""
     latest: dict[int, int] = {}
     pairs, triplets = [], []
     for t, label in enumerate(y.tolist()):

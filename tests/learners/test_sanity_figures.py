@@ -54,7 +54,7 @@ def by_distance(learner: Any, X: Features, y: Labels, U: Features) -> Labels:
 
 
 def by_similarity(learner: Any, X: Features, y: Labels, U: Features) -> Labels:
-    """The most frequent label among the most similar; of equally frequent ones the smallest (spec 1.5)."""
+    """The most frequent label among the most similar; of equally frequent ones the smallest."""
     nearest = np.argsort(-learner.similarities(U, X), axis=1, kind="stable")[:, :NEIGHBOURS]
     return np.array([np.bincount(labels).argmax() for labels in y[nearest]])
 

@@ -1,4 +1,4 @@
-"""Every learner takes the steps that the spec prints: compared with its transcription, kernel way by kernel way.
+"""Every learner takes the steps that its paper prints: compared with its transcription, kernel way by kernel way.
 
 Streams are drawn at random: dimensions 1 to 64, features of scale 1e-4 to 1e3 (or of a scale of their own in each
 constraint), equal and all but equal vectors among them. Hyper-parameters that have a unit follow the scale.

@@ -1,4 +1,4 @@
-"""The transcriptions keep the identities that the spec states (sections 3, 5, 6 and 14)."""
+"""The transcriptions keep the identities of their papers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classification, verification and retrieval by several weighted metrics, against the rules pair by pair (spec 7.5)."""
+"""Classification, verification and retrieval by several weighted metrics, against the rules pair by pair."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_all_metrics_vote_with_their_weights_and_concatenate_to_the_learned_dist
 
 
 def test_before_anything_was_learned_there_is_no_vote() -> None:
-    with pytest.raises(ValueError, match="learned nothing"):
+    with pytest.raises(ValueError, match="has no metric yet"):
         OAHU().classify(X, LABELS, X)
 
 

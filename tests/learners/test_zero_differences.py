@@ -1,4 +1,4 @@
-"""Learners of several modalities take no step along what rounding leaves of a difference of vectors (spec 1.4)."""
+"""Learners of several modalities take no step along what rounding leaves of a difference of vectors."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def owned_partitions(*partitions: int, window: int = 10, top_spaces: int = 2) ->
 
 def scrape(owned: OwnedTallies) -> dict[tuple[str, ...], float]:
     """Values by (name, label values in the order of label names)."""
-    collector = TallyCollector(owned, top_spaces=2, clock=clock)
+    collector = TallyCollector(owned, clock=clock)
     return {
         (sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))): sample.value
         for metric in collector.collect()
@@ -43,7 +43,7 @@ def scrape(owned: OwnedTallies) -> dict[tuple[str, ...], float]:
 def value(owned: OwnedTallies, name: str, **labels: str) -> float | None:
     wanted = {"partition": "0", "space": "s", "learner": "opml", **labels}
     registry = CollectorRegistry()
-    registry.register(TallyCollector(owned, top_spaces=2, clock=clock))
+    registry.register(TallyCollector(owned, clock=clock))
     return registry.get_sample_value(name, wanted)
 
 
@@ -108,12 +108,11 @@ def test_a_revocation_changes_no_series_of_another_partition() -> None:
     assert value(owned, "kinstream_spaces_unlisted") is None
 
 
-def test_the_bound_is_said_and_what_lies_beyond_it_is_counted() -> None:
+def test_spaces_beyond_the_bound_are_counted() -> None:
     owned = owned_partitions(0)
     for name in "abcde":
         owned.apply(0, outcome(name))
-    metrics = {m.name: m for m in TallyCollector(owned, top_spaces=2).collect()}
-    assert "At most 2 are shown" in metrics["kinstream_spaces_unlisted"].documentation
+    metrics = {m.name: m for m in TallyCollector(owned).collect()}
     assert metrics["kinstream_spaces_unlisted"].samples[0].value == 3
     assert metrics["kinstream_spaces_listed"].samples[0].value == 2
 

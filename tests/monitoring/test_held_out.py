@@ -17,7 +17,7 @@ Values = dict[tuple[str, ...], float]
 def shown(owned: OwnedTallies, **settings: object) -> Values:
     """By name and the label that is neither the partition, the space nor the learner."""
     values: Values = {}
-    for metric in TallyCollector(owned, top_spaces=1, **settings).collect():  # type: ignore[arg-type]
+    for metric in TallyCollector(owned, **settings).collect():  # type: ignore[arg-type]
         for sample in metric.samples:
             if sample.name.startswith("kinstream_held_out") or "withheld" in sample.name:
                 more = set(sample.labels) - {"partition", "space", "learner"}

@@ -14,6 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
+from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.gate.metrics import Board, GateCollector
+from kinstream.search.interleaving.impression import Keys
 from kinstream.streams.records.values import Counts
 from kinstream.streams.settings import (
     BuilderSettings,
@@ -49,7 +52,9 @@ def full_page() -> bytes:
         learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
         search=SearchSettings(spaces={"digits": SearchSpaceSettings(learner="opml")}),
     )
-    made = registry(TallyCollector(owned, top_spaces=2), Roster(settings), worker)
+    board = Board({"docs": Options()})
+    board.put(0, "docs", SpaceGate("docs", Keys("a secret of the tests"), Options()))
+    made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board))
     return generate_latest(made)
 
 

@@ -205,6 +205,8 @@ def test_the_public_names_are_all_learners_and_what_services_use() -> None:
         "MetricLearner",
         "ModelFeed",
         "ModelFollower",
+        "QueryAdapter",
+        "QueryModel",
         "TripletRule",
         "open_source",
         "__version__",

@@ -109,6 +109,9 @@ for name in kinstream.__all__:
         ("from kinstream.replay.evaluation.report import write_report; write_report({}, None)", "report"),
         ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
         ("from kinstream.search.index.faiss import _faiss; _faiss()", "search"),
+        ("from kinstream.search.gateway.server import require_packages; require_packages()", "gateway"),
+        ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
+        ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),
     ],
 )
 def test_from_python_the_error_names_the_command_that_installs(code: str, extra: str, tmp_path: Path) -> None:
@@ -129,6 +132,7 @@ def test_from_python_the_error_names_the_command_that_installs(code: str, extra:
         ("warm-up opml", "learn"),
         ("demo", "demo"),
         ("search", "search"),
+        ("gateway", "gateway"),
         ("produce labelled rows.csv --space s", "files"),
     ],
 )

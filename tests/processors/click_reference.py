@@ -1,4 +1,4 @@
-"""Click preferences from spec 10.5 and the settings' words, one pair at a time; nothing shared with the product."""
+"""Click preferences from docs/building.md, one pair at a time; nothing shared with the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transitive closure as spec 10.2 states it: four rules over all facts until nothing is new. Slow, and nothing else."""
+"""Transitive closure by definition: four rules over all facts until nothing is new. Slow, and nothing else."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def groups(similar: set[Pair], items: Iterable[int]) -> list[list[int]]:
 
 
 def triplet_count(similar: set[Pair], dissimilar: set[Pair], items: Iterable[int]) -> int:
-    """The count of spec 10.2: sum over components of |C| (|C| - 1) N(C)."""
+    """The closed form of the count: sum over components of |C| (|C| - 1) N(C)."""
     components = groups(similar, items)
     total = 0
     for one in components:

@@ -1,4 +1,4 @@
-"""One-pass constraints from spec 10.1 as it stands, one sample at a time; nothing shared with the product."""
+"""One-pass constraints by the rule of the OPML paper, one sample at a time; nothing shared with the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adjacent pairs are those of spec 10.3."""
+"""Adjacent pairs are those of docs/building.md."""
 
 from __future__ import annotations
 

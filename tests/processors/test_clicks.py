@@ -1,4 +1,4 @@
-"""Clicks become preferences as spec 10.5 says; what is bad is refused by its rows, what is noise is counted."""
+"""Clicks become preferences as docs/building.md states; bad rows are refused, noise is counted."""
 
 from __future__ import annotations
 

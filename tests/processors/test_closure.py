@@ -1,4 +1,4 @@
-"""The closure builder holds and gives exactly what the four rules of spec 10.2 say."""
+"""The closure builder holds and gives exactly what the four rules of the OAHU paper give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-pass constraints are those of spec 10.1."""
+"""One-pass constraints are those of the OPML paper and its released code."""
 
 from __future__ import annotations
 

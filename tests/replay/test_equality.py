@@ -10,7 +10,7 @@ import pytest
 
 from kinstream.learners.held_out.judge import Judge
 from kinstream.replay.log.agents import open_builder
-from kinstream.replay.log.comparison import Agreement, Comparison, Goal, newest_checkpoints
+from kinstream.replay.log.comparison import Agreement, Goal, SpaceComparison, newest_checkpoints
 from kinstream.replay.log.guarantees import Origin
 from kinstream.replay.log.pipeline import VirtualLog, state_digest
 from kinstream.replay.log.run import Result
@@ -44,7 +44,7 @@ def agents_digests(system: System) -> dict[tuple[str, str], str | None]:
     }
 
 
-def differing(result: Result) -> list[Comparison]:
+def differing(result: Result) -> list[SpaceComparison]:
     return [c for c in result.comparisons if c.verdict is not Agreement.EQUAL]
 
 

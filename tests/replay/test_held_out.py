@@ -62,10 +62,10 @@ def data() -> tuple[Parts, NDArray[np.int64], Batch, Batch]:
 
 
 LEARNERS: dict[str, dict[str, Any]] = {
-    "omdml": {"beta": 0.9, "margin": 1.0, "scaler": "zscore"},
-    "lomdml": {"beta": 0.9, "margin": 1.0, "rank": 5, "eta": 1e-2, "scaler": "zscore"},
-    "omks": {"bandwidth": 2.0, "scaler": "zscore", "beta": 0.9, "budget": 60},
-    "omdl-lr-like": {"rank": 8, "beta": 0.9, "margin": 1.0, "scaler": "zscore"},
+    "omdml": {"beta": 0.9, "margin": 1.0, "scaler": "zscore", "unit": "published"},
+    "lomdml": {"beta": 0.9, "margin": 1.0, "rank": 5, "eta": 1e-2, "scaler": "zscore", "unit": "published"},
+    "omks": {"bandwidth": 2.0, "scaler": "zscore", "beta": 0.9, "budget": 60, "unit": "published"},
+    "omdl-lr-like": {"rank": 8, "beta": 0.9, "margin": 1.0, "scaler": "zscore", "unit": "published"},
     "fusion": {"how": "uniform", "settings": {"gamma": 0.01}, "scaler": "zscore"},
 }
 

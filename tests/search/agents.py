@@ -22,6 +22,7 @@ from kinstream.search.models.sources import Source
 from kinstream.search.spaces.catalogue import CatalogueReader
 from kinstream.search.spaces.feed import Progress
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,
@@ -107,7 +108,9 @@ class Announced:
     trouble: str | None = None
     unreadable = 0
 
-    def __init__(self) -> None:
+    def __init__(self, named: str = "opml") -> None:
+        self.named = named
+        self.decisions: dict[str, GateDecision] = {}
         self.learners: dict[tuple[str, int, int, int], Any] = {}
         self._waiting: queue.SimpleQueue[ModelVersion] = queue.SimpleQueue()
         self._announced = self._given = self._handled = 0
@@ -144,7 +147,7 @@ class Announced:
         self._waiting.put(
             ModelVersion(
                 space,
-                "opml",
+                self.named,
                 learner.algorithm if learner else "?",
                 generation,
                 epoch,
@@ -153,7 +156,7 @@ class Announced:
                 0,
                 step,
                 "",
-                "",
+                f"{step:064x}",
                 int(time.time() * 1000),
             )
         )
@@ -240,15 +243,23 @@ SHOP = {"spaces": {"shop": {"learner": "opml"}}}
 def served(agent: Agent) -> Iterator[str]:
     """The application on a port of its own, by uvicorn as `kinstream search` runs it; yields the address."""
     from kinstream.search.web.http import make_app
-    from kinstream.search.web.server import listening, web_server
 
-    listener = listening("127.0.0.1", 0)
-    app = make_app(agent.service)
+    section = agent.settings.search.model_copy(update={"http_port": 0})
+    with on_a_port(section, make_app(agent.service), agent.wait) as address:
+        yield address
+
+
+@contextmanager
+def on_a_port(section: Any, app: Any, wait: Callable[[Callable[[], bool], str], Any]) -> Iterator[str]:
+    """An application by uvicorn as the commands run it, at the port of its settings; yields the address."""
+    from kinstream.search.serving.process import listening, web_server
+
+    listener = listening(section)
     server = web_server(app, 2)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        agent.wait(lambda: server.started, "the server listens")
+        wait(lambda: server.started, "the server listens")
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True

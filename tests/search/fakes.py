@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from threading import Condition, Event
 
 from kinstream.search.models.choice import Announcement
+from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.values import ModelVersion
 
 
@@ -27,6 +28,7 @@ class ListSource:
         self.contact: float | None = None
         self.trouble: str | None = None
         self.unreadable = 0
+        self.decisions: dict[str, GateDecision] = {}
         self.opened = self.closed = False
         self.error: BaseException | None = None
         self._changed = Condition()

@@ -29,11 +29,18 @@ kind = "one-pass"
 kind = "opml"
 from = ["one-pass"]
 gamma = 0.01
+[sources.shop]
+topic = "shop.relations"
+kind = "relations"
+space = "shop"
+fields = { left = "a", right = "b" }
 """
 
 
 def test_every_topic_is_read_and_written_by_somebody() -> None:
-    grants = [grant for one in ROLES.values() for grant in one.grants() if grant.resource == "topic"]
+    grants = [
+        grant for one in ROLES.values() for grant in one.grants(sources=()) if grant.resource == "topic"
+    ]
     for operation in ("READ", "WRITE"):
         assert {grant.name for grant in grants if operation in grant.operations} == {
             t.name() for t in CATALOGUE
@@ -42,7 +49,7 @@ def test_every_topic_is_read_and_written_by_somebody() -> None:
 
 def test_no_role_may_delete_alter_or_anything_on_the_cluster() -> None:
     for one in ROLES.values():
-        for grant in one.grants("other"):
+        for grant in one.grants("other", sources=["other.clicks"]):
             assert grant.resource in ("topic", "group") and grant.name
             assert set(grant.operations) <= {"READ", "WRITE", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"}
             assert grant.resource == "group" or grant.name.startswith("other.")
@@ -52,14 +59,18 @@ def test_no_role_may_delete_alter_or_anything_on_the_cluster() -> None:
 def test_the_groups_are_those_that_agents_join(tmp_path: Path) -> None:
     path = tmp_path / "kinstream.toml"
     path.write_text(TOML)
-    for name, agent in (("builder", "one-pass"), ("learner", "opml"), ("metrics", None)):
+    for name, agent in (("source", "shop"), ("builder", "one-pass"), ("learner", "opml"), ("metrics", None)):
         spec = agent_spec(load(path), name, agent)
         for chosen in {agent, None}:
             (group,) = (g for g in role(name).grants(agent=chosen) if g.resource == "group")
             assert group.prefixed and all(spec.group(n).startswith(group.name) for n in (1, 12))
-        read = [g for g in role(name).grants() if g.operations == ("READ",) and g.resource == "topic"]
+        read = [
+            g
+            for g in role(name).grants(sources=["shop.relations"])
+            if g.operations == ("READ",) and g.resource == "topic"
+        ]
         inputs = {g.name for g in read if not g.optional}
-        assert inputs == {load(path).topic(spec.input_role)}
+        assert inputs == {spec.input_topic(load(path))}
 
 
 def test_the_page_has_every_role_and_every_grant() -> None:
@@ -91,7 +102,7 @@ def _printed(*arguments: str, config: Path | None = None) -> str:
 def test_the_commands_say_what_the_grants_say() -> None:
     words = ["--bootstrap-server", "h:1,i:2", "--command-config", "my admin.properties"]
     for one in ROLES.values():
-        grants = one.grants("a-b", "x" if one.agent else None)
+        grants = one.grants("a-b", "x" if one.agent else None, ())
         lines = commands(grants, "User:CN=me,O=It's", "h:1,i:2", "my admin.properties")
         for line, grant in zip(lines, grants, strict=True):
             principal, read = read_line(line)

@@ -17,10 +17,11 @@ from click.testing import CliRunner
 from kinstream.cli.main import cli
 from kinstream.cli.shared.context import parse_overrides
 from kinstream.streams.checkpoints.names import open_files
+from kinstream.streams.configuration.section import MAX_SECRET_BYTES
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.secrets import HidingFormatter, hide, remember, without_secret
-from kinstream.streams.settings import MAX_FILE_BYTES, MAX_SECRET_BYTES, KafkaSettings, load
+from kinstream.streams.settings import MAX_FILE_BYTES, KafkaSettings, load
 
 MARK = "s3cret-m4rker-of-the-tests"
 ROOT = Path(__file__).resolve().parents[2]

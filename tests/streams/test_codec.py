@@ -17,6 +17,7 @@ from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.every_kind import decode, encode
 from kinstream.streams.records.codec.held_out import held_out_out
+from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
@@ -47,6 +48,8 @@ KINDS: tuple[type[Record], ...] = (
     Outcome,
     ModelVersion,
     ModelUpdate,
+    GateOrder,
+    GateDecision,
 )
 GOLDEN = records()
 #: Of a record, as its body has them.
@@ -370,3 +373,33 @@ def test_an_older_schema_is_read_with_the_defaults_of_the_newest(monkeypatch: py
     changed = ({**by_name, "Relation": (mark, newer)}, by_fingerprint)
     monkeypatch.setattr(avro, "_schemas", lambda: changed)
     assert avro.read(old)[1]["confidence"] == 1.0
+
+
+def version(generation: int = 1, epoch: int = 0, step: int = 5) -> dict[str, int]:
+    return {"generation": generation, "epoch": epoch, "step": step}
+
+
+def test_an_order_names_a_model_where_it_needs_one_and_only_there() -> None:
+    assert refused("gate-order", order="promot") is Reason.BAD_SHAPE
+    assert refused("gate-order", version=None) is Reason.BAD_SHAPE
+    assert refused("gate-order", order="rollback") is Reason.BAD_SHAPE
+    assert refused("gate-order", order="resume") is Reason.BAD_SHAPE
+    assert refused("gate-order", version=version(generation=0)) is Reason.BAD_SHAPE
+    assert refused("gate-order", version=version(step=-1)) is Reason.BAD_SHAPE
+    assert refused("gate-order", note="x" * 401) is Reason.BAD_SHAPE
+    assert refused("gate-order", space="") is Reason.BAD_SHAPE
+
+
+@pytest.mark.parametrize(
+    "name", ["epoch", "number", "partition", "offset", "impressions", "wins", "losses", "ties"]
+)
+def test_a_decision_has_no_negative_number(name: str) -> None:
+    assert refused("gate-decision", **{name: -1}) is Reason.BAD_SHAPE
+
+
+def test_a_decision_is_finite_and_bounded() -> None:
+    assert refused("gate-decision", log_e_for=float("nan")) is Reason.NOT_FINITE
+    assert refused("gate-decision", checks={"coverage": float("inf")}) is Reason.NOT_FINITE
+    assert refused("gate-decision", checks={str(n): 0.0 for n in range(33)}) is Reason.BAD_SHAPE
+    assert refused("gate-decision", verdict="maybe") is Reason.BAD_SHAPE
+    assert refused("gate-decision", serving=version(epoch=-1)) is Reason.BAD_SHAPE

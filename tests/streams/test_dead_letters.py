@@ -406,7 +406,7 @@ def test_a_letter_that_was_cut_says_so_and_is_left_out_of_a_redrive() -> None:
     assert (letter.truncated, letter.size) == (True, 990_000)
     planned = plan([letter], [EVENTS], lambda x: None)
     assert planned.send == []
-    assert planned.left_out == {"only their first part was kept; send them anew from their source": 1}
+    assert planned.left_out == {"only their first part was kept; send them again from their source": 1}
 
 
 def test_what_goes_to_a_foreign_topic_or_was_taken_back_is_left_out() -> None:

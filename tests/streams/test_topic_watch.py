@@ -11,7 +11,7 @@ from kinstream.learners.agent import learner_spec
 from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
 from kinstream.streams.kafka.cluster_view import TopicView
 from kinstream.streams.settings import Settings
-from kinstream.streams.worker.topic_watch import MISSING_SECONDS, TopicWatch, Watched, WatchedSink
+from kinstream.streams.worker.topic_watch import MISSING_SECONDS, TopicWatch, WatchedSink, WatchedTopic
 
 INPUT, OUTPUT, MODELS = "kinstream.constraints", "kinstream.outcomes", "kinstream.models"
 
@@ -61,9 +61,9 @@ def watch(brokers: Brokers, now: list[float]) -> TopicWatch:
         }
     )
     topics = [
-        Watched(INPUT, True, f"id-{INPUT}", 4),
-        Watched(OUTPUT, False, f"id-{OUTPUT}", 4),
-        Watched(MODELS, False),
+        WatchedTopic(INPUT, True, f"id-{INPUT}", 4),
+        WatchedTopic(OUTPUT, False, f"id-{OUTPUT}", 4),
+        WatchedTopic(MODELS, False),
     ]
     spec = learner_spec(settings, "opml")
     return TopicWatch(spec, topics, brokers, on_refusal=_unexpected, clock=lambda: now[0])

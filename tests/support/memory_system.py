@@ -45,7 +45,7 @@ class MemorySystem:
             spec.shaping,
             starts or {0: 0, 1: 0},
             "memory",
-            self.settings.topic(spec.input_role),
+            spec.input_topic(self.settings),
             "id",
             self.log.partitions,
             {name: TopicIdentity("id", self.log.partitions) for name in topics},

@@ -61,7 +61,7 @@ class Agent:
     ) -> None:
         self.spec = spec
         self.log = log
-        self.topic = config.topic(spec.input_role)
+        self.topic = spec.input_topic(config)
         self.sink = MemorySink(log)
         self.runners: dict[int, PartitionRunner] = {}
         self._config = config

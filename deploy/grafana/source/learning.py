@@ -216,6 +216,19 @@ _STEPS = Row(
             runbook="KinstreamStepsClipped",
         ),
         lines(
+            "Scalers made anew",
+            "0: the features have the scale that they had when the scaler was made.",
+            "a renewal: a producer sends different features, and the model was carried over. More than two within "
+            "an hour: the features do not settle.",
+            Query(
+                'sum by (agent) (increase(kinstream_scaler_renewals_total{job=~"$job"}[1h]))',
+                "{{agent}}, in an hour",
+            ),
+            unit="short",
+            steps=((None, "green"), (1, "orange")),
+            runbook="KinstreamScalerRenewed",
+        ),
+        lines(
             "Rejected constraints",
             "0: the share refused because they, or the model after them, were not finite, or the guard forbids it.",
             "above 5%: check the scale of the vectors and the learner's guard.",
@@ -276,6 +289,17 @@ _MODEL = Row(
             unit="s",
             low=None,
             runbook="KinstreamLearnerStalled",
+        ),
+        lines(
+            "Models withheld",
+            "0: newer models are announced to services.",
+            "1: the newest model is worse than the best un-learned metric on held-out events, so services keep the "
+            "one before it, or none.",
+            Query(f"max by (space, learner) (kinstream_model_withheld{{{_WHO}}})", _NAME),
+            unit="short",
+            high=1,
+            steps=((None, "green"), (1, "red")),
+            runbook="KinstreamWorseThanUnlearned",
         ),
         lines(
             "Weights of experts and modalities",

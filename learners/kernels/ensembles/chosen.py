@@ -1,4 +1,4 @@
-"""Which rows of a table a hash of their content chooses."""
+"""Chooses rows of a table by a hash of their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Words = NDArray[np.uint32]
 
 @compiled
 def chosen(words: Words, rows: NDArray[Any], key: Words, limit: np.uint64, found: NDArray[np.bool_]) -> None:
-    """Fill in found (k,): whether the hash of a key and of a row's own hash is below a limit. Each row is hashed once.
+    """Fill in found (k,): whether the hash of a key and a row's own hash is below a limit. Each row is hashed once.
 
     Parameters
     ----------
@@ -23,14 +23,17 @@ def chosen(words: Words, rows: NDArray[Any], key: Words, limit: np.uint64, found
     rows : (k,) of the table.
     key : (2,)
     """
-    known = np.zeros(len(words), np.int8)
-    keyed = np.empty((1, 4), np.uint32)
-    keyed[0, 0], keyed[0, 1] = key[0], key[1]
+    wanted = np.zeros(len(words), np.bool_)
     for t in range(len(rows)):
-        row = rows[t]
-        if known[row] == 0:
-            own = hashes(words[row : row + 1])[0]
-            keyed[0, 2] = np.uint32(own & np.uint64(0xFFFFFFFF))
-            keyed[0, 3] = np.uint32(own >> np.uint64(32))
-            known[row] = 1 if hashes(keyed)[0] < limit else -1
-        found[t] = known[row] > 0
+        wanted[rows[t]] = True
+    places = np.flatnonzero(wanted)
+    own = hashes(words if len(places) == len(words) else words[places])
+    keyed = np.empty((len(places), 4), np.uint32)
+    for i in range(len(places)):
+        keyed[i, 0], keyed[i, 1] = key[0], key[1]
+        keyed[i, 2] = np.uint32(own[i] & np.uint64(0xFFFFFFFF))
+        keyed[i, 3] = np.uint32(own[i] >> np.uint64(32))
+    below = hashes(keyed) < limit
+    wanted[places] = below
+    for t in range(len(rows)):
+        found[t] = wanted[rows[t]]

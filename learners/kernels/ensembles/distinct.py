@@ -1,4 +1,4 @@
-"""How many different vectors a stream has shown, counted in a fixed number of bits."""
+"""Counts the distinct vectors of a stream in a fixed number of bits."""
 
 from __future__ import annotations
 
@@ -15,18 +15,34 @@ Bits = NDArray[np.uint8]
 
 @compiled
 def hashes(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """A hash (n,) of each row (n, w): one multiplication for each word, and the finaliser of MurmurHash3."""
+    """A hash (n,) of each row (n, w): one multiplication for each word, and the finaliser of MurmurHash3.
+
+    Each multiplication waits for the one before, so four rows are hashed side by side.
+    """
     n, w = words.shape
-    found = np.empty(n, np.uint64)
-    for i in range(n):
-        h = np.uint64(w)
+    found = np.full(n, np.uint64(w))
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        a = b = c = d = np.uint64(w)
         for j in range(w):
-            h = (h ^ np.uint64(words[i, j])) * np.uint64(0x9E3779B97F4A7C15)
-            h ^= h >> np.uint64(29)
+            a, b = _mixed(a, words[i, j]), _mixed(b, words[i + 1, j])
+            c, d = _mixed(c, words[i + 2, j]), _mixed(d, words[i + 3, j])
+        found[i], found[i + 1], found[i + 2], found[i + 3] = a, b, c, d
+    for i in range(whole, n):
+        for j in range(w):
+            found[i] = _mixed(found[i], words[i, j])
+    for i in range(n):
+        h = found[i]
         h = (h ^ (h >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
         h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
         found[i] = h ^ (h >> np.uint64(33))
     return found
+
+
+@compiled
+def _mixed(h: np.uint64, word: np.uint32) -> np.uint64:
+    h = (h ^ np.uint64(word)) * np.uint64(0x9E3779B97F4A7C15)
+    return h ^ (h >> np.uint64(29))
 
 
 @compiled
@@ -38,10 +54,10 @@ def views(
     tally: NDArray[np.int64],
     found: NDArray[np.float64],
 ) -> None:
-    """Fill in found (m,): before each constraint, how often a vector has been seen on average; then count it.
+    """Fill in found (m,): before each constraint, the average number of views of a vector; then count the constraint.
 
-    The number of different vectors is -M ln(1 - b / M), of b bits that are set of M (linear counting); once all are set
-    it is without bound, and 0 is found.
+    The number of distinct vectors is -M ln(1 - b / M), with b of M bits set (linear counting); once all are set it is
+    unbounded, and the result is 0.
 
     Parameters
     ----------
@@ -49,7 +65,7 @@ def views(
     index : (m, k) rows of the table in each constraint.
     counted : (m,) whether a constraint counts.
     bits : (M / 8,), changed in place.
-    tally : (2,) bits that are set, and vectors seen, each as often as it came; changed in place.
+    tally : (2,) number of set bits, and of vectors seen, including repeats; changed in place.
     """
     M = 8 * len(bits)
     for t in range(len(index)):
@@ -63,7 +79,7 @@ def views(
 
 @compiled
 def mean_views(M: int, ones: int, seen: int) -> float:
-    """How often a vector has been seen on average."""
+    """The average number of views of a vector."""
     if ones == 0 or ones >= M:
         return 0.0
     return float(seen / (-M * np.log(1.0 - ones / M)))

@@ -1,4 +1,4 @@
-"""The compiled loops behind weights by neighbours: rows into a window, and who is wrong on rows that are new."""
+"""The compiled loops behind weights by neighbours: rows enter a window, and metrics are judged on new rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Hashes = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 #: Fields of `tally`: slots in use, the next slot, the next class, rows that wait, bits that are set, new rows so far,
-#: constraints since the last judgement, pairs of classes that are known to be apart.
+#: constraints since the last judgement, pairs of classes that are known to be apart, rows that have come again.
 USED: Final = 0
 NEXT: Final = 1
 CLASS: Final = 2
@@ -27,16 +27,17 @@ SET: Final = 4
 NEW: Final = 5
 SINCE: Final = 6
 APART: Final = 7
-TALLY: Final = 8
+AGAIN: Final = 8
+TALLY: Final = 9
 #: Class of an item of a catalogue, and of a row whose wanted item is known instead of a class.
 ITEM: Final = -2
-#: Constraints after which metrics are weighed, with few new rows or none.
+#: Constraints after which metrics are weighed, even with few new rows or none.
 OFTEN: Final = 512
-#: New rows that are all judged; of later ones, one in four.
+#: New rows that are all judged; of later ones, and of rows that come again, one in four.
 ALL: Final = 2_000
 #: Neighbours that vote.
 K: Final = 5
-#: Items that a query's wanted one is compared with, at most.
+#: Largest number of items that a query's wanted one is compared with.
 AGAINST: Final = 16
 
 
@@ -61,9 +62,9 @@ def _put(
 
 @compiled
 def _is_new(own: np.uint64, seen: NDArray[np.uint8], tally: Numbers) -> bool:
-    """Whether a vector has not been seen; it has, from now on."""
+    """Whether a vector was not seen before; marks it as seen."""
     if tally[SET] > 4 * len(seen):
-        # Too full to tell new from old: what is forgotten counts as new once more.
+        # Too full to distinguish new from old: forgotten vectors count as new again.
         seen[:] = 0
         tally[SET] = 0
     new = set_bit(seen, own)
@@ -79,6 +80,7 @@ def admit(
     good: Flags,
     links: Flags,
     lists: bool,
+    again: bool,
     last: Flags,
     first: int,
     every: int,
@@ -89,36 +91,39 @@ def admit(
     pending: Matrix,
     pending_hashes: Hashes,
     pending_classes: Numbers,
+    fresh: NDArray[np.int8],
     wanted: Matrix,
     wanted_hashes: Hashes,
     against: Hashes,
     apart: NDArray[np.uint8],
     tally: Numbers,
 ) -> int:
-    """Take constraints until `every` new rows wait, or 512 have come, and an event ends.
+    """Take constraints until `every` rows wait, or 512 have come, and an event ends.
 
     Parameters
     ----------
     X : (n, d) vectors.
     own : (n,) their hashes.
     index : (m, 2) or (m, 3) rows of X.
-    good : (m,) constraints to take; the others are passed over.
+    good : (m,) constraints to take; the others are skipped.
     links : (m,) whether the first two vectors of a constraint belong together.
     lists : whether a row is a query and the others are items, instead of members of classes.
+    again : whether rows that are not new are judged, too.
     last : (m,) whether an event ends with the constraint.
     first : where to begin.
     window, hashes, classes : (w, d) and (w,): the latest vectors; changed in place.
-    seen : bits of vectors that have come; changed in place.
+    seen : bits of vectors seen; changed in place.
     pending, pending_hashes, pending_classes : (p, d) and (p,): rows that wait.
+    fresh : (p,) 1 for those that are new, else 0; changed in place.
     wanted, wanted_hashes : (p, d) and (p,): of a query the item that it should find.
     against : (p, 16) hashes of items that it preferred that one to; 0 for none.
     apart : bits of pairs of classes that are known to be apart; changed in place.
-    tally : (8,) see above.
+    tally : (9,) see above.
 
     Returns
     -------
     int
-        The row behind the last one taken.
+        The row after the last one taken.
     """
     for t in range(first, len(index)):
         if good[t]:
@@ -155,10 +160,12 @@ def admit(
                     label = tally[CLASS]
                     tally[CLASS] += 1
                 _put(X[a], own[a], label, window, hashes, classes, tally)
-            if new and links[t]:
-                tally[NEW] += 1
+            if links[t] and (new or again):
+                count = NEW if new else AGAIN
+                tally[count] += 1
                 k = tally[WAITING]
-                if k < len(pending) and (tally[NEW] <= ALL or tally[NEW] % 4 == 0):
+                if k < len(pending) and (tally[count] % 4 == 0 or (new and tally[NEW] <= ALL)):
+                    fresh[k] = new
                     pending[k] = X[a]
                     pending_hashes[k] = own[a]
                     pending_classes[k] = kind
@@ -189,17 +196,17 @@ def lost(
     against: Hashes,
     found: Vector,
 ) -> None:
-    """What a metric loses on each row that waits, in [0, 1]; NaN where the window cannot tell.
+    """The loss of a metric on each waiting row, in [0, 1]; NaN if the window does not determine it.
 
-    A row of a class loses 1 where the vote of its 5 nearest is for another class; of classes with equal votes the one
-    with the nearest row wins. A query loses half the share of the window's items that come before its wanted one, and
-    half the share of the items of its own list that do, although it preferred the wanted one.
+    The loss of a row with a class is 1 if the vote of its 5 nearest is for another class; of classes with equal votes
+    the one with the nearest row wins. The loss of a query is half the share of the window's items that come before its
+    wanted one, plus half the share of the items of its own list that do, although it preferred the wanted one.
 
     Parameters
     ----------
     apart : (p, w) squared distances to the vectors of the window.
-    to_wanted : (p,) those to the wanted items.
-    against : (p, 16) hashes of items that the query preferred its wanted one to; 0 for none.
+    to_wanted : (p,) squared distances to the wanted items.
+    against : (p, 16) hashes of items over which the query preferred its wanted one; 0 for none.
     found : (p,) filled in.
     """
     p, w = apart.shape
@@ -211,7 +218,7 @@ def lost(
             for j in range(w):
                 if classes[j] == ITEM and hashes[j] != wanted_hashes[i]:
                     others += 1
-                    # What is no number comes first: it would be shown.
+                    # A NaN comes first, because a search would show such an item.
                     if not apart[i, j] >= to_wanted[i]:
                         before += 1
             wrong, compared = 0, 0

@@ -1,11 +1,11 @@
-"""The compiled loop of OAHU (spec 7): forward, losses, gradients, step and hedge, one triplet after the other.
+"""The compiled loop of OAHU: forward pass, losses, gradients, step and hedge, one triplet after the other.
 
 Layer l takes h_l, with h_0 the input, to the embedding u_l = h_l Theta_l and to the next hidden layer
-h_{l+1} = relu(h_l W_{l+1} + b_{l+1}). Both matrices lie side by side in one, [Theta_l | W_{l+1} | zeros], so that one
-pass over its rows serves both. A row is a whole number of vector registers long, and no sum runs along a row but in
-lanes, whose order is fixed.
+h_{l+1} = relu(h_l W_{l+1} + b_{l+1}). Both matrices are side by side in one, [Theta_l | W_{l+1} | zeros], so one pass
+over its rows serves both. A row is a whole number of vector registers long, and sums along a row run only in lanes, in
+a fixed order.
 
-About half of the hidden units are 0 for a vector. Their rows are passed over on the way forward, on the way back, and
+About half of the hidden units are 0 for a vector. Their rows are skipped in the forward pass, in the backward pass, and
 in the step.
 
 The first layer is by far the largest. Its steps are -eta x g' each, so for a chunk of triplets x_1, x_2, ...
@@ -29,9 +29,10 @@ from kinstream.streams.compute.compiled import compiled
 
 #: Entries of a row are a multiple of it.
 LANES: Final = 32
-#: A vector that a model maps to less than this has no direction: the model is dead for it. So is a smaller distance.
+#: If a model maps a vector to less than this length, it has no direction: the model is dead for it. Smaller distances
+#: count as zero.
 DEAD: Final = 1e-12
-#: Hedge updates (Eq. 20 of the paper; spec 7.3).
+#: Hedge updates (Eq. 20 of the paper).
 LITERAL: Final = 0
 EXP: Final = 1
 LINEAR: Final = 2
@@ -50,7 +51,7 @@ Ahead = tuple[Matrix, Matrix, Matrix]
 #: with the chunk's vectors; the triplets (k, 3) over these vectors, usable or not, what un-learned metrics add to each
 #: fused score; and the row of the first.
 Beside = tuple[Matrix, Matrix, Places, Flags, Vector, int]
-#: As many zeros as a row has stripes of `LANES`: compiled code knows the length of a tuple, and needs no loop.
+#: One zero for each stripe of `LANES` in a row: compiled code knows the length of a tuple, and unrolls the loop.
 Stripes = tuple[int, ...]
 #: tau, eta, temperature of the rank weight (infinity for none), beta, floor of alpha before it is normalised.
 Rates = tuple[float, float, float, float, float]
@@ -62,13 +63,13 @@ def row(entries: int) -> int:
 
 
 def stripes(entries: int) -> Stripes:
-    """Stripes of such a row."""
+    """Stripes of a row with that many entries."""
     return (0,) * (row(entries) // LANES)
 
 
 @compiled
 def found(h: Matrix, places: Places) -> int:
-    """Fill in where h is not zero; returns how many places those are."""
+    """Fill in the places where h is not zero; returns their number."""
     count = 0
     for i in range(len(h)):
         places[count] = i
@@ -95,7 +96,7 @@ def product(M: Matrix, h: Matrix, places: Places, count: int, columns: int, out:
 
 @compiled
 def inner(A: Matrix, g: Matrix, stripes: Stripes, s: Matrix) -> float:
-    """The inner product of the first stripes of two rows, in lanes that are added up by halves."""
+    """The inner product of the first stripes of two rows, in lanes that are added by halves."""
     for j in range(LANES):
         t = A[j] * g[j]
         for k in range(LANES, LANES * len(stripes), LANES):
@@ -178,7 +179,7 @@ def hedges(alpha: Vector, losses: Matrix, use: Flags, rule: int, beta: float, fl
 
 @compiled
 def onto_sphere(u: Matrix, f: Matrix) -> float:
-    """f = u / |u|, zeros where u is next to nothing; returns |u|."""
+    """f = u / |u|, zeros if u is nearly zero; returns |u|."""
     total = 0.0
     for j in range(len(f)):
         total += np.float64(u[j]) * np.float64(u[j])
@@ -228,7 +229,7 @@ def _embed(
     eta: float,
     f: Matrix,
 ) -> bool:
-    """Fill in f (models, m): vector a of `beside` under the network as it is. Whether all is finite."""
+    """Fill in f (models, m): vector a of `beside` under the present network. Returns whether all is finite."""
     products, inner_products, gradients = beside[0], beside[1], ahead[2]
     rest, biases = hidden
     layers, S, columns = rest.shape
@@ -324,9 +325,9 @@ def triplets(
     ----------
     ahead, hidden : the last part of `ahead`, and `hidden`, are changed in place.
     m : dimension of the embeddings.
-    whole, short : stripes of a row, and of the part of it that Theta takes.
+    whole, short : stripes of a row, and of the part of it that Theta uses.
     alpha : (L + 1,) weights of the metric models; changed in place.
-    rates, rule : step sizes and the like, and the hedge update.
+    rates, rule : step sizes and other constants, and the hedge update.
     by_alpha : whether a model's gradient is weighted with its alpha, and not with 1 / (L + 1).
     share, given : the fused score is share sum_l alpha_l (D_l(x, x+) - D_l(x, x-)) + given, (b,) by triplet.
     index : (b, 3) of the n vectors of `ahead`.
@@ -334,8 +335,8 @@ def triplets(
     limit : an entry below it is safely a number of the type.
     bound : at least the network's largest entry.
     report : outcome arrays.
-    beside, judged : how to judge the triplets of events, see `kinstream.learners.kernels.events`; the level is the
-        loss. Of `judged` the ends are those of the chunk, the other arrays and the numbers in it are of all rows.
+    beside, judged : the triplets of events to judge, see `kinstream.learners.kernels.events`; the level is the loss. Of
+        `judged` the ends are those of the chunk, the other arrays and the numbers in it are of all rows.
     first : the row of the chunk's first triplet.
 
     Returns
@@ -357,7 +358,7 @@ def triplets(
     places = np.empty((layers, 3, S + 1), np.int64)
     counts = np.zeros((layers, 3), np.int64)
     lanes = np.empty(LANES, rest.dtype)
-    # Vectors whose gradient is not zero any more, in the order in which they came.
+    # Vectors whose gradient is no longer zero, in order of appearance.
     touched, known = np.empty(len(products), np.int64), 0
     is_touched = np.zeros(len(products), np.bool_)
     moved = np.empty(len(products), rest.dtype)
@@ -407,7 +408,7 @@ def triplets(
             weights[k] = weight
             if temperature < np.inf:
                 weight *= 2.0 / (1.0 + np.exp((far - near) / temperature))
-            # Equal and opposite points have no slope along the sphere, nor has a point and the dead centre.
+            # Equal and opposite points have no slope along the sphere, nor have a point and the dead centre.
             pull, push = 0.0, 0.0
             if lengths[k, 0] >= DEAD and lengths[k, 1] >= DEAD and DEAD <= near <= 2.0 - DEAD:
                 pull = weight * down / near
@@ -423,7 +424,7 @@ def triplets(
         margins[t] = 0.0 - fused
         if not (finite and np.isfinite(fused)):
             continue
-        # Back through the layers.
+        # Backward pass through the layers.
         reach = 0.0
         for k in range(layers, -1, -1):
             for s in range(3):

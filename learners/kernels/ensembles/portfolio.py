@@ -1,4 +1,4 @@
-"""The compiled loop behind a portfolio: what all members say together, who was wrong, and what weight that leaves."""
+"""The compiled loop behind a portfolio: the vote of all members, their mistakes, and the weights that follow."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kinstream.streams.compute.compiled import compiled
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: What became of a constraint in a member: it was scored, the member has no verdict on it, or it was rejected.
+#: The fate of a constraint in a member: it was scored, the member has no verdict, or it was rejected.
 SCORED: Final = 0
 ABSENT: Final = 1
 REJECTED: Final = 2
-#: An un-learned metric that is wrong twice as often has a share that is 2 to this power smaller.
+#: An un-learned metric that is wrong twice as often has a share smaller by 2 to this power.
 POWER: Final = 2.0
 
 
@@ -24,7 +24,7 @@ POWER: Final = 2.0
 def _share(
     losses: Vector, gone: Flags, first: int, prior: Vector, eta: float, share: float, weights: Vector
 ) -> bool:
-    """Add `share` in all, as prior_i exp(-eta losses_i), to the members from `first` on; false where none is left."""
+    """Add `share` in all, as prior_i exp(-eta losses_i), to the members from `first` on; false if none is left."""
     least, total = np.inf, 0.0
     for i in range(first, len(losses)):
         if not gone[i]:
@@ -51,18 +51,17 @@ def weigh(
     floor: float,
     weights: Vector,
 ) -> None:
-    """Fill in the weights (N,): exponential ones of all members, and a floor that only un-learned metrics share.
+    """Fill in the weights (N,): exponential weights of all members, and a floor shared by un-learned metrics only.
 
-    w = (1 - floor) h + floor (a + u) / 2, where over the un-learned metrics that are left u_i is proportional to
-    prior_i ((1 + min losses) / (1 + losses_i))^2 and a_i to u_i exp(-eta losses_i); over all members h_i is
-    proportional to b_i prior_i exp(-eta losses_i), b_i = `start` for learners and 1 for the others; and
-    eta = sqrt(8 ln N / max(seen, 1)).
+    w = (1 - floor) h + floor (a + u) / 2, where over the remaining un-learned metrics u_i is proportional to prior_i
+    ((1 + min losses) / (1 + losses_i))^2 and a_i to u_i exp(-eta losses_i); over all members h_i is proportional to b_i
+    prior_i exp(-eta losses_i), b_i = `start` for learners and 1 for the others; and eta = sqrt(8 ln N / max(seen, 1)).
 
     Parameters
     ----------
     losses : (N,) decayed sums of losses.
-    gone : (N,) members that were dropped; they weigh nothing.
-    learned : the first so many members learn, the others are un-learned metrics.
+    gone : (N,) dropped members; their weight is 0.
+    learned : number of members that learn, the first ones; the others are un-learned metrics.
     prior : (N,) above 0.
     seen : decayed number of the constraints behind `losses`.
     start : above 0.
@@ -99,7 +98,7 @@ def _vote(
     keep: float,
     t: int,
 ) -> tuple[int, float]:
-    """What `follow` would fill in for constraint t by these weights and sizes, none of which changes."""
+    """The values that `follow` fills in for constraint t, by these weights and sizes, which do not change."""
     vote, scored, ranked = 0.0, False, False
     for i in range(len(weights)):
         if gone[i] or fates[i, t] != SCORED:
@@ -137,29 +136,30 @@ def follow(
     mistake: NDArray[np.int8],
     margin: Vector,
 ) -> None:
-    """Let all members vote on each constraint by the weights before its event, then count who was wrong.
+    """Let all members vote on each constraint by the weights before its event, then count their mistakes.
 
     A triplet is decided by sum_i w_i m_i / s_i, of margins m_i over their mean magnitude s_i so far; a pair by the sum
     of w_i over the members that are right less that over those that are wrong. At most 0 is a mistake.
 
-    The loss of a member is its mistake. One that rejects what others score loses 1, and after `patience` of those in a
-    row it is dropped for good. One without a verdict loses what the others lose on average, by weight, so that its
-    weight against theirs stays.
+    The loss of a member is its mistake. A member that rejects a constraint that others score has the loss 1, and after
+    `patience` of these in a row it is dropped permanently. A member without a verdict gets the weighted average loss of
+    the others, so its relative weight stays.
 
     Parameters
     ----------
     fates : (N, m) of `SCORED`, `ABSENT`, `REJECTED`.
     mistakes : (N, m) 1 or 0 where scored.
     margins : (N, m), NaN for pairs.
-    split : (m,) constraints of which members may have learned something before: they are voted on, and move no loss.
+    split : (m,) constraints of which members may have learned something before: they get a vote, but do not change
+        losses.
     ends : (m,) see `kinstream.learners.kernels.events.Judged`.
     learned, prior, floor : see `weigh`.
     starts : (m,) of `weigh`, for each constraint.
-    keep : factor of all that was counted before, for a new constraint.
-    losses, gone, refused : (N,) decayed losses, who was dropped, and rejections in a row; changed in place.
+    keep : factor of all earlier counts, for a new constraint.
+    losses, gone, refused : (N,) decayed losses, dropped members, and rejections in a row; changed in place.
     sizes : (N, 2) decayed sum of magnitudes of margins, and their number; changed in place.
     seen : (1,) decayed number of constraints; changed in place.
-    mistake, margin : (m,) filled in, -1 and NaN where no member had a verdict.
+    mistake, margin : (m,) filled in, -1 and NaN if no member had a verdict.
     """
     N, m = mistakes.shape
     weights = np.empty(N)

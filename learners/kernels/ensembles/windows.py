@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.shared import slot_of
 from kinstream.streams.compute.compiled import compiled
 
 
@@ -14,32 +15,27 @@ from kinstream.streams.compute.compiled import compiled
 def watch(
     X: NDArray[Any],
     hashes: NDArray[np.uint64],
+    finite: NDArray[np.bool_],
     index: NDArray[np.int32],
     most: int,
     seen: NDArray[np.uint64],
     counts: NDArray[np.int64],
     sums: NDArray[np.float64],
 ) -> int:
-    """Take constraints into a window until it is full; returns how many were passed.
+    """Take constraints into a window until it is full; returns their number.
 
-    Each distinct vector counts once. A constraint with a vector that is not finite counts for nothing.
+    Each distinct vector counts once. A constraint with a vector that is not finite is ignored.
 
     Parameters
     ----------
-    X, hashes : (n, d) a table of vectors, and (n,) a hash of each.
+    X, hashes, finite : (n, d) a table of vectors, (n,) a hash of each, and (n,) whether it is finite.
     index : (m, k) the rows of X in each constraint.
-    most : constraints after which the window is full, too.
+    most : number of constraints that also fills the window.
     seen : (w,) hashes of the window's vectors; the window is full with w of them. Changed in place, as are the others.
     counts : (2,) vectors and constraints so far.
     sums : (4, d) mean, sum of squared differences from it, least and largest value of each feature.
     """
     d = X.shape[1]
-    finite = np.ones(len(X), np.bool_)
-    for i in range(len(X)):
-        for f in range(d):
-            if not np.isfinite(X[i, f]):
-                finite[i] = False
-                break
     for t in range(len(index)):
         usable = True
         for j in range(index.shape[1]):
@@ -48,7 +44,7 @@ def watch(
             continue
         for j in range(index.shape[1]):
             i = index[t, j]
-            if counts[0] == len(seen) or _known(hashes[i], seen, counts[0]):
+            if counts[0] == len(seen) or slot_of(seen, counts[0], hashes[i]) >= 0:
                 continue
             seen[counts[0]] = hashes[i]
             counts[0] += 1
@@ -63,11 +59,3 @@ def watch(
         if counts[0] == len(seen) or counts[1] == most:
             return t + 1
     return len(index)
-
-
-@compiled
-def _known(value: np.uint64, seen: NDArray[np.uint64], n: int) -> bool:
-    for k in range(n):  # noqa: SIM110
-        if seen[k] == value:
-            return True
-    return False

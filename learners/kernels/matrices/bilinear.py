@@ -1,4 +1,4 @@
-"""What the compiled loops of bilinear learners share."""
+"""Shared by the compiled loops of bilinear learners."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
 from kinstream.streams.compute.compiled import compiled
 
-#: A scattered entry costs as much as so many in a row: with fewer than d / SCATTER non-zeros v is taken as sparse.
+#: A scattered entry costs as much as this many in a row: with fewer than d / SCATTER non-zeros v is treated as sparse.
 SCATTER: Final = 8
 
 
 @compiled
 def total(a: Matrix, b: Matrix, work: NDArray[np.float64]) -> float:
-    """a.b in float64. The quarters are added up entry by entry first, for one long sum cannot use vector instructions,
-    and so are their quarters if they are long.
+    """a.b in float64. The quarters are first added entry by entry, because one long sum cannot use vector instructions;
+    long quarters are treated in the same way.
 
     `work` holds at least a quarter as many entries.
     """
@@ -56,7 +56,7 @@ def direction(X: Matrix, rows: Matrix, v: Matrix, work: NDArray[np.float64]) -> 
     for j in range(len(v)):
         v[j] = y[j] - z[j]
     xx, yy, vv = total(x, x, work), total(y, y, work), total(v, v, work)
-    # |z| <= |y| + |v|, so that z has to be checked only if v is almost zero.
+    # |z| <= |y| + |v|, so z must be checked only if v is almost zero.
     if vv > 4.0 * NO_DIFFERENCE * (yy + vv) and vv > TINY and xx > TINY:
         return xx, vv, False
     none = max(NO_DIFFERENCE * max(yy, total(z, z, work)), TINY)
@@ -65,7 +65,7 @@ def direction(X: Matrix, rows: Matrix, v: Matrix, work: NDArray[np.float64]) -> 
 
 @compiled
 def filled(v: Matrix, columns: NDArray[np.int64]) -> int:
-    """How many entries of v are not zero. If v is sparse their places are the first of `columns` (d,)."""
+    """Number of entries of v that are not zero. If v is sparse their places are the first of `columns` (d,)."""
     d, count = len(v), 0
     for j in range(d):
         count += 1 if v[j] != 0 else 0

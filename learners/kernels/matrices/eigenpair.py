@@ -1,16 +1,16 @@
-"""psd(A - c z z') for a positive semi-definite A: does the change leave the cone, and what comes off if it does.
+"""psd(A - c z z') for a positive semi-definite A: whether the change leaves the cone, and the projection if it does.
 
 At most one eigenvalue of A - c z z' is negative, -mu, and its eigenvector is (A + mu)^{-1} z to a factor. It lies in
-the span of z, A z, A A z, ... So Lanczos on A that starts at z finds it, and with A's tridiagonal form T in that span
-mu is the root of
+the span of z, A z, A A z, ... So Lanczos on A from z finds it, and with A's tridiagonal form T in that span mu is the
+root of
 
     1 / (e1' (T + mu)^{-1} e1) = c |z|^2
 
 whose left side is the last pivot of T + mu eliminated from below: concave and increasing, so that Newton's method
 climbs to the root from any point below it. A pivot takes one division a row; the slope is |s|^2 / s1^2 for the
 eigenvector s of T, and the product of the ratios gives its last entry, hence the residual of the pair in A. At the
-floor mu = 16 eps |A| the same pivots certify that there is no eigenvalue below -mu: the pair that does not exist costs
-what one costs.
+floor mu = 16 eps |A| the same pivots certify that there is no eigenvalue below -mu: the check for no pair costs as much
+as a pair.
 
 Neither result nor steps depend on c |z|^2 / |A|: the projection is written without c,
 
@@ -33,11 +33,11 @@ from kinstream.learners.kernels.shared import Matrix
 from kinstream.streams.compute.compiled import compiled
 
 Vector = NDArray[np.float64]
-#: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only what is in use is ever touched; then
+#: Lanczos vectors as rows (d, d), and as columns of (d, WIDE) each, of which only the used part is ever touched; then
 #: vectors of A's type, the second one longer than d, and three of float64.
 Work = tuple[Matrix, Matrix, Matrix, Matrix, Matrix, Matrix, Vector, Vector, Vector]
 
-#: Least negative eigenvalue that is one, and residual of a pair that is found, in roundings of the largest eigenvalue.
+#: Smallest magnitude of a negative eigenvalue, and residual of a found pair, in roundings of the largest eigenvalue.
 LEAST: Final = 16.0
 FOUND: Final = 256.0
 #: Lanczos vectors side by side in one block of columns: inner products with them are sums of rows.
@@ -79,7 +79,8 @@ def last_pivot(a: Vector, b: Vector, k: int, mu: float) -> tuple[float, float, f
 
 @compiled
 def _orthogonalise(Q: Matrix, columns: Matrix, k: int, w: Matrix, h: Matrix) -> float:
-    """Take the first k rows of Q out of w; returns |w|. Again where rounding left more than a hundredth."""
+    """Make w orthogonal to the first k rows of Q; returns |w|. This is repeated if rounding left more than a
+    hundredth."""
     d = len(w)
     length = 0.0
     for _ in range(2):
@@ -114,7 +115,7 @@ def negative_pair(A: Matrix, c: float, z: Matrix, space: Work) -> tuple[float, f
     Returns
     -------
     tuple of float, float and int
-        mu, 0 where the matrix is positive semi-definite; v'A v; how many products with A that took.
+        mu, 0 if the matrix is positive semi-definite; v'A v; the number of products with A.
     """
     Q, columns, w, h, v, g, a, b, s = space
     d = len(z)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+# Imported for its effect: `one_blas_thread` then finds the library of compiled products.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.shared import Matrix
 from kinstream.streams.compute.compiled import compiled
@@ -12,12 +12,13 @@ from kinstream.streams.compute.compiled import compiled
 
 @compiled
 def project(M: Matrix, pull: Matrix) -> bool:
-    """M becomes the nearest positive semi-definite matrix of M - pull, in the Frobenius norm; whether that changes it.
+    """M becomes the nearest positive semi-definite matrix of M - pull, in the Frobenius norm; returns whether that
+    changes it.
 
     Parameters
     ----------
     M : (n, n) symmetric and finite.
-    pull : flat, of M's type; without entries for none.
+    pull : flat, of M's type; empty for none.
     """
     n = len(M)
     moved = M.copy()
@@ -29,7 +30,7 @@ def project(M: Matrix, pull: Matrix) -> bool:
     values, vectors = np.linalg.eigh(rest)
     low = np.searchsorted(values, 0.0)
     if low > 0:
-        # Whichever part of the spectrum is smaller: what stays is added up from it, or what goes is taken away.
+        # By the smaller part of the spectrum: the positive part is summed up, or the negative part is subtracted.
         part = vectors[:, :low] * np.sqrt(-values[:low])
         if low > n // 2:
             part = vectors[:, low:] * np.sqrt(values[low:])

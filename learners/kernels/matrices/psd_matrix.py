@@ -1,7 +1,7 @@
-"""What the kernels share that keep a symmetric positive semi-definite matrix A.
+"""Shared by kernels that keep a symmetric positive semi-definite matrix A.
 
 A stays symmetric to the bit: every change adds products of two entries of one vector, and the same numbers are added
-on both sides of the diagonal. So rows and columns need not be distinguished, and nothing has to be symmetrised.
+on both sides of the diagonal. So rows and columns are interchangeable, and no symmetrisation is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kinstream.learners.kernels.events import inner
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Matrix
 from kinstream.streams.compute.compiled import compiled
 
-#: Bytes of a matrix that a core's own cache does not hold: from here on it is read above its diagonal only.
+#: Size in bytes that exceeds a core's own cache: from here on only the part above the diagonal is read.
 LARGE: Final = 3_500_000
 _LANES: Final = 16
 
@@ -85,7 +85,7 @@ def product(A: Matrix, x: Matrix, y: Matrix) -> None:
 
 @compiled
 def against(M: Matrix, rows: int, x: Matrix, y: Matrix) -> None:
-    """y = inner products of x with the first rows of M; four at a time, for no sum may be reordered."""
+    """y = inner products of x with the first rows of M; four at a time, because no sum may be reordered."""
     d = len(x)
     zero = x.dtype.type(0)
     whole = rows - rows % 4
@@ -108,7 +108,7 @@ def against(M: Matrix, rows: int, x: Matrix, y: Matrix) -> None:
 
 @compiled
 def difference(X: Matrix, rows: Matrix, z: Matrix) -> tuple[float, bool]:
-    """Fill z = u - v; returns |z|^2, and whether that is no difference (then z is zero)."""
+    """Fill z = u - v; returns |z|^2, and whether it counts as zero (z is then zero)."""
     u, v = X[rows[0]], X[rows[1]]
     for i in range(len(z)):
         z[i] = u[i] - v[i]

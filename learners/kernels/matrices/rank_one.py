@@ -2,12 +2,12 @@
 
 With unit eigenvectors as rows of E and eigenvalues l the changed matrix is diag(l) + sigma w w' in their terms, with
 w = E y. Its eigenvalues are the roots of the secular equation 1 + sigma sum w_i^2 / (l_i - x) = 0, one between any two
-neighbours of l, and the eigenvectors follow from them. Entries of w that are nothing and neighbours that are equal, to
-rounding, are taken out first, the latter by rotations: an eigenvalue that occurs many times, such as zero, costs O(d)
-an occurrence. The k of d that remain cost O(k^2) and a product (k, k) by (k, d).
+neighbours of l, and the eigenvectors follow from them. Zero entries of w and equal neighbours, to rounding, are removed
+first, the latter by rotations: a repeated eigenvalue, such as zero, costs O(d) per occurrence. The k of d that remain
+cost O(k^2) and a product (k, k) by (k, d).
 
 Before the eigenvectors are made, w is replaced by the weights for which the computed roots are exact (Gu and Eisenstat
-1994): so they are orthogonal to rounding, however close roots lie.
+1994): so they are orthogonal to rounding, for any distance between roots.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def root(pole: Vector, weight: Vector, k: int, j: int, rho: float) -> tuple[int,
 def _deflate(
     values: Vector, w: Vector, use: Index, n: int, sigma: float, eps: float, space: Space
 ) -> tuple[int, int]:
-    """Put `use` into ascending order of sign(sigma) values, and return what remains; see `solve`."""
+    """Put `use` into ascending order of sign(sigma) values, and return the remaining ones; see `solve`."""
     _, _, _, rows, ones, others, pole, weight, _, cosine, sine, _ = space
     sign, rho = (1.0 if sigma > 0.0 else -1.0), abs(sigma)
     for i in range(1, n):
@@ -179,13 +179,13 @@ def solve(
     values, w : (d,) finite. `values` become the new eigenvalues; w is lost.
     use : (d,) the first n name the entries that take part; the others are unchanged, as if their w were zero.
     sigma : not zero.
-    eps : what counts as a rounding.
+    eps : the relative rounding.
     space : from `work`.
 
     Returns
     -------
     tuple of int and int
-        How many eigenvectors change, k, and how many rotations go before that.
+        The number k of eigenvectors that change, and the number of rotations before that.
     """
     _, _, _, rows, _, _, pole, weight, shift, _, _, at = space
     k, turns = _deflate(values, w, use, n, sigma, eps, space)
@@ -221,7 +221,7 @@ def vectors(k: int, space: Space) -> None:
 
 @compiled
 def turn(E: Matrix, k: int, turns: int, space: Space) -> None:
-    """Rotate the rows of E as `solve` decided, and copy out those that change further."""
+    """Rotate the rows of E as decided by `solve`, and copy those that change further."""
     _, R, _, rows, ones, others, _, _, _, cosine, sine, _ = space
     d = E.shape[1]
     for r in range(turns):
@@ -239,7 +239,7 @@ def turn(E: Matrix, k: int, turns: int, space: Space) -> None:
 
 @compiled
 def put(E: Matrix, k: int, space: Space) -> None:
-    """The rows of E that change become the product of W and what they were."""
+    """The rows of E that change become the product of W and their old values."""
     W, R, S, rows, _, _, _, _, _, _, _, _ = space
     if k <= SMALL:
         for j in range(k):

@@ -1,12 +1,12 @@
 """The compiled loop of LEGO under a kernel, in coordinates of the span of its basis.
 
 With L L' the kernel matrix of the basis, a vector x has the coordinates a(x) = L^-1 k(x), k(x) its kernels with the
-basis points, and what lies outside of the span has the squared length k(x, x) - |a(x)|^2. The coordinates of a
-difference come from the difference of kernels, which is taken before it is rounded: (a - b) times a sum where a power
-is, an exponential of the difference where an exponential is.
+basis points, and the part outside the span has the squared length k(x, x) - |a(x)|^2. The coordinates of a difference
+come from the difference of kernels, which is computed without cancellation: (a - b) times a sum for powers, an
+exponential of the difference for exponentials.
 
-The basis lies in columns, `R` is L transposed and `T` is G transposed: so sums over the basis run along rows. R, T and
-all sums are float64 whatever the model's type. Columns and rows behind the first `count` are no part of the model.
+The basis is stored in columns, `R` is L transposed and `T` is G transposed, so sums over the basis run along rows. R, T
+and all sums are float64 for any type of the model. Columns and rows after the first `count` are not part of the model.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RBF: Final = 1
 POLYNOMIAL: Final = 2
 #: A point joins the basis if more than this share of its squared length lies outside of the span.
 _NEW: Final = 1e-10
-#: Points are asked to join where more than this share of a pair's squared distance lies outside of the span...
+#: Points join if more than this share of a pair's squared distance lies outside the span...
 _FINE: Final = 1e-9
-#: ...and a pair is not learned where it is more than this.
+#: ...and a pair is not learned if the share is larger than this.
 _ROUGH: Final = 1e-6
 
 Vector = NDArray[np.float64]
@@ -94,7 +94,7 @@ def _solve(R: Square, count: int, a: Vector) -> float:
 def measure(
     kernel: Kernel, model: Model, count: int, u: Matrix, v: Matrix, a: Vector, w: Vector
 ) -> tuple[float, float, float, bool]:
-    """Squared distance of two vectors: all of it, its part outside of the span, what it was before it was learned.
+    """Squared distance of two vectors: all of it, its part outside the span, and its value before any learning.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def measure(
     for s in range(count):
         a[s] = 0.0
         w[s] = 0.0
-    # w holds what belongs to v, a what a step from v to u adds to it.
+    # w holds the kernels of v, a the change from v to u.
     for j in range(len(u)):
         row, y = B[j], float(v[j])
         z = float(u[j]) - y
@@ -177,7 +177,7 @@ def coordinates(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) 
 
 @compiled_map
 def join(kernel: Kernel, model: Model, count: int, x: Matrix, a: Vector) -> int:
-    """Put x behind the basis if there is room and it is not in the span; returns how many points there are then."""
+    """Append x to the basis if there is room and it is not in the span; returns the new number of points."""
     B, R, T = model
     if count == len(T):
         return count
@@ -276,15 +276,15 @@ def pairs(
     model, count : changed in place; points of the basis.
     X : (n, d) vectors, of the basis's type.
     index, usable, signs, targets, thresholds, group : see `kinstream.learners.shared.one_modality.Batch`.
-    squared : every pair asks for its target; otherwise only those on the wrong side of it.
-    limit : an entry of G below this, in magnitude, is safely a number.
+    squared : every pair is learned; otherwise only those on the wrong side of their target.
+    limit : an entry of G below this, in magnitude, is safely finite.
     report : outcome arrays of length m.
     judged : see `kinstream.learners.kernels.events`.
 
     Returns
     -------
     int
-        How many points of the basis there are now.
+        The number of basis points afterwards.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
@@ -357,7 +357,7 @@ def distances(kernel: Kernel, model: Model, count: int, X: Matrix, Y: Matrix) ->
 
 @compiled_map
 def embed(kernel: Kernel, model: Model, count: int, X: Matrix) -> Square:
-    """Coordinates (n, count) of the rows of X, and behind them the length of what lies outside of the span."""
+    """Coordinates (n, count) of the rows of X, followed by the length of the part outside the span."""
     found = np.empty((len(X), count + 1))
     for n in range(len(X)):
         _, rest = coordinates(kernel, model, count, X[n], found[n])

@@ -1,4 +1,5 @@
-"""The compiled loops of the discriminant learner: differences into groups, and vectors into its first buffer."""
+"""The compiled loops of the discriminant learner: differences are collected into groups, and vectors into the first
+buffer."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ def _equal(x: Matrix, y: Matrix) -> bool:
 
 @compiled
 def differing(X: Matrix, index: Index, usable: Flags, group: int, good: Flags) -> None:
-    """Fill in which pairs (m,) can be learned: both vectors are usable and differ.
+    """Fill in which pairs (m,) can be learned: those whose vectors are usable and differ.
 
-    Of a triplet, rows 2t and 2t + 1 where `group` is 2, none can where x+ equals x-.
+    Of a triplet (rows 2t and 2t + 1, with `group` 2) none can be learned if x+ equals x-.
     """
     for t in range(len(index)):
         good[t] = usable[t] and not _equal(X[index[t, 0]], X[index[t, 1]])
@@ -76,7 +77,7 @@ def collect(
 
 @compiled
 def _slot(x: Matrix, own: np.uint64, vectors: Matrix, hashes: NDArray[np.uint64], tally: Numbers) -> int:
-    """The place of a vector in the buffer, where it is put if it is not there."""
+    """The place of a vector in the buffer; a missing vector is added."""
     used = int(tally[VECTORS])
     found = slot_of(hashes, used, own)
     if found >= 0:
@@ -103,13 +104,13 @@ def gather(
     pairs: Index,
     tally: Numbers,
 ) -> int:
-    """Buffer pairs and their distinct vectors until there are enough of either.
+    """Buffer pairs and their distinct vectors until enough of either are there.
 
     Parameters
     ----------
     X, index, signs, good, group, first : as for `collect`.
     own : (n,) hashes of X.
-    wanted, most : vectors, and pairs, that are enough.
+    wanted, most : required number of vectors, and of pairs.
     vectors, hashes : (wanted + 2, d) and (wanted + 2,); changed in place.
     pairs : (most + 1, 3) places of two vectors, and the sign; changed in place.
     tally : (2,) vectors and pairs so far; changed in place.
@@ -135,7 +136,7 @@ def gather(
 def lengths(
     X: Matrix, index: Index, usable: Flags, first: int, last: int, found: NDArray[np.float64]
 ) -> None:
-    """Fill in found[first:last]: squared Euclidean distances of pairs, NaN of those that cannot be used."""
+    """Fill in found[first:last]: squared Euclidean distances of pairs, NaN for unusable ones."""
     for t in range(first, last):
         found[t] = np.nan
         if usable[t]:

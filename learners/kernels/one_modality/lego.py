@@ -1,7 +1,7 @@
 """The compiled loop of LEGO and ITML-Online. `T` stands for G transposed: row j of T is column j of G.
 
-Both change the map by (sqrt(rho) - 1) / yhat w g' with w = G z and g = G' w; they differ in rho only. Scalars of a
-step are float64 whatever the model's type.
+Both change the map by (sqrt(rho) - 1) / yhat w g' with w = G z and g = G' w; they differ only in rho. Scalars of a step
+are float64 for any type of the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_RHO: Final = 1e12
 
 @compiled
 def step_size(rule: int, eta: float, kappa: float, found: float, target: float) -> tuple[float, float, bool]:
-    """Rank-one factor of one constraint, and how it was found.
+    """Rank-one factor of one constraint, and its derivation.
 
     Parameters
     ----------
@@ -34,12 +34,11 @@ def step_size(rule: int, eta: float, kappa: float, found: float, target: float) 
     Returns
     -------
     tuple of float, float and bool
-        (sqrt(rho) - 1) / found, the step size taken, and whether a guard acted. The first is not a number where no
-        step is defined.
+        (sqrt(rho) - 1) / found, the step size taken, and whether a guard acted. The first is NaN if no step is defined.
     """
     gap = found - target
     clipped = False
-    # `change` is rho - 1, in a form that keeps its digits where rho is close to 1.
+    # `change` is rho - 1, in a form that keeps its digits if rho is close to 1.
     if rule == EXACT:
         k = 1.0 - eta * target * found
         q = np.sqrt(k * k + 4.0 * eta * found * found)
@@ -60,7 +59,7 @@ def step_size(rule: int, eta: float, kappa: float, found: float, target: float) 
 
 @compiled
 def judge(sign: int, squared: bool, found: float, target: float) -> tuple[float, bool]:
-    """Loss of a pair, and whether it asks for a step."""
+    """Loss of a pair, and whether it needs a step."""
     gap = found - target
     if squared:
         return 0.5 * gap * gap, gap != 0.0
@@ -69,14 +68,14 @@ def judge(sign: int, squared: bool, found: float, target: float) -> tuple[float,
 
 @compiled
 def _rests(sign: int, squared: bool, found: float, target: float) -> bool:
-    """Whether a pair asks for no step whatever the rounding of its squared distance; not where that is no number."""
+    """Whether a pair needs no step under any rounding of its squared distance; false for NaN."""
     gap = found - target
     return not squared and np.isfinite(gap * gap) and -sign * gap > CLEAR * (found + target)
 
 
 @compiled
 def verdict(sign: int, found: float, threshold: float) -> int:
-    """Mistake of a pair: 1 or 0, -1 where the threshold is not known."""
+    """Mistake of a pair: 1 or 0, -1 if the threshold is not known."""
     if np.isnan(threshold):
         return -1
     return 1 if (found > threshold) == (sign > 0) else 0
@@ -84,7 +83,7 @@ def verdict(sign: int, found: float, threshold: float) -> int:
 
 @compiled
 def difference(X: Matrix, rows: Matrix, z: Matrix) -> bool:
-    """Fill z = u - v; zeros, and True, where that is no difference."""
+    """Fill z = u - v; zeros, and True, if that counts as zero."""
     u, v = X[rows[0]], X[rows[1]]
     zz, uu, vv = 0.0, 0.0, 0.0
     for i in range(len(z)):
@@ -231,7 +230,7 @@ def pairs(
     X : (n, d) vectors, of T's type.
     index, usable, signs, targets, thresholds, group : see `kinstream.learners.shared.one_modality.Batch`.
     rule, eta, kappa : EXACT or CAPPED, step size, and the share of the cap (read by CAPPED only).
-    squared : every pair asks for its target; otherwise only those on the wrong side of it.
+    squared : every pair is learned; otherwise only those on the wrong side of their target.
     limit, bound : see `_commit`, before the first pair; a negative bound is unknown.
     report : outcome arrays of length m.
     judged : see `kinstream.learners.kernels.events`.
@@ -240,13 +239,13 @@ def pairs(
     Returns
     -------
     tuple of float, int and float
-        The bound to pass next time, how many pairs changed the map, and the sum of their step sizes.
+        The bound for the next call, the number of pairs that changed the map, and the sum of their step sizes.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     d = T.shape[0]
     z, w, g = np.empty(d, T.dtype), np.empty(d, T.dtype), np.empty(d, T.dtype)
-    # Up to which row the map is that of the event's start.
+    # The map is that of the event's start up to this row.
     same, steps, total = 0, 0, 0.0
     if bound < 0.0:
         bound = largest(T)

@@ -9,8 +9,8 @@ with vectors c_t, y_t of which each is a sum of the earlier ones, the map after 
 
     G_0 + V' S V G_0,    S = sum_t alpha_t c_t y_t'.
 
-Only pairs that change the map have a part in that sum. Nothing is approximated; results equal the sequential loop's
-to rounding, and a block whose numbers would lose too many digits on this way takes the sequential loop.
+Only pairs that change the map are part of that sum. Nothing is approximated; results equal the sequential loop's to
+rounding, and a block that would lose too many digits uses the sequential loop.
 
 The products are those of BLAS, called from compiled code: a call from Python would cost more than the product itself
 where d is small.
@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+# Imported for its effect: `one_blas_thread` then finds the library of compiled products.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.events import WIDTH, Judged, map_many, spread
 from kinstream.learners.kernels.events import differences as numbered
@@ -34,11 +34,11 @@ from kinstream.learners.kernels.shared import TINY, Flags, Matrix, Report, large
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.compute.compiled import compiled
 
-#: Pairs of one blocked step below a dimension: few where d is small and the scalar work weighs most.
+#: Pairs of one blocked step below a dimension: few if d is small and the scalar work dominates.
 LENGTHS: Final = ((80, 16), (250, 32), (2**62, 64))
-#: Below this many pairs the fixed cost of a blocked step is not earned back.
+#: Below this many pairs the fixed cost of a blocked step is not worth it.
 SMALLEST: Final = 8
-#: From this dimension on "auto" takes the blocked way.
+#: From this dimension on "auto" uses blocks.
 CROSSOVER: Final = {np.dtype(np.float32): 28, np.dtype(np.float64): 28}
 #: Accepted loss of digits (see `recursion`): half of those of float32 at worst, five of float64.
 WORST: Final = {np.dtype(np.float32): 3e2, np.dtype(np.float64): 1e5}
@@ -157,13 +157,13 @@ def _step(
 
     Parameters
     ----------
-    room : how much may be added to an entry of T.
+    room : the largest change of an entry of T.
 
     Returns
     -------
     tuple of float, int and float
-        What no entry has grown by more than, -1 with T untouched where the pairs have to be learned sequentially; how
-        many pairs changed the map, and the sum of their step sizes.
+        A bound of the change of entries, or -1 with T untouched if the pairs must be learned sequentially; the number
+        of pairs that changed the map, and the sum of their step sizes.
     """
     m, degenerate = stop - start, report[4]
     Z, V, U, SU, K = work[0][:m], work[1][:m], work[2], work[3], work[4][: m * m].reshape(m, m)
@@ -242,14 +242,14 @@ def _beyond(
     start: int,
     stop: int,
 ) -> None:
-    """Measure the pairs behind this step whose event began in it, under the map as it was at the event's start.
+    """Measure the pairs after this step whose event began in it, under the map at the event's start.
 
     Of a step's pairs that change the map, those before the event have changed it: with v = G_0 z of another difference,
     G_t z = v + V' S V v, S the sum of alpha_a c_a y_a' over these.
 
     Parameters
     ----------
-    V, C, Y, rows, count : see `recursion`; V holds the rows that change the map, one behind the other.
+    V, C, Y, rows, count : see `recursion`; V holds the rows that change the map, one after the other.
     """
     ends, before, _ = judged
     began = stop - 1
@@ -293,7 +293,7 @@ def _beyond(
 
 @compiled
 def _packed(rows_of: Matrix, rows: NDArray[np.int64], count: int, T: Matrix) -> Matrix:
-    """The first rows of a lower triangular matrix, at the columns that count, in T's type."""
+    """The first rows of a lower triangular matrix, at the given columns, in T's type."""
     found = np.zeros((count, count), T.dtype)
     for a in range(count):
         for b in range(a + 1):
@@ -340,28 +340,28 @@ def recursion(
 ) -> tuple[int, float, float]:
     """The scalars of a whole block, from its Gram matrix alone.
 
-    Row a of Y, of the a-th pair t that changes the map, holds two things that never meet: y_t up to column t, and
-    behind it the row k of Z A_t Z', of which an entry has done its work as soon as its pair is reached.
+    Row a of Y, for the a-th pair t that changes the map, holds two disjoint parts: y_t up to column t, and after it the
+    row k of Z A_t Z', whose entries are no longer needed once their pair is reached.
 
     Parameters
     ----------
     K : (m, m) V V' before the block, of the model's type.
-    worst : largest loss of digits to accept, as the ratio of what a squared distance is added up from to what it is.
+    worst : largest loss of digits to accept, as the ratio of the terms of a squared distance to the distance.
     C, Y : float64, at least (m, m), filled as far as column t with alpha_t c_t and y_t.
     rows : (m,) filled with the pairs that change the map.
     report : outcome arrays of the whole block; `degenerate` is read, the others are written.
-    start : which of its pairs is the first here.
+    start : the number of the first pair here.
 
     Returns
     -------
     tuple of int, float and float
-        How many pairs change the map, -1 when the block needs the sequential loop (too many digits lost, or a
+        The number of pairs that change the map, -1 if the block needs the sequential loop (too many digits lost, or a
         number that is not finite); the sum of their step sizes; and the sum of all squared distances before.
     """
     mistake, utilised, clipped, rejected, _, loss, margins = report
     ends, before, _ = judged
     m = len(K)
-    # Squared distances under the map so far, the sums of what they were added up from, and lengths before the block.
+    # Squared distances under the map so far, the sums of their terms, and lengths before the block.
     now, parts, lengths = np.empty(m), np.empty(m), np.empty(m)
     beta, p, q = np.empty(m), np.empty(m), np.empty(m)
     width = 0.0
@@ -445,7 +445,7 @@ _kept = threading.local()
 def _work(d: int, m: int, dtype: np.dtype[Any]) -> tuple[Matrix, ...]:
     """Z, V, V G_0, S V G_0 (m, d), V V' (m * m,), what is added to T (d, d), and float64 C and Y (m, m).
 
-    Fresh pages cost as much as a small product, so every thread keeps the arrays of its last shape.
+    New memory pages cost as much as a small product, so every thread keeps the arrays of its last shape.
     """
     key = (d, m, dtype)
     if getattr(_kept, "key", None) != key:

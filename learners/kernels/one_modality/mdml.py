@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+# Imported for its effect: `one_blas_thread` then finds the library of compiled products.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.events import Judged, differences, spread
 from kinstream.learners.kernels.matrices.psd_matrix import against, difference, verdict

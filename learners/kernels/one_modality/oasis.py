@@ -1,8 +1,8 @@
 """The compiled loops of OASIS: W <- W + tau x v^T with v = x+ - x-.
 
-One triplet after the other, an active step is kept for the next sweep over W, which takes it row by row on the way
-to the next product: one pass over memory for a triplet. Rows with x_i = 0 are left out, and where v is sparse only
-the entries that x and v meet are visited. The pieces of the blocked way follow.
+One triplet after the other, an active step is delayed to the next sweep over W, which applies it row by row while
+computing the next product: one pass over memory per triplet. Rows with x_i = 0 are skipped, and for sparse v only the
+entries where both x and v are non-zero are visited. The parts of the blocked form follow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kinstream.learners.kernels.matrices.bilinear import SCATTER, direction, fil
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled
 
-#: A step this many times the rounding of the largest entry changes that entry for certain.
+#: A step of this many roundings of the largest entry certainly changes that entry.
 ROUNDING: Final = 4.0
-#: Triplets behind a blocked step that are measured at once.
+#: Triplets after a blocked step that are measured at once.
 BEYOND: Final = 64
 
 
@@ -27,9 +27,9 @@ BEYOND: Final = 64
 def _two_rows(
     r: Matrix, s: Matrix, pv: Matrix, p: Matrix, step: tuple[Matrix, Matrix], x: tuple[Matrix, Matrix]
 ) -> None:
-    """Take the step in two rows of W, and add what they have in W^T x to p: half as many passes over p.
+    """Apply the step to two rows of W, and add their part of W^T x to p: half as many passes over p.
 
-    Each sum is added up in the order of the rows, as one row at a time would do it.
+    Each sum runs in the order of the rows, as with one row at a time.
     """
     e, f = step
     g, h = x
@@ -43,7 +43,7 @@ def _two_rows(
 def _sweep(
     W: Matrix, due: bool, px: Matrix, pv: Matrix, tau: float, wanted: bool, x: Matrix, p: Matrix
 ) -> None:
-    """Take the step tau px pv^T if it is due; fill p = W^T x if it is wanted."""
+    """Apply the step tau px pv^T if it is due; fill p = W^T x if requested."""
     d, done = W.shape[0], 0
     if wanted:
         p[:] = 0
@@ -70,7 +70,7 @@ def _sweep(
 
 @compiled
 def _meet(W: Matrix, x: Matrix, v: Matrix, columns: NDArray[np.int64], tau: float) -> float:
-    """x^T W v over the entries where both are non-zero; with tau > 0 the step is taken there instead."""
+    """x^T W v over the entries where both are non-zero; with tau > 0 the step is applied there instead."""
     margin = 0.0
     for i in range(len(x)):
         if x[i] == 0:
@@ -87,7 +87,7 @@ def _meet(W: Matrix, x: Matrix, v: Matrix, columns: NDArray[np.int64], tau: floa
 
 @compiled
 def _changes(W: Matrix, x: Matrix, v: Matrix, tau: float) -> bool:
-    """Whether the step is more than rounding in any entry; most steps show it in the first checked entry."""
+    """Whether the step is more than rounding in any entry; usually the first checked entry decides."""
     i, j = 0, 0
     for k in range(len(x)):
         if abs(x[k]) > abs(x[i]):
@@ -119,12 +119,12 @@ def _judge(
     before: NDArray[np.float64],
     anchor: int,
 ) -> None:
-    """Fill in before[first:last] with margins, of one product for each anchor.
+    """Fill in before[first:last] with margins, with one product for each anchor.
 
     Parameters
     ----------
     v, columns, work : work space.
-    p, anchor : a product W^T x, changed in place, and of which row of X it is; -1 for none.
+    p, anchor : a product W^T x, changed in place, and the row of X it belongs to; -1 for none.
     """
     no = len(W) == 0
     for t in range(first, last):
@@ -166,7 +166,7 @@ def triplets(
     usable : (m,) false where a vector is not finite.
     aggressiveness : largest tau.
     limit : entries below it are safely numbers of W's type. A step that might go beyond is rejected.
-    bound : at least the largest absolute entry of W; negative where unknown.
+    bound : at least the largest absolute entry of W; negative if unknown.
     report : outcome arrays of length m.
     judged : see `kinstream.learners.kernels.events`.
     start, stop : which of the m triplets to learn.
@@ -181,10 +181,10 @@ def triplets(
     d = len(W)
     v, pv, p = np.empty(d, W.dtype), np.empty(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
-    # Not literals: for each of those the pieces would be compiled again.
+    # Not literals: the pieces would be compiled again for each literal.
     yes, no = d > 0, d == 0
     due, px, step = no, p, 0.0
-    # The end of the newest event while W is that of its start: the rows so far are judged by being learned, and the
+    # The end of the newest event while W is that of its start: earlier rows are judged when they are learned, and the
     # others before W changes.
     last, spare = 0, np.empty(d, np.int64)
     if bound < 0.0:
@@ -214,7 +214,7 @@ def triplets(
             continue
         if hinge > 0.0:
             if t < last:
-                # What p holds may be of this anchor; the room for the step's direction is free.
+                # p may belong to this anchor; the room for the step's direction is free.
                 anchor = -1 if sparse else index[t, 0]
                 _judge(W, X, index, usable, t + 1, last, pv, p, spare, work, before, anchor)
                 last = 0
@@ -260,7 +260,7 @@ def gather(
     Returns
     -------
     tuple of int and int
-        How many anchors there are, and how many entries of theirs are not zero.
+        The number of anchors, and of their non-zero entries.
     """
     count, entries = 0, 0
     work = np.empty(V.shape[1])
@@ -298,7 +298,7 @@ def _catch_up(
     known: NDArray[np.int64],
     work: NDArray[np.float64],
 ) -> None:
-    """Add to the margin of triplet t what the first `count` active triplets have changed; see `recursion`."""
+    """Add to the margin of triplet t the changes by the first `count` active triplets; see `recursion`."""
     a = local[t]
     if known[t] < 0:
         partial[t], known[t] = total(U[a], V[t], work), 0
@@ -337,7 +337,7 @@ def recursion(
     G, K : (k, k) and (m, m) inner products of the anchors and of the directions.
     tau : (m,) becomes the steps, 0 where there is none.
     report : outcome arrays; `degenerate` is read, the others are written.
-    judged, start : see `kinstream.learners.kernels.events`, and which row of a block is the first here.
+    judged, start : see `kinstream.learners.kernels.events`, and the number of the first row here.
 
     Returns
     -------
@@ -348,7 +348,7 @@ def recursion(
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     n = len(usable)
-    # Margins as far as they are known, and of how many active triplets; -1 for none at all.
+    # Margins as far as they are known, and the number of active triplets included; -1 for none at all.
     partial, known = np.empty(n), np.full(n, -1)
     active, work = np.empty(n, np.int64), np.empty(V.shape[1])
     count = 0
@@ -401,7 +401,7 @@ def beyond(
     local: NDArray[np.int32],
     tau: NDArray[np.float64],
 ) -> None:
-    """Measure the triplets behind a step whose event began in it, under the similarity as it was at the event's start.
+    """Measure the triplets after a step whose event began in it, under the similarity at the event's start.
 
     Parameters
     ----------

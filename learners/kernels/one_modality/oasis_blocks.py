@@ -1,8 +1,8 @@
 """The exact blocked update of OASIS: a few matrix products for a block instead of a pass over W for a triplet.
 
-Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`oasis.recursion`), so W itself is touched
-twice: for W_0^T x of the block's distinct anchors, and for the sum at the end. Nothing is approximated; results equal
-the sequential loop's to rounding.
+Inside a block W_t = W_0 + sum tau_i x_i v_i^T (`oasis.recursion`), so W itself is used only twice: for W_0^T x of the
+block's distinct anchors, and for the sum at the end. Nothing is approximated; results equal the sequential loop's to
+rounding.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported for its effect: `one_blas_thread` knows the library of compiled products from then on.
+# Imported for its effect: `one_blas_thread` then finds the library of compiled products.
 import kinstream.learners.kernels.blas  # noqa: F401
 from kinstream.learners.kernels.events import Judged
 from kinstream.learners.kernels.one_modality import oasis
 from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
-#: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
+#: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work dominates.
 NARROW_BLOCK: Final = 64
 WIDE_BLOCK: Final = 128
 WIDE: Final = 500
-#: Below this many triplets the fixed cost of a blocked step is not earned back.
+#: Below this many triplets the fixed cost of a blocked step is not worth it.
 SMALLEST: Final = 16
-#: Below this share of entries that are not zero the sequential loop is faster.
+#: Below this share of non-zero entries the sequential loop is faster.
 SPARSE: Final = 0.25
-#: From this dimension on "auto" takes the blocked way.
+#: From this dimension on "auto" uses blocks.
 CROSSOVER: Final = {np.dtype(np.float32): 96, np.dtype(np.float64): 80}
 
 
@@ -46,7 +46,7 @@ def triplets(
 ) -> float:
     """As `kinstream.learners.kernels.one_modality.oasis.triplets`, in steps counted from the block's first triplet.
 
-    Unless `full`, steps whose anchors are mostly zeros are left to the sequential loop, which skips these.
+    Unless `full`, steps whose anchors are mostly zeros use the sequential loop, which skips zeros.
     """
     length = WIDE_BLOCK if len(W) >= WIDE else NARROW_BLOCK
     with one_blas_thread():
@@ -74,7 +74,7 @@ def _step(
     judged: Judged,
     chosen: slice,
 ) -> float:
-    """One blocked step over some rows; -1, with W untouched, when it has to be done sequentially."""
+    """One blocked step over some rows; -1, with W untouched, if it must be done sequentially."""
     index, usable = all_index[chosen], all_usable[chosen]
     report: Any = tuple(array[chosen] for array in all_report)
     A, U, V, G, K, change = _work(len(W), len(index), W.dtype)
@@ -92,7 +92,7 @@ def _step(
         raised = -1.0
         for known in (bound, -1.0):
             if raised < 0.0:
-                # The bound of the last time only grows; a refusal may be due to that.
+                # The earlier bound only grows; a refusal may be due to that.
                 top = known if known >= 0.0 else float(max(W.max(), -W.min()))
                 raised = oasis.recursion(
                     U,
@@ -130,7 +130,7 @@ _kept = threading.local()
 def _work(d: int, m: int, dtype: np.dtype[Any]) -> tuple[Matrix, ...]:
     """Anchors, their products, directions (m, d), the Gram matrices (m, m), and the change of W (d, d).
 
-    Fresh pages cost as much as a small product, so every thread keeps the arrays of its last shape.
+    New memory pages cost as much as a small product, so every thread keeps the arrays of its last shape.
     """
     key = (d, m, dtype)
     if getattr(_kept, "key", None) != key:

@@ -1,9 +1,8 @@
 """The compiled loops of OPML and COPML. `T` stands for L transposed: row j of T is column j of L.
 
 With T every inner loop runs over independent entries of one row, which the compiler turns into vector
-instructions without reordering a sum. (Work vectors are allocated one by one: numba takes the rows of an
-unpacked matrix for strided, and then uses no vector instructions.) Scalars of a step are float64 whatever
-the model's type.
+instructions without reordering a sum. (Work vectors are allocated one by one: numba treats the rows of an unpacked
+matrix as strided, and then uses no vector instructions.) Scalars of a step are float64 for any type of the model.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from kinstream.streams.compute.compiled import compiled
 
 RAW: Final = 0
 CLIP: Final = 1
-#: Largest gamma |lambda_min| that the guard lets pass: one step stretches no direction more than tenfold.
+#: Largest gamma |lambda_min| that the guard allows: one step stretches no direction more than tenfold.
 SAFE: Final = 0.9
-#: Largest entry of a map that the guard lets stand: a larger map is scaled down to it as a whole.
+#: Largest entry of a map that the guard allows: a larger map is scaled down as a whole.
 CEILING: Final = 1e9
 #: Determinant below which the closed form counts as undefined.
 SINGULAR: Final = 1e-12
@@ -41,8 +40,8 @@ SINGULAR: Final = 1e-12
 def step_size(gamma: float, guard: int, aa: float, bb: float, ab: float) -> tuple[float, float, bool]:
     """Step size after the guard, det(I + gamma (a a' - b b')), and whether the guard acted.
 
-    The eigenvalues come from the form without cancellation; the determinant is the product of the two that
-    matter.
+    The eigenvalues come from the form without cancellation; the determinant is the product of the two that differ from
+    1.
     """
     trace = aa - bb
     area = max(aa * bb - ab * ab, 0.0)
@@ -83,7 +82,7 @@ def _commit(
     Returns
     -------
     tuple of float and bool
-        The bound, -1 when refused; and whether the map was scaled down to the ceiling.
+        The bound, -1 if refused; and whether the map was scaled down to the ceiling.
     """
     if bound < min(limit, ceiling):
         _add_two(T, ca, cb, p, q)
@@ -139,7 +138,7 @@ def triplets(
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, sums = judged
-    # Up to which row the map is that of the event's start.
+    # The map is that of the event's start up to this row.
     same = 0
     d = T.shape[0]
     ceiling = CEILING if guard == CLIP else np.inf
@@ -160,8 +159,8 @@ def triplets(
             mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             continue
         if t < same and ends[t] == 0 and before[t] - 1.0 > CLEAR * sums[t]:
-            # The map is still that of the event's start, and the hinge is closed whatever the rounding: there is
-            # nothing to learn, and what was measured is what is reported.
+            # The map is still that of the event's start, and the hinge is closed under any rounding: there is nothing
+            # to learn, and the measurement is reported.
             rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         map_two(T, a, b, p, q)
@@ -215,7 +214,7 @@ def pairs(
     Returns
     -------
     tuple of float and int
-        The bound, and how many pairs changed the map (at most `updates_left`).
+        The bound, and the number of pairs that changed the map (at most `updates_left`).
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
@@ -256,7 +255,7 @@ def pairs(
             factor = -gamma / (1.0 + gamma * zz)
             for i in range(d):
                 c[i] = factor * float(z[i])
-            # A pair only contracts, so there is no ceiling to meet.
+            # A pair only contracts, so the ceiling does not apply.
             most = np.sqrt(length) * abs(factor) * np.sqrt(zz)
             raised, _ = _commit(T, c, zero, p, zero, bound + most, limit, np.inf)
             if raised < 0.0:
@@ -278,7 +277,7 @@ def gather(
     Z: Matrix,
     degenerate: Flags,
 ) -> None:
-    """Rows 2t and 2t + 1 of Z (2m, d) become a and b of triplet t; zeros where the triplet cannot be used."""
+    """Rows 2t and 2t + 1 of Z (2m, d) become a and b of triplet t; zeros if the triplet cannot be used."""
     for t in range(len(index)):
         degenerate[t] = False
         if usable[t]:
@@ -297,7 +296,7 @@ def distinct(
     Returns
     -------
     int
-        How many different ones there are.
+        Their number.
     """
     count = 0
     for t in range(len(index)):
@@ -363,8 +362,8 @@ def recursion(
     Returns
     -------
     int
-        How many triplets change the map; -1 when the block needs the sequential loop (too many digits lost,
-        or a number that is not finite).
+        The number of triplets that change the map; -1 if the block needs the sequential loop (too many digits lost, or
+        a number that is not finite).
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     n = len(usable)

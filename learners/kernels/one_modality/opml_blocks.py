@@ -1,13 +1,11 @@
 """The exact blocked update of OPML: a few matrix products for a block instead of two passes a triplet.
 
-Inside a block the map is L_t = L_0 + V' S' Z (`opml.recursion`), so L itself is touched
-twice: for V = Z L_0' at the beginning, and for the sum at the end. Nothing is approximated; results equal
-the sequential loop's to rounding, and a block whose numbers would lose too many digits on this way takes the
-sequential loop.
+Inside a block the map is L_t = L_0 + V' S' Z (`opml.recursion`), so L itself is used only twice: for V = Z L_0' at the
+beginning, and for the sum at the end. Nothing is approximated; results equal the sequential loop's to rounding, and a
+block that would lose too many digits uses the sequential loop.
 
-The triplets of a stream share vectors: one-pass construction makes one new vector a triplet. Then products
-run over the block's distinct vectors, about half as many as the differences, and differences are taken of the
-results.
+The triplets of a stream share vectors: one-pass construction has one new vector per triplet. Products then run over the
+block's distinct vectors, about half as many as the differences, and differences are taken of the results.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ from kinstream.learners.kernels.shared import Flags, Matrix, Report
 from kinstream.learners.kernels.spans import PIECE, last_event
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
-#: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work weighs most.
+#: Triplets of one blocked step: few below dimension `WIDE`, where the scalar work dominates.
 NARROW_BLOCK: Final = 32
 WIDE_BLOCK: Final = 64
 WIDE: Final = 500
-#: Below this many triplets the fixed cost of a blocked step is not earned back.
+#: Below this many triplets the fixed cost of a blocked step is not worth it.
 SMALLEST: Final = 16
-#: From this dimension on "auto" takes the blocked way; measured with `python -m benchmarks.kernels`.
+#: From this dimension on "auto" uses blocks; measured with `python -m benchmarks.kernels`.
 CROSSOVER: Final = {np.dtype(np.float32): 144, np.dtype(np.float64): 120}
-#: Products run over distinct vectors where there are at most that many a triplet, of 2 differences...
+#: Products run over distinct vectors if there are at most that many per triplet, which has 2 differences...
 SHARED: Final = 1.6
-#: ...and where they lie within so many lengths of each triplet's longer difference (one digit of float32).
+#: ...and if they are within this many lengths of each triplet's longer difference (one digit of float32).
 SPREAD: Final = {np.dtype(np.float32): 1e1, np.dtype(np.float64): 1e4}
 #: Accepted loss of digits (see `recursion`): three of float32's seven, six of float64's sixteen.
 WORST: Final = {np.dtype(np.float32): 1e3, np.dtype(np.float64): 1e6}
@@ -79,7 +77,7 @@ def _step(
     judged: Judged,
     rows: slice,
 ) -> bool:
-    """One blocked step over some rows; False, with T untouched, when it has to be done sequentially."""
+    """One blocked step over some rows; False, with T untouched, if it must be done sequentially."""
     index, usable, scale = all_index[rows], all_usable[rows], all_scale[rows]
     report: Any = tuple(array[rows] for array in all_report)
     Z, V, SV, Y, LY, G, K, S, candidate = _work(len(T), 2 * len(index), T.dtype)
@@ -121,9 +119,9 @@ def _step(
 
 
 def _judge(usable: Flags, judged: Judged, rows: slice, G: Matrix, K: Matrix, S: Matrix, count: int) -> None:
-    """Measure the rows of a step that share an event with an earlier one, each under the map as it was then.
+    """Measure the rows of a step that share an event with an earlier one, under the map at the event's start.
 
-    Of a difference z that is |L_t z|^2 = u' K u, u = e + S' G e with what comes before row t alone (`opml.recursion`).
+    Of a difference z that is |L_t z|^2 = u' K u, u = e + S' G e over the rows before t alone (`opml.recursion`).
     """
     ends, before, _ = judged
     squared = np.diagonal(K).astype(np.float64)
@@ -150,7 +148,7 @@ def _beyond(
     V: Matrix,
     S: Matrix,
 ) -> None:
-    """Measure the triplets behind a step whose event began in it, under the map as it was at the event's start."""
+    """Measure the triplets after a step whose event began in it, under the map at the event's start."""
     ends, before, _ = judged
     stop = rows.start + len(Z) // 2
     began = last_event(ends, rows.start, stop)
@@ -184,7 +182,7 @@ def _points(
     local: NDArray[np.int32],
     Y: Matrix,
 ) -> int:
-    """Fill Y with the block's distinct vectors, less the first of them; 0 where differences do better."""
+    """Fill Y with the block's distinct vectors, less the first of them; returns 0 if differences are better."""
     rows = np.empty(index.size, np.int32)
     found = opml.distinct(index, usable, rows, local)
     if not 0 < found <= SHARED * len(index) or scale[0] != scale[-1]:
@@ -196,7 +194,7 @@ def _points(
         points *= X.dtype.type(scale[0])
     lengths = np.diagonal(G).reshape(-1, 2).max(axis=1)[usable]
     reach = np.einsum("ij,ij->i", points, points).max()
-    # Written so that a number that is not finite says no.
+    # Written so that a number that is not finite gives false.
     return found if reach <= SPREAD[X.dtype] ** 2 * lengths.min() else 0
 
 
@@ -206,7 +204,7 @@ _kept = threading.local()
 def _work(d: int, m: int, dtype: np.dtype[Any]) -> tuple[Matrix, ...]:
     """Z, V, S V, Y, L Y (m, d), the Gram matrices and S (m, m), and the next map (d, d).
 
-    Fresh pages cost as much as a small product, so every thread keeps the arrays of its last shape.
+    New memory pages cost as much as a small product, so every thread keeps the arrays of its last shape.
     """
     key = (d, m, dtype)
     if getattr(_kept, "key", None) != key:

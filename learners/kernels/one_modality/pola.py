@@ -1,4 +1,4 @@
-"""The compiled loop of POLA. Scalars of a step are float64 whatever the model's type."""
+"""The compiled loop of POLA. Scalars of a step are float64 for any type of the model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pairs(
     ends, before, levels = judged
     d = len(A)
     z, w = np.empty(d, A.dtype), np.empty(d, A.dtype)
-    # Up to which row A and b are those of the event's start.
+    # A and b are those of the event's start up to this row.
     same = 0
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
@@ -63,7 +63,7 @@ def pairs(
             continue
         other, sign = np.nan, int(signs[t])
         if t < same and -sign * (before[t] - b) - 1.0 > CLEAR * (before[t] + b + 1.0):
-            # A and b are still those of the event's start, and the hinge is closed whatever the rounding.
+            # A and b are still those of the event's start, and the hinge is closed under any rounding.
             zz, flat = difference(X, index[t], z)
             if np.isfinite(zz):
                 degenerate[t], rejected[t] = flat, False

@@ -1,8 +1,8 @@
 """The compiled loops of RDML: with the projection, and with a step that stops at the border of the cone.
 
 The border of A - c z z' is at c = 1 / (z'A+ z), A+ the pseudo-inverse, if z lies in the range of A, and at 0 if it
-does not. Conjugate gradients on A v = z detect both. Most similar pairs meet an A that is singular and lie outside. So
-the last null vector that was met is kept: what is far from orthogonal to it lies outside, and d operations show it.
+does not. Conjugate gradients on A v = z detect both. For most similar pairs A is singular and z lies outside. So the
+last null vector found is kept: a z that is far from orthogonal to it lies outside, which takes d operations.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ UNKNOWN: Final = -1.0
 
 @compiled
 def tolerances(itemsize: int) -> tuple[float, float, float]:
-    """For float64 and float32: residual that solves A v = z, curvature that is none, and clearly not orthogonal.
+    """For float64 and float32: largest residual of a solution of A v = z, largest curvature that counts as none, and
+    smallest cosine that is clearly not orthogonal.
 
-    The last is far above the root of the second: so much of a direction without curvature may be no null vector.
+    The last is far above the root of the second, because a direction without curvature may differ that much from a null
+    vector.
     """
     return (1e-8, 1e-12, 1e-4) if itemsize == 8 else (1e-5, 1e-6, 1e-2)
 
@@ -115,7 +117,7 @@ def _begin(
     report: Report,
     judged: Judged,
 ) -> bool:
-    """Report on pair t as if it changed nothing; returns whether it is a mistake that asks for a step."""
+    """Report on pair t as if it changed nothing; returns whether it is a mistake that needs a step."""
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     if len(ends) > 0 and ends[t] > 0:
@@ -168,7 +170,7 @@ def _keep(null: Matrix, v: Matrix) -> None:
 
 @compiled
 def border(A: Matrix, z: Matrix, v: Matrix, r: Matrix, p: Matrix, w: Matrix) -> float:
-    """z'A+ z by conjugate gradients; OUTSIDE where z is not in the range, UNKNOWN if 2 d of them do not decide.
+    """z'A+ z by conjugate gradients; OUTSIDE if z is not in the range, UNKNOWN if 2 d of them do not decide.
 
     Parameters
     ----------

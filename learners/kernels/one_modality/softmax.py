@@ -154,34 +154,115 @@ def admit(
 
 
 @compiled
-def adam(W: Matrix, mean: Matrix, M: Matrix, V: Matrix, G: Matrix, step: float, k: int, share: float) -> bool:
-    """One step of Adam, and of the running mean of the iterates; whether all entries are numbers.
+def compare(
+    products: Matrix,
+    squares: Matrix,
+    others: Matrix,
+    own: Hashes,
+    hashes: Hashes,
+    goals: Numbers,
+    groups: Numbers,
+    gaps: Matrix,
+    best: Matrix,
+) -> None:
+    """Compare rows with what is remembered.
+
+    Parameters
+    ----------
+    products : (b, s) inner products of mapped rows and vectors in memory.
+    squares, others : (b,) and (s,) their squared lengths.
+    own, goals : (b,) hashes of the rows, and their groups.
+    hashes, groups : (s,) of the memory.
+    gaps : (b, s) filled in with the least squared distance of each row less that to each vector; -inf to itself.
+    best : (b,) filled in with the largest gap within the row's group; -inf where nothing is to be learned, because the
+        group is not there, or nothing else.
+    """
+    for i in range(len(products)):
+        least, near, far = np.inf, np.inf, False
+        for j in range(len(hashes)):
+            if hashes[j] == own[i]:
+                gaps[i, j] = np.inf
+                continue
+            apart = squares[i] + others[j] - 2 * products[i, j]
+            # What is no number stays none.
+            apart = apart * 0 if apart < 0 else apart
+            gaps[i, j] = apart
+            least = apart if apart < least else least
+            if groups[j] == goals[i]:
+                near = apart if apart < near else near
+            else:
+                far = True
+        for j in range(len(hashes)):
+            gaps[i, j] = least - gaps[i, j]
+        best[i] = least - near if far else -np.inf
+
+
+@compiled
+def residuals(gaps: Matrix, best: Matrix, goals: Numbers, groups: Numbers, q: Matrix) -> int:
+    """Turn exp(gaps) (b, s) in q into the factors s_j of the gradient, 0 for rows that learn nothing.
+
+    Returns
+    -------
+    int
+        How many rows learn.
+    """
+    learn = 0
+    for i in range(len(gaps)):
+        if not best[i] > -np.inf:
+            q[i] = 0
+            continue
+        learn += 1
+        total, own = 0.0, 0.0
+        for j in range(len(groups)):
+            total += q[i, j]
+            if groups[j] == goals[i]:
+                # Over its nearest: the group may be too far away for its share of all to be a number.
+                own += np.exp(gaps[i, j] - best[i])
+        for j in range(len(groups)):
+            q[i, j] /= -total
+            if groups[j] == goals[i]:
+                q[i, j] += np.exp(gaps[i, j] - best[i]) / own
+    return learn
+
+
+@compiled
+def moments(M: Matrix, V: Matrix, G: Matrix) -> None:
+    """Adam's running means of the gradient and of its squares, (r, d); changed in place.
+
+    All numbers are of the arrays' type, here and in `adam`, so that several are computed at a time.
+    """
+    one, two = M.dtype.type(FIRST), M.dtype.type(SECOND)
+    rest_one, rest_two = M.dtype.type(1.0 - FIRST), M.dtype.type(1.0 - SECOND)
+    for i in range(len(M)):
+        m, v, g = M[i], V[i], G[i]
+        for j in range(len(g)):
+            m[j] = one * m[j] + rest_one * g[j]
+            v[j] = two * v[j] + rest_two * g[j] * g[j]
+
+
+@compiled
+def adam(
+    W: Matrix, mean: Matrix, M: Matrix, V: Matrix, step: float, k: int, share: float, tiny: float
+) -> bool:
+    """One step of Adam by its moments, and of the running mean of the iterates; whether it changed an entry.
 
     Parameters
     ----------
     W, mean : (r, d) iterate and mean; changed in place.
-    M, V : (r, d) moments of the gradient; changed in place.
-    G : (r, d) gradient.
+    M, V : (r, d) moments of the gradient, with that of this step.
     step : step size.
     k : number of the step, from 1.
     share : weight of the new iterate in the mean.
+    tiny : added to the root of the second moment, above 0.
     """
-    one, two = 1.0 - FIRST**k, 1.0 - SECOND**k
-    largest = 0.0
+    size, root = W.dtype.type(step / (1.0 - FIRST**k)), W.dtype.type(1.0 / np.sqrt(1.0 - SECOND**k))
+    small, part = W.dtype.type(tiny), W.dtype.type(share)
+    moved = 0
     for i in range(len(W)):
-        for j in range(W.shape[1]):
-            V[i, j] = SECOND * V[i, j] + (1.0 - SECOND) * float(G[i, j]) * float(G[i, j])
-            largest = max(largest, float(V[i, j]))
-    # Entries without a gradient do not move, whatever the unit of the others.
-    tiny = 1e-8 * np.sqrt(largest / two)
-    changed = False
-    for i in range(len(W)):
-        for j in range(W.shape[1]):
-            M[i, j] = FIRST * M[i, j] + (1.0 - FIRST) * float(G[i, j])
-            scale = np.sqrt(float(V[i, j]) / two) + tiny
-            if scale > 0.0:
-                moved = W[i, j] - step * (float(M[i, j]) / one) / scale
-                changed = changed or moved != W[i, j]
-                W[i, j] = moved
-            mean[i, j] += share * (float(W[i, j]) - float(mean[i, j]))
-    return changed
+        w, a, m, v = W[i], mean[i], M[i], V[i]
+        for j in range(len(w)):
+            new = w[j] - size * m[j] / (np.sqrt(v[j]) * root + small)
+            moved += new != w[j]
+            w[j] = new
+            a[j] += part * (new - a[j])
+    return moved > 0

@@ -1,4 +1,4 @@
-"""The compiled loops of SOML: W = diag(w), so all that counts of a triplet is g = x (x+ - x-), entry by entry."""
+"""The compiled loops of SOML: W = diag(w), so a triplet is represented by g = x (x+ - x-), entry by entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinstream.learners.kernels.one_modality.sors import shrunk
 from kinstream.learners.kernels.shared import NO_DIFFERENCE, TINY, Flags, Matrix, Report
 from kinstream.streams.compute.compiled import compiled, compiled_map
 
-#: Relative length of a difference below which it is none, and absolute length.
+#: Relative and absolute length below which a difference counts as zero.
 _NONE: Final = NO_DIFFERENCE**0.5
 _LEAST: Final = TINY**0.5
 
@@ -43,7 +43,7 @@ def _product(X: Matrix, rows: Matrix, g: Matrix) -> None:
 
 @compiled
 def _moves(X: Matrix, rows: Matrix, none: float, g: Matrix) -> bool:
-    """Whether an entry of g is not zero where x+ - x- is longer than that; mostly the first one is."""
+    """Whether an entry of g is not zero where x+ - x- is longer than `none`; usually the first one is."""
     for j in range(len(g)):  # noqa: SIM110
         if g[j] != 0 and abs(float(X[rows[1], j]) - float(X[rows[2], j])) > none:
             return True
@@ -52,7 +52,7 @@ def _moves(X: Matrix, rows: Matrix, none: float, g: Matrix) -> bool:
 
 @compiled
 def _vanishes(X: Matrix, rows: Matrix, g: Matrix, work: NDArray[np.float64]) -> bool:
-    """Whether g or x+ - x- is zero, the latter to rounding; not where an entry is not finite."""
+    """Whether g or x+ - x- is zero, the latter to rounding; false if an entry is not finite."""
     y, z = X[rows[1]], X[rows[2]]
     moves, vv = False, 0.0
     for j in range(len(g)):
@@ -119,12 +119,12 @@ def truncated(
     w : (d,) as of the last active triplet, changed in place.
     waiting : thresholds since then, with `always`.
     eta, pull : step size, and threshold.
-    always : whether a triplet with a closed hinge counts as a threshold, too.
+    always : whether a triplet with a closed hinge also counts as a threshold.
     limit : entries below it are safely numbers of w's type. A step that might go beyond is rejected.
     X : (n, d) vectors, of w's type or a narrower one.
     index : (m, 3) rows of X: anchor, positive, negative.
-    usable : (m,) false for what is to be refused; so is every triplet with an entry that is not finite, because then
-        its margin is not.
+    usable : (m,) false for triplets to reject; triplets with an entry that is not finite are rejected too, because
+        their margin is not finite.
     report : outcome arrays of length m.
     judged : see `kinstream.learners.kernels.events`.
 
@@ -137,8 +137,8 @@ def truncated(
     ends, before, _ = judged
     d = len(w)
     own, made_up, work = np.empty(d, w.dtype), np.empty(d, w.dtype), np.empty(d)
-    # The end of the newest event while w is that of its start: the rows so far are judged by being learned, and the
-    # others before w changes. Their products are kept, those of row `kept` and behind it.
+    # The end of the newest event while w is that of its start: earlier rows are judged when they are learned, and the
+    # others before w changes. Their products are kept, from row `kept` on.
     last, kept, count = 0, 0, 0
     spare, G = np.empty(d, w.dtype), np.empty((WIDTH if len(ends) > 0 else 0, d), w.dtype)
     by, ahead = w.dtype.type(pull), w.dtype.type(eta)
@@ -206,7 +206,7 @@ def truncated(
 
 @compiled_map
 def averaged(u: Matrix, rounds: int, centre: float, kappa: float, sparsity: float, w: Matrix) -> None:
-    """Fill w with the minimiser after so many rounds; before the first that is the identity."""
+    """Fill w with the minimiser after `rounds` rounds; before the first it is the identity."""
     d = len(u)
     if rounds == 0:
         w[:] = 1
@@ -245,7 +245,7 @@ def dual_averaging(
     Returns
     -------
     int
-        The rounds to pass next time.
+        The rounds for the next call.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged

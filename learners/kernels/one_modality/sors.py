@@ -1,12 +1,12 @@
 """The compiled loop of SORS and AdaSORS: a step along x v^T, v = x+ - x-, and a threshold of every entry.
 
-An active step is kept for the next sweep over W, which takes it row by row on the way to the next product: one pass
-over memory for a constraint. Rows with x_i = 0 are left out, and where v is sparse only the entries that x and v
-meet are visited.
+An active step is delayed to the next sweep over W, which applies it row by row while computing the next product: one
+pass over memory per constraint. Rows with x_i = 0 are skipped, and for sparse v only the entries where both x and v are
+non-zero are visited.
 
-Entries that are not visited miss thresholds. These are made up for when the entry is next written, k of them as one
-of k times the size; until then `rows` and `since` say how many steps a stored entry has had. Reading makes up on the
-way, not in W: what is stored depends on the constraints alone.
+Entries that are not visited miss thresholds. They are applied when the entry is next written, k of them as one of k
+times the size; until then `rows` and `since` hold the number of steps that a stored entry has had. Reading applies them
+without changing W: the stored values depend on the constraints alone.
 
 `H` is None for SORS, and the branches on it are gone once compiled.
 """
@@ -23,12 +23,12 @@ from kinstream.learners.kernels.matrices.bilinear import SCATTER, direction, fil
 from kinstream.learners.kernels.shared import Flags, Matrix, Report, largest
 from kinstream.streams.compute.compiled import compiled, compiled_map
 
-#: `rows` (d,): steps that every entry of a row has had. `since` (d, d): as many where a sparse step visited an entry
+#: `rows` (d,): steps that every entry of a row has had. `since` (d, d): the same for entries that a sparse step visited
 #: later. `mixed` (d,): whether there is such an entry.
 Ages = tuple[NDArray[np.int64], NDArray[np.int32], Flags]
 #: eta; eta times lambda; delta of AdaSORS; whether the diagonal is spared.
 Rule = tuple[float, float, float, bool]
-#: Steps that `since` can count. Then every entry is brought up to date, and counting begins again.
+#: Steps that `since` can count. After that, every entry is updated, and counting begins again.
 MOST_STEPS: Final = 2**31 - 1
 
 
@@ -70,7 +70,7 @@ def _sweep(
     p: Matrix,
     row: Matrix,
 ) -> None:
-    """Take step number `then`, along px pv^T, if it is due; fill p = W^T x as of step `now` if it is wanted."""
+    """Apply step number `then`, along px pv^T, if it is due; fill p = W^T x as of step `now` if requested."""
     rows, _, mixed = ages
     eta, pull, delta, spare = rule
     by, least, ahead = W.dtype.type(pull), W.dtype.type(delta), W.dtype.type(eta)
@@ -152,7 +152,7 @@ def _meet(
     now: int,
     active: bool,
 ) -> float:
-    """x^T W v over the entries where both are non-zero; if `active`, step number `now` is taken there, too."""
+    """x^T W v over the entries where both are non-zero; if `active`, step number `now` is also applied there."""
     rows, since, mixed = ages
     eta, pull, delta, spare = rule
     least, one, ahead = W.dtype.type(delta), W.dtype.type(1.0), W.dtype.type(eta)
@@ -213,7 +213,7 @@ def _judge(
     work: NDArray[np.float64],
     before: NDArray[np.float64],
 ) -> None:
-    """Fill in before[first:last] with margins as of step `now`, of one product for each anchor."""
+    """Fill in before[first:last] with margins as of step `now`, with one product for each anchor."""
     anchor, no = -1, len(W) == 0
     for t in range(first, last):
         before[t] = np.nan
@@ -252,9 +252,8 @@ def triplets(
     W : (d, d), changed in place.
     H : (d, d) roots of the summed squares of the gradients, changed in place; None for SORS.
     ages, rule : see above; ages are changed in place.
-    steps : so many steps were taken before.
-    bounds : (2,) at least the largest absolute entries of W and of H squared, changed in place; negative where
-        unknown.
+    steps : number of earlier steps.
+    bounds : (2,) at least the largest absolute entries of W and of H squared, changed in place; negative if unknown.
     limit : entries below it are safely numbers of W's type. A step that might go beyond is rejected.
     X : (n, d) vectors, of W's type.
     index : (m, 3) rows of X: anchor, positive, negative.
@@ -265,14 +264,14 @@ def triplets(
     Returns
     -------
     int
-        The steps to pass next time.
+        The steps for the next call.
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, _ = judged
     d = len(W)
     v, pv, p, row = np.empty(d, W.dtype), np.empty(d, W.dtype), np.zeros(d, W.dtype), np.empty(d, W.dtype)
     columns, work = np.empty(d, np.int64), np.empty(d)
-    # Not literals: for each of those the pieces would be compiled again.
+    # Not literals: the pieces would be compiled again for each literal.
     yes, no = d > 0, d == 0
     due, px, then = no, row, steps
     if bounds[0] < 0.0:
@@ -295,7 +294,7 @@ def triplets(
             due, steps = no, 0
         xx, vv, flat = direction(X, index[t], v, work)
         if flat:
-            # Nothing to step along, but a step all the same: the threshold belongs to it.
+            # There is no direction, but the step counts: its threshold applies.
             mistake[t], loss[t], degenerate[t], rejected[t], margins[t] = 1, 1.0, True, False, 0.0
             steps += 1
             continue
@@ -303,7 +302,7 @@ def triplets(
         count = filled(v, columns)
         sparse = count * SCATTER < d
         if due and (sparse or steps > then + 1):
-            # A degenerate triplet in between was a step as well.
+            # A degenerate triplet in between also counts as a step.
             _sweep(W, H, ages, rule, due, px, pv, then, no, x, steps, p, row)
             due = no
         if not sparse:

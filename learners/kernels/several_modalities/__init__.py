@@ -1,1 +1,1 @@
-"""The loops of the learners of several modalities, and what only these share."""
+"""The loops of the learners of several modalities, and their shared parts."""

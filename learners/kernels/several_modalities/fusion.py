@@ -14,7 +14,7 @@ Vector = NDArray[np.float64]
 
 @compiled
 def leader(wrong: Vector, seen: Vector) -> int:
-    """The modality with the smallest share of mistakes; the first of equals, and of those that have none yet."""
+    """The modality with the smallest share of mistakes; the first of equal ones, or without counts."""
     best, least = 0, np.inf
     for i in range(len(wrong)):
         rate = wrong[i] / seen[i] if seen[i] > 0.0 else np.inf
@@ -32,13 +32,13 @@ def follow(
     seen: Vector,
     chosen: NDArray[Any],
 ) -> None:
-    """Write down who leads before each constraint's event, then let its mistakes count.
+    """Fill in the best modality before each constraint's event, then count its mistakes.
 
     Parameters
     ----------
     mistakes : (m, n) of m modalities on n constraints, -1 where undefined.
     ends : (n,) see `kinstream.learners.kernels.events.Judged`.
-    keep : factor of all that was counted before, for a new constraint.
+    keep : factor of all earlier counts, for a new constraint.
     wrong, seen : (m,) decayed numbers of mistakes and of constraints; changed in place.
     chosen : (n,) filled in.
     """

@@ -14,19 +14,18 @@ from kinstream.learners.kernels.several_modalities.modalities import (
     charge,
     differences,
     judge,
-    map_two,
     vanishes,
 )
-from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report
+from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, map_two
 from kinstream.streams.compute.compiled import compiled
 
-#: Largest eta |a|^2 that the guard lets pass: a step then never raises what it is to lower.
+#: Largest eta |a|^2 that the guard allows: a step then never raises the value that it should lower.
 SAFE: Final = 0.5
 
 
 @compiled
 def _add_two(T: Matrix, step: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> bool:
-    """W -= step (p a' - q b'); whether that changes it."""
+    """W -= step (p a' - q b'); returns whether that changes it."""
     d, r = T.shape
     changed = False
     for j in range(d):
@@ -44,7 +43,7 @@ def _add_two(T: Matrix, step: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix
 
 @compiled
 def _length_after(T: Matrix, step: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> float:
-    """|W| after `_add_two`; not finite where an entry would not be."""
+    """|W| after `_add_two`; not finite if an entry would not be."""
     total = 0.0
     for j in range(len(a)):
         t, x, y = T[j], step * a[j], step * b[j]
@@ -83,12 +82,12 @@ def triplets(
     Parameters
     ----------
     T : the maps; changed in place.
-    starts, ranks : (m + 1,) where each modality begins in a vector, and (m,) the rows of each W.
+    starts, ranks : (m + 1,) the start of each modality in a vector, and (m,) the rows of each W.
     X : (n, D) vectors, of T's type.
     index, usable : as in `kinstream.learners.kernels.one_modality.opml.triplets`.
     eta, safe : step size, and the largest eta |a|^2; infinity for no guard.
     cap : largest Frobenius norm of a map; infinity for none.
-    own : whether a modality that is right by 1 rests.
+    own : whether a modality with a margin of 1 takes no step.
     beta, most, behind, theta : see `kinstream.learners.kernels.several_modalities.modalities`.
     margin : of the fused score.
     bound : (m,) at least the norm of each map; negative for unknown.
@@ -99,7 +98,7 @@ def triplets(
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, sums = judged
-    # Up to which row the model is that of the event's start.
+    # The model is that of the event's start up to this row.
     same = 0
     modes, D = len(ranks), starts[len(ranks)]
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
@@ -115,7 +114,7 @@ def triplets(
         if not usable[t]:
             continue
         if t < same and ends[t] == 0 and before[t] - margin > CLEAR * sums[t]:
-            # The hinge is closed whatever the rounding: there is nothing to learn.
+            # The hinge is closed under any rounding: there is nothing to learn.
             rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
@@ -139,7 +138,7 @@ def triplets(
                     steps[i] = eta
                     if eta * aa > safe:
                         steps[i] = safe / aa
-                    # How much longer the step can make the map.
+                    # By how much the step can lengthen the map.
                     tops[i] = 2.0 * steps[i] * (np.sqrt(near) * np.sqrt(aa) + np.sqrt(far) * np.sqrt(bb))
             at += (hi - lo) * r
             row += r

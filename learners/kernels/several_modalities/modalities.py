@@ -1,4 +1,4 @@
-"""What the compiled loops of the multi-modal learners share.
+"""Shared by the compiled loops of the multi-modal learners.
 
 A vector holds all modalities one after the other; modality i has the entries starts[i] .. starts[i + 1]. Its weight is
 beta^behind[i], to a common factor: `behind` counts its mistakes beyond those of the best modality. As whole numbers
@@ -20,7 +20,7 @@ Vector = NDArray[np.float64]
 
 @compiled
 def _nothing(squared: float, scale: float) -> bool:
-    """Whether a difference of that squared length is none between vectors of at most that squared length (spec 1.4)."""
+    """Whether a difference of squared length `squared` is rounding, between vectors of squared length up to `scale`."""
     least = max(NO_DIFFERENCE * scale, TINY)
     return np.isfinite(least) and squared <= least
 
@@ -31,8 +31,8 @@ def differences(
 ) -> tuple[float, float, float, float, float]:
     """Fill a = x - y and b = x - z; returns a.a, b.b, |a - b|^2, |a + b|^2 and (a - b).(a + b).
 
-    A difference of next to equal vectors is rounding, and has no direction: where x - y or x - z is such, a or b is
-    filled with zeros; where y - z is such, or a - b beside a and b, b becomes a; and where a + b is, b becomes -a.
+    A difference of nearly equal vectors is rounding, and has no direction. If x - y or x - z is one, a or b is filled
+    with zeros; if y - z, or a - b relative to a and b, is one, b becomes a; if a + b is one, b becomes -a.
     """
     aa, bb, minus, plus, inner = 0.0, 0.0, 0.0, 0.0, 0.0
     xx, yy, zz = 0.0, 0.0, 0.0
@@ -68,14 +68,14 @@ def differences(
 
 @compiled
 def _tell_apart(x: Matrix, y: Matrix, z: Matrix, a: Matrix, b: Matrix) -> bool:
-    """Fill a = x - y and b = x - z; whether one entry each shows that no difference is next to none.
+    """Fill a = x - y and b = x - z; returns whether single entries show that no difference is rounding.
 
-    Where it is true, `differences` fills in the same, only slower.
+    If true, `differences` would fill in the same values, but slower.
     """
     for i in range(len(x)):
         a[i] = x[i] - y[i]
         b[i] = x[i] - z[i]
-    # Twice what any of the squared lengths below can be.
+    # Twice the largest possible value of the squared lengths below.
     scale = 8.0 * (inner(x, x) + inner(y, y) + inner(z, z))
     least = max(NO_DIFFERENCE * scale, 2.0 * TINY)
     no_a, no_b, no_minus, no_plus = True, True, True, True
@@ -98,7 +98,7 @@ def vanishes(minus: float, plus: float) -> bool:
 
 @compiled_map
 def weigh(behind: Whole, beta: float, theta: Vector) -> None:
-    """theta = the weights of modalities that are so many mistakes behind; they sum to 1."""
+    """theta = the weights of modalities with `behind` extra mistakes; they sum to 1."""
     total = 0.0
     for i in range(len(behind)):
         theta[i] = beta ** float(behind[i])
@@ -109,7 +109,8 @@ def weigh(behind: Whole, beta: float, theta: Vector) -> None:
 
 @compiled
 def charge(wrong: Flags, behind: Whole, most: int, beta: float, theta: Vector) -> bool:
-    """Lower the weights of the modalities that were wrong, to beta^most at least; whether a weight has changed."""
+    """Lower the weights of the modalities that were wrong, to at least beta^most; returns whether a weight has
+    changed."""
     least = most
     for i in range(len(behind)):
         least = min(least, behind[i] + (1 if wrong[i] else 0))
@@ -121,27 +122,6 @@ def charge(wrong: Flags, behind: Whole, most: int, beta: float, theta: Vector) -
     if changed:
         weigh(behind, beta, theta)
     return changed
-
-
-@compiled
-def map_two(T: Matrix, a: Matrix, b: Matrix, p: Matrix, q: Matrix) -> None:
-    """p = W a and q = W b in one pass over T (d, r), the transpose of W."""
-    d, r = T.shape
-    p[:] = 0
-    q[:] = 0
-    whole = d - d % 4
-    for j in range(0, whole, 4):
-        t0, t1, t2, t3 = T[j], T[j + 1], T[j + 2], T[j + 3]
-        a0, a1, a2, a3 = a[j], a[j + 1], a[j + 2], a[j + 3]
-        b0, b1, b2, b3 = b[j], b[j + 1], b[j + 2], b[j + 3]
-        for i in range(r):
-            p[i] += (a0 * t0[i] + a1 * t1[i]) + (a2 * t2[i] + a3 * t3[i])
-            q[i] += (b0 * t0[i] + b1 * t1[i]) + (b2 * t2[i] + b3 * t3[i])
-    for j in range(whole, d):
-        t, x, y = T[j], a[j], b[j]
-        for i in range(r):
-            p[i] += x * t[i]
-            q[i] += y * t[i]
 
 
 @compiled
@@ -164,14 +144,14 @@ def judge(
     Parameters
     ----------
     T : the transposed maps (d, r), or, if `quadratic`, the matrices of the squared distances, one after the other.
-    starts, ranks : (m + 1,) where each modality begins in a vector, and (m,) their r.
-    sums : becomes, of each triplet, the sum of the two fused distances behind its margin.
+    starts, ranks : (m + 1,) the start of each modality in a vector, and (m,) their r.
+    sums : becomes, for each triplet, the sum of the two fused distances of its margin.
     """
     D, most = starts[len(ranks)], ranks.max()
     a, b = np.empty(D, X.dtype), np.empty(D, X.dtype)
     Z, W = np.empty((WIDTH, D), X.dtype), np.empty((WIDTH, most), X.dtype)
     squared = np.empty(WIDTH)
-    # Triplets that are measured together, and where their differences lie; one of shared vectors lies there once.
+    # Triplets that are measured together, and the places of their differences; shared ones are stored once.
     rows, nears, fars = np.empty(WIDTH, np.int64), np.empty(WIDTH, np.int64), np.empty(WIDTH, np.int64)
     t = first
     while t < last:

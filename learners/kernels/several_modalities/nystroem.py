@@ -21,11 +21,11 @@ def embed(
 ) -> None:
     """Columns of `out` from `at` on become factor' k(x), k(x) the kernel of a row with each landmark.
 
-    Each row by itself and always in the same order: its coordinates do not depend on the rows beside it.
+    Each row separately, always in the same order, so its coordinates do not depend on other rows.
 
     Parameters
     ----------
-    X : (n, D), of which the columns from `lo` on count.
+    X : (n, D), used from column `lo` on.
     landmarks : (d, l), in columns.
     rate : factor of -|x - y|^2.
     factor : (l, r).

@@ -14,10 +14,9 @@ from kinstream.learners.kernels.several_modalities.modalities import (
     charge,
     differences,
     judge,
-    map_two,
     vanishes,
 )
-from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, largest
+from kinstream.learners.kernels.shared import CLEAR, Flags, Matrix, Report, largest, map_two
 from kinstream.streams.compute.compiled import compiled
 
 
@@ -41,7 +40,7 @@ def _lowered(N: Matrix, u: Matrix) -> None:
 
 @compiled
 def _taken(N: Matrix, M: Matrix) -> bool:
-    """M = N; whether that changes it."""
+    """M = N; returns whether that changes it."""
     changed = False
     for i in range(len(N)):
         if N[i] != M[i]:
@@ -80,14 +79,14 @@ def triplets(
     Parameters
     ----------
     M : the matrices; changed in place. N : as M, work space.
-    starts : (m + 1,) where each modality begins in a vector.
+    starts : (m + 1,) the start of each modality in a vector.
     X : (n, D) vectors, of M's type.
     index, usable : as in `kinstream.learners.kernels.one_modality.opml.triplets`.
     beta, most, behind, theta : see `kinstream.learners.kernels.several_modalities.modalities`.
     aggressiveness, margin : C, and gamma of the fused score.
-    every : 1 to project with each step, by an eigenpair; more, to project a matrix once it has had so many steps; 0, to
+    every : 1 to project with each step, by an eigenpair; k above 1 to project a matrix after every k steps; 0 to
         project all after each triplet that opens the gate.
-    pull : as M, what is subtracted before each projection; without entries for none. Not read with `every` 1.
+    pull : as M, the matrix subtracted before each projection; empty for none. Not used with `every` 1.
     pending : (m,) steps of each matrix since it was projected, with `every` above 1.
     bound : (m,) at least the largest absolute entry of each matrix; negative for unknown.
     limit : an entry below it is safely a number of the type.
@@ -96,7 +95,7 @@ def triplets(
     """
     mistake, utilised, clipped, rejected, degenerate, loss, margins = report
     ends, before, sums = judged
-    # Up to which row the model is that of the event's start.
+    # The model is that of the event's start up to this row.
     same = 0
     modes, D = len(starts) - 1, starts[len(starts) - 1]
     a, b, p, q = np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype), np.empty(D, X.dtype)
@@ -105,7 +104,7 @@ def triplets(
     wide = 0
     for i in range(modes):
         wide = max(wide, starts[i + 1] - starts[i])
-    # Of the work space, see `kinstream.learners.kernels.matrices.eigenpair.Work`, only what is used is ever touched.
+    # Only the used part of the work space is ever touched, see `kinstream.learners.kernels.matrices.eigenpair.Work`.
     most_blocks = (wide + WIDE - 1) // WIDE
     Q, K = np.empty(wide * wide, X.dtype), np.zeros(most_blocks * wide * WIDE, X.dtype)
     h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)
@@ -119,7 +118,7 @@ def triplets(
         if not usable[t]:
             continue
         if t < same and ends[t] == 0 and before[t] - margin > CLEAR * sums[t]:
-            # The hinge is closed whatever the rounding: there is nothing to learn.
+            # The hinge is closed under any rounding: there is nothing to learn.
             rejected[t], mistake[t], margins[t] = False, 0, before[t]
             continue
         x, y, z = X[index[t, 0]], X[index[t, 1]], X[index[t, 2]]
@@ -166,7 +165,7 @@ def triplets(
                 for k in range(n):
                     u[k], w[k] = root * s[k], root * r[k]
                     top = max(top, abs(float(u[k])), abs(float(w[k])))
-                # Steps and projection: neither moves an entry by more than that.
+                # Neither step nor projection changes an entry by more than that.
                 tops[i] = bound[i] + 3.0 * top * top * (n if every <= 1 else 1)
                 _raised(matrix, w, candidate)
                 if every <= 1:

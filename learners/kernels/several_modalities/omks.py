@@ -1,4 +1,4 @@
-"""The compiled loop of OMKS. The support set lies in columns, so that products with all of it run over rows."""
+"""The compiled loop of OMKS. The support set is stored in columns, so products with all of it run over rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALLEST: Final = 1
 
 #: Anchors, positives and negatives (D, B), and tau (experts, B).
 Support = tuple[Matrix, Matrix, Matrix, Matrix]
-#: Of each expert (experts, B) kernels with all of the support set: of an anchor with anchors, and of a positive with
+#: For each expert (experts, B) kernels with the whole support set: of an anchor with anchors, and of a positive with
 #: positives and negatives.
 Kernels = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
@@ -59,7 +59,7 @@ def _against(kind: int, rate: float, Z: Matrix, x: Matrix, lo: int, count: int, 
 
 @compiled
 def _place(tau: Matrix, born: Whole, count: int, newest: int, drop: int) -> int:
-    """Where the next triplet goes."""
+    """The column for the next triplet."""
     budget = tau.shape[1]
     if count < budget:
         return count
@@ -137,7 +137,7 @@ def _judge(
 
     Parameters
     ----------
-    known : of the row before `first`, where that is usable.
+    known : kernels of the row before `first`, if that is usable.
     """
     before[first:last], levels[first:last] = 0.0, 0.0
     own, kp, kn = np.empty(count), np.empty(count), np.empty(count)
@@ -196,14 +196,14 @@ def triplets(
     ----------
     support : changed in place.
     counts : (2,) triplets in the support set, and the column of the newest.
-    born : (B,) a number of each triplet that is larger the younger it is.
-    starts : (m + 1,) where each modality begins in a vector.
-    modes, kinds, rates : (e,) of each expert its modality, LINEAR or RBF, and the factor of -|x - y|^2 in RBF.
+    born : (B,) a number for each triplet, larger for newer ones.
+    starts : (m + 1,) the start of each modality in a vector.
+    modes, kinds, rates : (e,) the modality of each expert, LINEAR or RBF, and the factor of -|x - y|^2 in RBF.
     X : (n, D) vectors, of the support set's type.
     index, usable : as in `kinstream.learners.kernels.one_modality.opml.triplets`.
     aggressiveness : the largest tau.
     beta, most, behind, theta : of the experts, see `kinstream.learners.kernels.several_modalities.modalities`.
-    drop : which triplet goes when the support set is full, OLDEST or SMALLEST (of equal ones the oldest).
+    drop : which triplet is dropped from a full support set, OLDEST or SMALLEST (of equal ones the oldest).
     report : outcome arrays.
     judged : see `kinstream.learners.kernels.events`; the level is the fused loss.
     """
@@ -212,7 +212,7 @@ def triplets(
     A, P, N, tau = support
     experts, budget = tau.shape
     known = np.empty((experts, budget)), np.empty((experts, budget)), np.empty((experts, budget))
-    # What they are of, from the start of an event until the support set changes; -1 for nothing.
+    # The vectors that they belong to, from the start of an event until the support set changes; -1 for none.
     anchor, positive = -1, -1
     far_p, far_n = np.empty(budget), np.empty(budget)
     taus = np.empty(experts)

@@ -22,8 +22,7 @@ USUAL: Final = ("mixture",)
 #: Builder of a learner that is named only by its kind.
 BUILDER: Final = "one-pass"
 EUCLIDEAN: Final = "euclidean"
-#: Un-learned metrics by the names that the mixture has for them: scaling of the rows, and arguments of the kind
-#: "euclidean".
+#: Un-learned metrics by the mixture's names: scaling of the rows, and arguments of the kind "euclidean".
 UNLEARNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "euclidean": ("none", {}),
     "cosine": ("none", {"scaler": "unit"}),
@@ -31,7 +30,7 @@ UNLEARNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "zscore-cosine": ("zscore", {"scaler": "unit"}),
     "minmax": ("minmax", {}),
 }
-#: Kinds of learners that bring scales for features as they are.
+#: Kinds of learners that scale raw features themselves.
 SCALES_ITSELF: Final = frozenset({"mixture"})
 #: Scaling of the rows of a learner without a scaler, and of batch learners.
 USUAL_SCALING: Final = "zscore"
@@ -53,8 +52,8 @@ class Asked:
 
     Parameters
     ----------
-    learners : names of `[learners.NAME]`, or kinds; none for all of the settings, and `USUAL` without any.
-    builders : names of `[builders.NAME]`, or kinds, that feed every learner; none for what each follows.
+    learners : names of `[learners.NAME]`, or kinds; by default all of the settings, or `USUAL` if they have none.
+    builders : names of `[builders.NAME]`, or kinds, that feed every learner; by default those that each follows.
     grids : values by setting by learner.
     limit, passes, block_rows : of the constraints built from rows; see `feeds.Built`.
     unlearned : whether to include un-learned metrics.
@@ -136,7 +135,7 @@ def of_log(settings: Settings, asked: Asked, *, modalities: int = 1) -> tuple[Co
         followed = asked.builders or section.follows
         names.append(stream_name(followed))
         made = _contender(name, name, section, Follows(names[-1]), asked, modalities)
-        # As it would learn live.
+        # As in a live system.
         found.append(replace(made, scaling="none"))
     feeds: list[Feed] = [Follows(name) for name in dict.fromkeys(names)]
     return (*_beside(feeds, asked, modalities), *found)

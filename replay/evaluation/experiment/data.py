@@ -20,7 +20,7 @@ from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, 
 Labels = NDArray[np.int64]
 Tables = Mapping[str, Vectors]
 
-#: What is done about missing features; see `of_arrays`.
+#: Treatments of missing features; see `of_arrays`.
 MISSING: Final = ("refuse", "drop", "mean")
 
 
@@ -63,7 +63,7 @@ class Rows:
 
     @cached_property
     def missing(self) -> int:
-        """How many entries are NaN."""
+        """Number of entries that are NaN."""
         return sum(int(np.isnan(table).sum()) for table in self.tables.values())
 
     def describe(self) -> dict[str, object]:

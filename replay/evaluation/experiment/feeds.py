@@ -14,7 +14,7 @@ from kinstream.processors.shared.base import Origin
 from kinstream.replay.evaluation.experiment.data import Labels, Tables
 from kinstream.streams.records.values import ConstraintBlock, Kind, SampleBlock, Table
 
-#: Constraints that passes are repeated for where their number is not given.
+#: Number of constraints to reach by repeated passes, if no number is given.
 ENOUGH: Final = 5_000
 #: Space of all evaluations, on which a builder's random choices depend.
 SPACE = "evaluation"
@@ -51,9 +51,9 @@ class Built:
     Parameters
     ----------
     kind, settings : of the builder; see `kinstream.processors.registry`.
-    limit : constraints at most; None for all of `passes` passes.
-    passes : over the rows at most, in one order. None for as many as it takes to make `limit` constraints, or `ENOUGH`
-        without a limit; every pass after the first is in a new order, by the seed.
+    limit : largest number of constraints; None for all of `passes` passes.
+    passes : largest number of passes over the rows, in one order. None for as many as `limit` constraints take, or
+        `ENOUGH` without a limit; every pass after the first has a new order, by the seed.
     block_rows : rows per block.
     called : a name other than the kind.
     """

@@ -24,9 +24,9 @@ SIDE_BY_SIDE: Final = "side-by-side"
 TABLES: Final = "tables"
 
 MEASURES: Final = ("classification", "verification", "retrieval")
-#: What a metric is, from the simplest one; a batch learner is only compared with.
+#: Families of metrics, the simplest first; batch learners are only for comparison.
 FAMILIES: Final = ("un-learned", "single", "ensemble", "batch")
-#: Kinds of learners that are made of others.
+#: Kinds of learners that consist of others.
 ENSEMBLES: Final = frozenset({"fusion", "mixture", "oahu", "portfolio"})
 
 
@@ -93,11 +93,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Choice:
-    """How a point of a grid is chosen, in each split, by the training rows.
+    """The choice of a point of a grid, in each split, by the training rows.
 
     Parameters
     ----------
-    by : "error" (5-NN on rows of the stream that are left out meanwhile), "map" (mean average precision there), or
+    by : "error" (5-NN on rows of the stream that are left out for it), "map" (mean average precision there), or
         "mistakes" (online mistake rate, which also works for constraints without labels).
     folds : how many parts are left out in turn; 1 leaves out 30 % once.
     limit : constraints of each trial at most; None for as many as in the experiment.
@@ -248,12 +248,12 @@ class Cell:
 
 
 def _splits_matter(plan: Plan, data: Data) -> bool:
-    """Whether the parts depend on how many there are."""
+    """Whether the parts depend on the number of splits."""
     return not isinstance(plan.splitter, RandomHalves) or not hasattr(data, "labels")
 
 
 def check(contender: Contender) -> None:
-    """Refuse a metric that cannot be made, or that cannot learn from any constraint of its feed (spec 1.2).
+    """Refuse a metric that cannot be made, or that cannot learn from any constraint of its feed.
 
     Raises
     ------

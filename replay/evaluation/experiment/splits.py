@@ -41,7 +41,7 @@ class Splitter(Protocol):
 
 @dataclass(frozen=True)
 class RandomHalves:
-    """A random order cut in two (spec 11): the first part is the stream, the rest the test rows.
+    """A random order cut in two: the first part is the stream, the rest the test rows.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ class RandomHalves:
 
 @dataclass(frozen=True)
 class InOrder:
-    """Rows in their own order: each split learns from the rows before its test rows, as a stream meets them.
+    """Rows in their own order: each split learns from the rows before its test rows, as in a stream.
 
     Parameters
     ----------
-    splits : how many. The last rows are cut into that many test parts of equal size.
+    splits : number of splits. The last rows are cut into that many test parts of equal size.
     test_share : of all rows, in each test part.
     """
 

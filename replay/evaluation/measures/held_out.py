@@ -1,4 +1,4 @@
-"""k-NN error of learned metrics on rows that were never streamed, against plain Euclidean distance (spec 11)."""
+"""k-NN error of learned metrics on rows that were never streamed, against plain Euclidean distance."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def grade(
 
     Parameters
     ----------
-    learned : by the name that the row gets; None for a learner that no constraint has reached.
+    learned : by the name of the row; None for a learner that has received no constraint.
     counts : of each learner, in total and by rule.
 
     Raises
@@ -120,7 +120,7 @@ def grade(
         if learner is None or not begun(learner):
             metrics.append(Row(name, None, *counted))
             continue
-        # Features as the learner takes them: a table, or tables by name.
+        # Features in the learner's form: a table, or tables by name.
         model: Any = learner
         which = _modality(name, learner, x)
         near: Any = x if which is None else x[which]
@@ -161,7 +161,7 @@ def begun(learner: Learner) -> bool:
 
 
 def _modality(name: str, learner: Learner, tables: Features) -> str | None:
-    """Which of the modalities a learner measures with; None for all."""
+    """The modality that a learner measures with; None for all."""
     if not isinstance(learner, SingleModal):
         return None
     fitting = [m for m, table in tables.items() if len(tables) == 1 or table.shape[1] == learner.dimension]

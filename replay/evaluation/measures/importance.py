@@ -6,9 +6,9 @@ A metric that is |L (z(x) - z(y))|^2, with a coordinate z_j for each feature j, 
 
 S the covariance of the coordinates. The share of feature j is (M S)_jj / trace(M S). Shares add to 1. For a linear
 metric they do not depend on the units of the features: in other units, x' = D x, M becomes D^-1 M D^-1 and S becomes
-D S D. A share can be negative: such a feature makes pairs nearer that others make far. A direction x / |x| has a
-coordinate for each feature too, so that cosine and mixtures have shares by the same formula; the length that a feature
-gives to others is not part of them.
+D S D. A share can be negative: such a feature brings pairs closer that other features separate. A direction x / |x| has
+a coordinate for each feature too, so cosine and mixtures have shares by the same formula; a feature's effect on the
+length is not included.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def coordinates(model: Any, X: Features) -> Parts | None:
     Z = np.asarray(model.scale(X))
     try:
         if isinstance(model, Mixture):
-            # What the parts make is added up, so they are one map of all their coordinates.
+            # The parts are added up, so they are one map of all their coordinates.
             views, maps = zip(*model.metric, strict=True)
             return [(np.concatenate([view.apply(Z) for view in views], axis=1), np.concatenate(maps, axis=1))]
         if isinstance(model, Portfolio):
             metric = model.metric
             return None if metric.others else [(seen(view, Z), map_) for view, map_ in metric.maps.items()]
     except (CheckpointError, ValueError):
-        # It still scales, and is Euclidean distance until then.
+        # It is in its warm-up, and is Euclidean distance until its end.
         return [(Z, np.eye(Z.shape[1]))]
     try:
         L = np.asarray(getattr(model, "map", np.empty(0)))

@@ -1,4 +1,4 @@
-"""Measures a learned metric on rows or constraints that it has not learned from (spec 11)."""
+"""Measures a learned metric on rows or constraints that it has not learned from."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def of_rows(
     many : whether the learner takes a table for each modality.
     train, test : (n, d_i) by modality, y, v : their labels.
     seed : of the pairs for verification.
-    what : instead of what `measuring` names.
+    what : measures to use instead of those of `measuring`.
     """
     wanted = measuring.what if what is None else what
     x, u = views.features(train, many), views.features(test, many)
     model: Any = learner
     found = Measured()
-    # Before its first constraint a learner of one modality has its first metric, the others have none yet.
+    # Before its first constraint a learner of one modality has its initial metric; the others have none yet.
     if not begun(learner) and (many or hasattr(model, "classify")):
         return found
     if what is None:

@@ -1,4 +1,4 @@
-"""The measures of an evaluation: their names, and which direction is better (spec 11)."""
+"""The measures of an evaluation: their names, and which direction is better."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Measure:
         return "smaller is better" if self.smaller_is_better else "larger is better"
 
 
-#: In the order of display. A learner that has nothing more to learn uses few constraints, so that utilisation is no
-#: merit in itself.
+#: In the order of display. A learner that has nothing more to learn uses few constraints, so high utilisation is not
+#: better in itself.
 _NAMED: Final = (
     Measure("error", "k-NN error", True),
     Measure("macro_f1", "macro F1", False),

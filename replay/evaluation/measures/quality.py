@@ -1,4 +1,4 @@
-"""Quality of a metric on rows that it has not learned from: vote, verification, retrieval (spec 11).
+"""Quality of a metric on rows that it has not learned from: vote, verification, retrieval.
 
 An undefined value is None, never an exception and never NaN: if there is nothing to measure, or if a model maps rows to
 entries that are not finite or too large to square.
@@ -49,7 +49,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How well distances separate pairs of one class from other pairs.
+    """The quality of distances for separating pairs of one class from other pairs.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def verification(distances: NDArray[Any], same: NDArray[np.bool_]) -> Verificati
 
 
 def _thinned(way: NDArray[np.float64]) -> Items:
-    """Which points of a curve to keep, given how far along it, from 0 to 2, each of them is."""
+    """The points of a curve to keep, given the position of each along it, from 0 to 2."""
     if len(way) <= ROC_POINTS:
         return np.arange(len(way))
     marks = np.linspace(0.0, way[-1], ROC_POINTS)
@@ -170,8 +170,8 @@ def retrieval(
 
     Notes
     -----
-    Distances are calculated from the differences, so that equal rows are equally far. It takes q * n * d steps and
-    then sorts q rows; 35 MB of memory are taken, or 16 n bytes if that is more, whatever q is.
+    Distances are calculated from the differences, so that equal rows are equally far. It takes q * n * d steps and then
+    sorts q rows; it uses 35 MB of memory, or 16 n bytes if that is more, for any q.
     """
     query, gallery = np.asarray(query, np.float64), np.asarray(gallery, np.float64)
     known, number = np.unique(np.asarray(gallery_labels), return_inverse=True)
@@ -214,7 +214,8 @@ def _ranked(
     relevant: Callable[[int], NDArray[np.bool_]],
     same_rows: bool,
 ) -> Retrieval:
-    """Retrieval where `relevant` says which rows of the gallery are relevant to a query, and `sizes` how many."""
+    """Retrieval where `relevant` returns the relevant rows of the gallery for a query, and `sizes` has their
+    numbers."""
     if not _measurable(query, gallery):
         return Retrieval(tuple(ks), None, None, None, 0, 0)
     queries = np.flatnonzero(sizes > 0)
@@ -271,7 +272,7 @@ def evaluation_pairs(labels: Labels, count: int, seed: int) -> tuple[Items, Item
 
     Returns
     -------
-    left, right, same : (m,) row numbers with left < right, and whether they are of one class. No pair is in it twice.
+    left, right, same : (m,) row numbers with left < right, and whether they are of one class. No pair occurs twice.
     """
     labels = np.asarray(labels)
     _, number, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -313,5 +314,5 @@ def _measurable(*tables: Vectors) -> bool:
 
 @cache
 def _controller() -> ThreadpoolController:
-    # One thread: how equal distances are ordered must not depend on the number of cores.
+    # One thread: the order of equal distances must not depend on the number of cores.
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Measures of one ranking, from the places of its relevant items (spec 11)."""
+"""Measures of one ranking, from the places of its relevant items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Items that NDCG goes by.
+#: Number of items for NDCG.
 NDCG_ITEMS: Final = 10
 
 Places = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The recommendation for one data set in sentences: what to use, what it gains and costs, and what is not known."""
+"""The recommendation for one data set in sentences: the metric, its gain and cost, and what is not known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinstream.replay.evaluation.measures.names import Measure
 from kinstream.replay.evaluation.report.results import LEVEL, Mark, Results
 from kinstream.replay.evaluation.report.words import chance, listed, number, several
 
-#: Below these a result says that there was little to learn from.
+#: Below these, the result reports that there was little to learn from.
 FEW_ROWS: Final = 10
 FEW_CONSTRAINTS: Final = 1_000
 #: Features that are displayed, at most.
@@ -25,7 +25,7 @@ class Importance:
     Parameters
     ----------
     features : (name, share), the largest first.
-    others, rest : how many features are not displayed, and the sum of their shares.
+    others, rest : number of features that are not displayed, and the sum of their shares.
     """
 
     metric: str
@@ -60,15 +60,13 @@ def sentences(results: Results, line: Mapping[str, Any], what: Measure) -> tuple
     others = [name for name in line["equal"] if name != metric]
     if metric != line["best"]:
         found.append(
-            f"It is the simplest metric that is not told apart from the best one, {line['best']} "
+            f"It is the simplest metric that does not differ significantly from the best one, {line['best']} "
             f"({number(entries[line['best']].mean)})."
         )
     elif others:
-        found.append(f"Not told apart from it: {listed(others)}.")
+        found.append(f"No significant difference from it: {listed(others)}.")
     for name in line["batch"]:
-        found.append(
-            f"{name} is better still ({number(entries[name].mean)}), but has to have all rows at once."
-        )
+        found.append(f"{name} is better still ({number(entries[name].mean)}), but needs all rows at once.")
     found.append(_cost(results, data, metric))
     found += [f"{fact}." for one in results.data if one["name"] == data for fact in missing_of(one)]
     found += _too_little(results, line, metric if metric not in results.unlearned else learned)
@@ -76,7 +74,7 @@ def sentences(results: Results, line: Mapping[str, Any], what: Measure) -> tuple
 
 
 def shares_of(results: Results, data: str) -> Importance | None:
-    """The shares of the features in the recommended metric, or in the one that is to be shown; None if not known."""
+    """The shares of the features in the recommended or the requested metric; None if not known."""
     recommended = results.recommended(data)
     metric = results.shown or (recommended and (recommended["metric"] or recommended["best"]))
     for line in results.importance:
@@ -88,7 +86,7 @@ def shares_of(results: Results, data: str) -> Importance | None:
 
 
 def missing_of(data: Mapping[str, Any]) -> list[str]:
-    """What was done about missing features of a data set."""
+    """The treatment of missing features of a data set, as sentences."""
     found = []
     if data.get("dropped"):
         found.append(f"{several(data['dropped'], 'row')} with a missing feature left out")
@@ -122,7 +120,7 @@ def _signed(value: float) -> str:
 
 
 def _cost(results: Results, data: str, metric: str) -> str:
-    """What a metric costs; an empty text where that was not measured."""
+    """The cost of a metric; empty if it was not measured."""
     columns = [cell["columns"] for cell in results.of(data, metric) if cell.get("columns") is not None]
     times = results.cost(data, metric)
     parts = []
@@ -152,7 +150,7 @@ def _too_little(results: Results, line: Mapping[str, Any], learner: str | None) 
         yield f"Too little to learn from: {learner} had {several(learned, 'constraint')}."
     gain = line["gain"]
     if gain is not None and gain["low"] <= 0.0 < gain["mean"] and (gain["p"] or 0.0) >= LEVEL:
-        yield "The interval is wider than the gain: more rows or more splits would tell."
+        yield "The interval is wider than the gain: more rows or more splits would narrow it."
 
 
 def shown_shares(found: Importance) -> Sequence[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 One data set has the recommendation of its result. Over several, learners are ordered by the data sets that they win.
 Doing nothing is the best un-learned metric of a data set. A learner is better if the paired t-test is significant at
-0.05 (spec 11); the report adds whether that holds after Holm's correction.
+0.05; the report adds whether that holds after Holm's correction.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What a report says of a learner whose guard shortens many steps."""
+"""The report's sentence on a learner whose guard shortens many steps."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Share of the steps from which on it does.
+#: Share of shortened steps from which it is reported.
 MOST: Final = 0.05
 
 
 def clipped_text(who: str, clipped: int, steps: int) -> str | None:
-    """A sentence about `clipped` of so many steps; None if they are few."""
+    """A sentence about `clipped` of `steps` steps; None if they are few."""
     if clipped <= MOST * steps:
         return None
     return (

@@ -78,7 +78,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MeasureTable:
     """All of one measure.
 
     Parameters
@@ -148,7 +148,7 @@ def _facts(results: Results) -> str:
     return ", ".join(parts)
 
 
-def _comparison(results: Results, what: Measure) -> Comparison:
+def _comparison(results: Results, what: Measure) -> MeasureTable:
     rows = []
     for name in results.names:
         entries = [results.entries(data, what).get(name) for data in results.data_names]
@@ -157,12 +157,12 @@ def _comparison(results: Results, what: Measure) -> Comparison:
     marks = any(
         entry is not None and entry.test is not None for _, _, entries, _ in rows for entry in entries
     )
-    return Comparison(what, rows, marks, _matrix(results, what))
+    return MeasureTable(what, rows, marks, _matrix(results, what))
 
 
-def _families(comparisons: Sequence[Comparison]) -> list[tuple[str, str, Sequence[Comparison]]]:
-    """Titles, which way is better, and the measures below: those of one sort at several K are grouped."""
-    found: dict[str, list[Comparison]] = {}
+def _families(comparisons: Sequence[MeasureTable]) -> list[tuple[str, str, Sequence[MeasureTable]]]:
+    """Titles, which direction is better, and the measures below: those of one sort at several K are grouped."""
+    found: dict[str, list[MeasureTable]] = {}
     for one in comparisons:
         sort, at, _ = one.measure.title.partition("@")
         found.setdefault(f"{sort}@K" if at else sort, []).append(one)

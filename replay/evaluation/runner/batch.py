@@ -1,4 +1,4 @@
-"""LDA, NCA and LMNN, fitted to all training rows at once: what online learners are compared with."""
+"""LDA, NCA and LMNN, fitted to all training rows at once, for comparison with online learners."""
 
 from __future__ import annotations
 

@@ -195,8 +195,7 @@ class Runner:
         stop, end = _parts(every, self._plan.hold_out, self._plan.splits, cell.split)
         every = scaled_blocks(every, stop, contender.scaling or "none")
         stream, rest = every[:stop], list(_begun(b for b in every[stop:end] if b is not None))
-        own = contender.unlearned or not learners.has(contender.kind, "scaler")
-        declared = {} if data.scaler is None or own else {"scaler": data.scaler}
+        declared = None if contender.unlearned else data.scaler
         tried: list[dict[str, Any]] = []
         if len(contender.grid) > 1:
             for point in contender.grid:
@@ -222,12 +221,12 @@ class Runner:
         seed: int | None,
         stream: Blocks,
         delay: int | None = None,
-        over: Mapping[str, Any] | None = None,
+        declared: str | None = None,
     ) -> Run:
-        arguments = {**contender.arguments(point, seed), **(over or {})}
+        arguments = contender.arguments(point, seed)
 
         def make() -> Learner:
-            return learners.create(contender.kind, **arguments)
+            return learners.create_in(declared, contender.kind, **arguments)
 
         late = self._plan.delay if delay is None else delay
         # The constraints of a log have the points that its outcomes have, one for each block.

@@ -96,7 +96,7 @@ def _begin(plan: Plan, data: Sequence[Data]) -> None:
 
 def _leave() -> None:
     if sys.exc_info()[0] is not None:
-        # What went wrong is printed as usual.
+        # The error is printed as usual.
         return
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,13 +1,13 @@
-"""One recommendation for each data set: the simplest metric that is not told apart from the best.
+"""One recommendation for each data set: the simplest metric that does not differ significantly from the best.
 
 1. The best metric is that with the best mean over the splits, by the first measure with a direction.
-2. A metric is told apart from it if its mean is worse and the t-test of the differences, paired by split, is
-   significant at `statistics.LEVEL`.
-3. Of those that are not told apart, an un-learned metric comes before a single learner, and that before a learner made
-   of others; among equals the one with the best mean is taken. A learner has to be better than the best un-learned
-   metric, and told apart from it. Batch learners are never recommended: they are compared with.
+2. A metric is significantly worse if its mean is worse and the t-test of the differences, paired by split, is
+significant at `statistics.LEVEL`.
+3. Among the others, an un-learned metric comes before a single learner, and that before a learner made of others; among
+equals the one with the best mean is chosen. A learner must be significantly better than the best un-learned metric.
+Batch learners are never recommended: they are only for comparison.
 
-The gain over the best un-learned metric is the mean of the paired differences, positive where the recommended metric is
+The gain over the best un-learned metric is the mean of the paired differences, positive if the recommended metric is
 better, with its standard error s / sqrt(n) and the interval of 95 % of Student's t with n - 1 degrees of freedom.
 """
 
@@ -49,8 +49,8 @@ def recommend(
     Returns
     -------
     lines : "metric" is the recommended one, None without a test; "best" the one with the best mean and "equal" all that
-        are not told apart from it; "unlearned" and "learned" the best of each by the mean, None where there is none;
-        "batch" the batch learners that are better than the recommended metric and told apart from it. "gain" is that of
+        do not differ significantly from it; "unlearned" and "learned" the best of each by the mean, None if there is
+        none; "batch" the batch learners that are significantly better than the recommended metric. "gain" is that of
         the recommended metric, or, if it is un-learned, of "learned".
     """
     families = {str(metric["name"]): family(metric) for metric in metrics}
@@ -106,7 +106,7 @@ def _line(data: str, what: Measure, values: Mapping[str, _Splits], families: Map
 
 
 def _common(first: _Splits, second: _Splits) -> list[int]:
-    """Splits of both; none where they are too few to test."""
+    """Splits of both; none if they are too few to test."""
     both = [split for split in first if split in second]
     return both if len(both) > 1 else []
 
@@ -117,7 +117,7 @@ def _pairs(first: _Splits, second: _Splits) -> tuple[list[float], list[float]]:
 
 
 def _worse(first: _Splits, second: _Splits, sign: float) -> bool:
-    """Whether the first metric is worse than the second one and told apart from it."""
+    """Whether the first metric is significantly worse than the second one."""
     if not _common(first, second):
         return False
     test = paired(*_pairs(first, second))
@@ -152,7 +152,7 @@ def important(
     Parameters
     ----------
     metrics : in the order of display.
-    names : of the features by data set; f0, f1 and so on where a data set has none.
+    names : of the features by data set; f0, f1 and so on if a data set has none.
     """
     found: dict[tuple[str, str], list[Sequence[float]]] = {}
     for cell in cells:

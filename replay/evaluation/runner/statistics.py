@@ -1,4 +1,4 @@
-"""Whether the difference between two metrics is more than chance: Student's t-test, Holm's correction (spec 11)."""
+"""Tests of the difference between two metrics: Student's t-test, Holm's correction."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def holm_known(p: Sequence[float | None]) -> list[float | None]:
 
 
 def verdict(test: TTest, *, smaller_is_better: bool, level: float = LEVEL) -> Verdict:
-    """Win where the first is better and p is below `level`, loss where it is worse, else tie."""
+    """Win if the first is better and p is below `level`, loss if it is worse, else tie."""
     if test.p is None or test.p >= level or test.difference == 0.0:
         return Verdict.TIE
     return Verdict.WIN if (test.difference < 0.0) == smaller_is_better else Verdict.LOSS

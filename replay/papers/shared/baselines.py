@@ -9,14 +9,14 @@ from kinstream.replay.evaluation.experiment.feeds import Built
 from kinstream.replay.evaluation.experiment.plan import Contender
 from kinstream.replay.papers.shared.feeds import DrawnPairs
 
-#: One-pass triplets after which LMNN is fitted, once. They go round the rows until all are there, so that the chains of
+#: One-pass triplets after which LMNN is fitted, once. They repeat the rows until all are included, so the chains of
 #: similar rows are the classes.
 LMNN_TRIPLETS: Final = 3_000
 #: Random pairs that ITML is fitted to, once.
 ITML_PAIRS: Final = 1_000
 #: Distinct rows after which scalers and targets are frozen, at the latest after four times as many constraints.
 WARM_UP: Final = 64
-#: More constraints than that: those of the warm-up, and because a fit waits for a constraint that has a loss.
+#: Constraints beyond that: for the warm-up, and because a fit waits for a constraint with a loss.
 _MORE: Final = 4 * WARM_UP + 244
 
 
@@ -26,7 +26,7 @@ def euclidean() -> Contender:
 
 
 def cosine() -> Contender:
-    """Euclidean distance of rows divided by their lengths, which ranks as the angle does."""
+    """Euclidean distance of rows divided by their lengths, which ranks like the angle."""
     return Contender("cosine", "euclidean", Built("one-pass"), {"scaler": "unit"}, unlearned=True)
 
 

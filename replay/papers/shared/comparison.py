@@ -62,7 +62,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PaperComparison:
     """All lines, in the order of data sets, measures and metrics, and the statements."""
 
     lines: tuple[Line, ...]
@@ -91,7 +91,7 @@ def compared(
     other: Mapping[str, Sequence[str]],
     bounded: Sequence[str],
     statements: Sequence[Statement] = (),
-) -> Comparison:
+) -> PaperComparison:
     """The means of a result beside the papers' figures for the same measures.
 
     Parameters
@@ -104,7 +104,7 @@ def compared(
         for table in printed:
             for metric in (one["name"] for one in result["metrics"]):
                 found += _lines(result, table, data, metric, same, other, bounded)
-    return Comparison(tuple(found), tuple(statements))
+    return PaperComparison(tuple(found), tuple(statements))
 
 
 def _lines(

@@ -158,7 +158,9 @@ class DataFolder:
         known = self.known[name]
         files = " or ".join(" + ".join(f"{part}.npz" for part in one) for one in known.files or ((name,),))
         place = (
-            f"in {self.path}" if self.path is not None else f"at hand: name a folder by --data or {VARIABLE}"
+            f"in {self.path}"
+            if self.path is not None
+            else f"available: name a folder by --data or {VARIABLE}"
         )
         return Missing(name, f"{files} is not {place}. It is {known.what}; public original: {known.where}")
 

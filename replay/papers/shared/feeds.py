@@ -1,7 +1,7 @@
-"""Constraints as the papers' experiments draw them: at random among all rows that are learned from (spec 10.2, 10.4).
+"""Constraints as in the papers' experiments, drawn at random among all training rows.
 
-The builders of `processors` meet each row once and pair it with earlier ones, as a stream must. The experiments draw a
-fixed number of constraints among all rows at once; these feeds do that.
+The builders of `processors` process each row once and pair it with earlier ones, as a stream requires. The experiments
+draw a fixed number of constraints among all rows at once; these feeds do that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAIRS, _TRIPLETS, _CLOSURE = 1, 2, 3
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """Pairs of two different rows, each with the same probability; similar where their classes are the same.
+    """Pairs of two different rows, each with the same probability; similar if their classes are equal.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ class DrawnTriplets:
 
 @dataclass(frozen=True)
 class SeedsAndClosure:
-    """Random seeds, then constraints that follow from all of them, drawn at random (spec 10.2, the OAHU paper's).
+    """Random seeds, then constraints that follow from all of them, drawn at random (the OAHU paper's).
 
     Parameters
     ----------
     emit : "triplets", whose seeds are triplets; or "pairs", half of whose seeds are similar.
-    seeds, derived : how many of each; fewer are derived where no more follow.
+    seeds, derived : how many of each; fewer are derived if no more follow.
     pool : the rows among which seeds are drawn: the first ones of the stream.
     """
 

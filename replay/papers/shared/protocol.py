@@ -15,7 +15,7 @@ from kinstream.replay.evaluation.experiment.data import Rows
 from kinstream.replay.evaluation.experiment.plan import Contender, Plan
 from kinstream.replay.evaluation.runner.run import TIMES, evaluate
 from kinstream.replay.evaluation.runner.store import Store, canonical
-from kinstream.replay.papers.shared.comparison import Comparison, Statement, compared
+from kinstream.replay.papers.shared.comparison import PaperComparison, Statement, compared
 from kinstream.replay.papers.shared.data_folder import DataFolder, Missing
 from kinstream.replay.papers.shared.published import Printed
 from kinstream.streams.errors import SettingsError
@@ -30,7 +30,7 @@ Times = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Protocol:
-    """An experiment of a paper. Its module documents what is done, and what differs from the paper.
+    """An experiment of a paper. Its module documents the protocol, and its differences from the paper.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Protocol:
     other : our data set to sets of the paper that it stands in for: their figures are shown for information only.
     bounded : metrics whose error is limited by the published mean and two deviations.
     extra : figures outside of tables, from the result and the times.
-    cut : what the quick form leaves out, as text.
+    cut : the reductions of the quick form, as text.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Protocol:
 
     @property
     def text(self) -> str:
-        """What is done, and what differs from the paper."""
+        """The protocol, and its differences from the paper."""
         return cleandoc(getattr(getmodule(self.plan), "__doc__", None) or "")
 
 
@@ -120,7 +120,7 @@ def _as_published(contender: Contender) -> Contender:
     return replace(contender, settings={"unit": PUBLISHED, **contender.settings})
 
 
-def compare(protocol: Protocol, result: Result, folder: Path) -> Comparison:
+def compare(protocol: Protocol, result: Result, folder: Path) -> PaperComparison:
     """The figures of a result beside the published ones; written to `comparison.json`, too.
 
     Parameters
@@ -149,7 +149,7 @@ def run(
     splits: int | None = None,
     only: Sequence[str] = (),
     jobs: int = 1,
-) -> Comparison:
+) -> PaperComparison:
     """Prepare an experiment, run it and put the published figures beside it; parameters as above.
 
     Parameters

@@ -22,7 +22,7 @@ class Reported:
     ----------
     mean : as printed.
     std : standard deviation over the paper's runs; None if it prints none.
-    mark : "•" where the paper's own method is significantly better than this, "◦" where it is significantly worse, ""
+    mark : "•" if the paper's own method is significantly better than this, "◦" if it is significantly worse, ""
         otherwise.
     """
 

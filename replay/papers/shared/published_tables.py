@@ -1,4 +1,4 @@
-"""The tables and statements of the papers that experiments are put beside, as they are printed.
+"""The tables and statements of the papers for comparison with experiments, as printed.
 
 References
 ----------
@@ -48,7 +48,7 @@ OPML_TABLE_2: Final = table(
     """,  # noqa: E501
 )
 
-#: Error of 5-NN after a cold start; the number says how many blocks each class was cut into.
+#: Error of 5-NN after a cold start; the number is that of blocks of each class.
 OPML_TABLE_4: Final = table(
     "OPML paper, Table IV",
     "error",
@@ -132,6 +132,6 @@ OMDML_TABLE_2: Final = turned(
     )
 )
 
-#: LEGO paper, section 5: what is said of five UCI sets and of 45 pairs of digits. It prints no table.
+#: LEGO paper, section 5: its statements about five UCI sets and 45 pairs of digits. It prints no table.
 LEGO_SPEED_OVER_POLA: Final = 16.6
 LEGO_AT_LEAST_POLA: Final = (33, 45)

@@ -49,11 +49,11 @@ class ColdStart:
 
 @dataclass(frozen=True)
 class Parted(Rows):
-    """Rows of which the last ones are there to test on.
+    """Rows whose last ones are for testing.
 
     Parameters
     ----------
-    test_rows : how many.
+    test_rows : their number.
     """
 
     test_rows: int = 0

@@ -22,7 +22,7 @@ Rows = NDArray[Any]
 
 #: Deadline of a bit that is not monitored.
 NEVER: Final = 65_535
-#: Last level that a path may come to before all keys have to be computed anew.
+#: Last level of a path before all keys must be computed again.
 LAST: Final = 65_500
 
 

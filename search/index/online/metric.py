@@ -105,7 +105,7 @@ class Metric:
     def step(self, U: Matrix, V: Matrix) -> None:
         """G <- G + U V[:, :d], and where V has another column v, o <- o + U v.
 
-        O(bits (k + d) r), whatever the number of items.
+        O(bits (k + d) r), for any number of items.
         """
         moved = self._R @ U
         change = moved @ V[:, : self.d]

@@ -16,16 +16,16 @@ from kinstream.streams.checkpoints.files import Damaged, Files
 from kinstream.streams.checkpoints.names import file_name, open_files, seal, unseal
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
 
-#: 3 where the generation goes on with states on more partitions, 2 where it was promoted, else 1.
+#: 3 if the generation continues with states on more partitions, 2 if it was promoted, else 1.
 FORMAT: Final = 3
 _NAME: Final = "birth.json"
-#: Where the docs list the steps for a re-created topic. Their order matters.
+#: The place in the docs of the steps for a re-created topic. Their order matters.
 RECIPE: Final = "docs/operations.md, 'A topic was re-created'"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """A topic as the cluster knows it. `topic_id` is None where the brokers have none."""
+    """A topic in the cluster. `topic_id` is None if the brokers give none."""
 
     topic_id: str | None
     partitions: int
@@ -33,14 +33,15 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Where the starting checkpoints come from, of a generation that began with a replayed state.
+    """The origin of the starting checkpoints of a generation that began with a replayed state.
 
     Parameters
     ----------
     state : digest of the record of that state.
     learned_from : per partition, the input offset at which the replay began, with nothing learned.
-    inherited : partitions that began in the replay with what `Birth.inherits` names.
-    taken_over : spaces that the replay did not have: declared as in the generation before, nothing learned.
+    inherited : partitions that began in the replay with the state that `Birth.inherits` names.
+    taken_over : spaces that the replay did not have; they are declared as in the generation before, with nothing
+        learned.
     """
 
     state: str
@@ -56,7 +57,7 @@ class Repartition:
     Parameters
     ----------
     generation : its number.
-    partitions : that its input had.
+    partitions : number of partitions of its input.
     """
 
     generation: int
@@ -65,19 +66,20 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a generation began with.
+    """The record of how a generation began.
 
     Parameters
     ----------
-    settings : what shaped the outputs, for people: hyper-parameters, algorithm version, block limit, scaler.
+    settings : settings that shape the outputs, in readable form: hyper-parameters, algorithm version, block limit,
+        scaler.
     settings_digest : of those and of the settings without a readable form (`settings_digest`).
     start_offsets : per partition of the input topic.
     output_topics : by name.
-    inherits : the generation whose last checkpoints say what was declared, read and refused before; None after a
-        first start and after `--from-start`.
-    promotion : None for a generation that began with nothing learned. One that has it began with a checkpoint of every
+    inherits : the generation whose last checkpoints hold the declarations, positions and refusals from before; None
+        after a first start and after `--from-start`.
+    promotion : None for a generation that began with nothing learned. Otherwise it began with a checkpoint of every
         partition, at its start offset.
-    repartition : the same of a generation that goes on with what another one had learned, on more partitions.
+    repartition : the same for a generation that continues with the states of another one, on more partitions.
     """
 
     application: str
@@ -103,7 +105,7 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class BirthFacts:
-    """The fields of `Birth` that must not change, as found now."""
+    """The present values of the fields of `Birth` that must not change."""
 
     settings_digest: str
     settings: Mapping[str, Any]
@@ -169,7 +171,7 @@ def read_birth(root: str, application: str, generation: int) -> Birth | None:
         return None
     except Damaged as error:
         raise CheckpointError(
-            f"{error}. Bring the file back from a copy; its generation cannot go on without it. "
+            f"{error}. Bring the file back from a copy; its generation cannot continue without it. "
             "Or read the log again in a new one: --new-generation --from-start"
         ) from error
 
@@ -201,13 +203,13 @@ def compare(birth: Birth, found: BirthFacts, command: str = "kinstream worker le
             )
         if grown := max((p for _, p in _grown(birth, found)), default=0):
             advice.append(
-                "If partitions were added, take them into use with what was learned: stop all workers, then "
+                "If partitions were added, use them and keep the learned states: stop all workers, then "
                 f"`kinstream topics repartition --partitions {grown}`"
             )
     if settings:
-        advice.append("To go on with this generation, put the old settings back")
+        advice.append("To continue this generation, restore the old settings")
     advice.append(
-        f"To go on with what is found now, begin a new generation: `{command} --new-generation` starts where "
+        f"To continue with what is found now, begin a new generation: `{command} --new-generation` starts where "
         f"this one ends, `{command} --new-generation --from-start` reads the log again (consumers then count "
         "again), `kinstream up --new-generation` does it for all workers"
     )
@@ -280,7 +282,7 @@ def cluster_differences(birth: Birth, found: BirthFacts) -> Iterator[str]:
 
 
 def _grown(birth: Birth, found: BirthFacts) -> Iterator[tuple[str, int]]:
-    """Topics that have more partitions than the record says, and how many."""
+    """Topics with more partitions than in the record, and their numbers."""
     if found.input_topic == birth.input_topic and found.input_partitions > birth.input_partitions:
         yield found.input_topic, found.input_partitions
     for name, began in birth.output_topics.items():
@@ -317,7 +319,7 @@ def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they come back from the record: tuples as lists, keys as strings."""
+    """Settings as read back from the record: tuples as lists, keys as strings."""
     try:
         return dict(json.loads(json.dumps(settings)))
     except (TypeError, ValueError) as error:

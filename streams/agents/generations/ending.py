@@ -21,7 +21,7 @@ from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.identity import read_identity
 from kinstream.streams.records.message import Message
 
-#: How far the clocks of brokers and workers may be apart; the same limit as Kerberos uses.
+#: Largest difference between the clocks of brokers and workers; Kerberos has the same limit.
 CLOCK_SKEW_MS: Final = 300_000
 
 log = logging.getLogger("kinstream.generation")
@@ -30,7 +30,7 @@ log = logging.getLogger("kinstream.generation")
 def final_offsets(
     generation: Generation, cluster: Cluster, partitions: Iterable[int], otherwise: str
 ) -> dict[int, int]:
-    """Where each partition has ended for good.
+    """The final end of each partition.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def final_offsets(
 
     Raises
     ------
-    GenerationMismatch : some have not; names each, and how many records are left.
+    GenerationMismatch : some have not ended; names each, and the number of records left.
     """
     found: dict[int, int] = {}
     left: list[str] = []
@@ -58,7 +58,7 @@ def final_offsets(
 
 
 def not_ended(generation: Generation, cluster: Cluster, partition: int) -> str:
-    """How many records a partition without a credible final mark has left, as a sentence."""
+    """The number of records left in a partition without a credible final mark, as a sentence."""
     topic = generation.birth.input_topic
     parked = generation.parking.parked_offset(topic, partition)
     if parked is not None:
@@ -74,7 +74,7 @@ def not_ended(generation: Generation, cluster: Cluster, partition: int) -> str:
 
 
 def marked_too_early(generation: Generation, cluster: Cluster, finals: Mapping[int, int]) -> dict[int, str]:
-    """How far each partition has emitted past its final mark, as sentences."""
+    """Outputs of each partition past its final mark, as sentences."""
     try:
         reached = emitted_past(generation, cluster, finals)
     except AccessDenied as error:
@@ -90,7 +90,7 @@ def marked_too_early(generation: Generation, cluster: Cluster, finals: Mapping[i
 
 
 def what_to_do(generation: Generation) -> str:
-    """What an operator does to end a generation."""
+    """Instructions to end a generation, for an operator."""
     return (
         f"Start it once more with its old settings ({generation.spec.command}), wait until its /readyz answers 200 "
         "(until then it reports how many records are left), and stop it with SIGTERM"
@@ -98,8 +98,8 @@ def what_to_do(generation: Generation) -> str:
 
 
 def emitted_past(generation: Generation, cluster: Cluster, offsets: Mapping[int, int]) -> dict[int, int]:
-    """How far the outputs of a generation reach past an input offset, by partition. Partitions that do not are left
-    out.
+    """The input offset that the outputs of a generation have reached past a given one, by partition. Others are
+    omitted.
 
     Reads only outputs written since the record at that offset, by the clocks of brokers and emitters.
 

@@ -21,7 +21,7 @@ from kinstream.streams.settings import Settings
 
 
 class Generation:
-    """An opened generation: its birth record, and what lies beside it."""
+    """An opened generation: its birth record and the files beside it."""
 
     def __init__(self, spec: AgentSpec, settings: Settings, birth: Birth) -> None:
         self.spec = spec
@@ -33,7 +33,7 @@ class Generation:
         self._files = open_files(settings.checkpoints.url, file_name(spec.application), str(self.number))
 
     def birth_offset(self, partition: int) -> int:
-        """Where a partition without a checkpoint begins."""
+        """The offset at which a partition without a checkpoint begins."""
         return self.birth.start_offsets[partition]
 
     def origin_offset(self, partition: int) -> int:
@@ -46,9 +46,9 @@ class Generation:
         return self._store_of(self.number, partition)
 
     def inherited(self, partition: int) -> list[CheckpointStore]:
-        """What a fresh machine at the origin offset goes on from: the last checkpoints of the generation before.
+        """The last checkpoints of the generation before, from which a fresh machine at the origin offset continues.
 
-        Of this partition first, then of those it got spaces from.
+        First those of this partition, then those of partitions that it got spaces from.
         """
         promotion = self.birth.promotion
         if self.birth.inherits is None or (promotion is not None and partition not in promotion.inherited):
@@ -101,7 +101,7 @@ class Generation:
         if parked is not None:
             raise PartitionParked(
                 f"{self.birth.input_topic} partition {partition} is parked: the record at offset {parked} has ended "
-                f"the worker three times. To go on without it: kinstream skip {self.spec.application} "
+                f"the worker three times. To continue without it: kinstream skip {self.spec.application} "
                 f"--partition {partition} --offset {parked}"
             )
         place = self.place(partition)
@@ -158,7 +158,7 @@ class Generation:
             self._files.write([(self._final(partition), str(offset).encode())])
 
     def final_offset(self, partition: int) -> int | None:
-        """Where a partition ended for good, or None while it may have emitted more than its checkpoint covers."""
+        """The final end of a partition, or None while it may have emitted more than its checkpoint covers."""
         covered = self.covered_offset(partition)
         # Without a mark no run has worked on it yet: its checkpoint is the one that it began with.
         mark = self._mark(partition)
@@ -170,13 +170,13 @@ class Generation:
 
         Parameters
         ----------
-        log_end : where the input ends now. A run that was killed cannot have applied what was not in the log.
+        log_end : the present end of the input. A killed run cannot have applied records that were not in the log.
         """
         final = self.final_offset(partition)
         return log_end if final is None else final
 
     def covered_offset(self, partition: int) -> int:
-        """The offset of the newest checkpoint of a partition, or where it begins."""
+        """The offset of the newest checkpoint of a partition, or of its beginning."""
         offsets = self.store(partition).offsets()
         return offsets[-1] if offsets else self.birth_offset(partition)
 
@@ -207,6 +207,6 @@ class Generation:
         if found is None or found.offset != last.offset or found.checksum() != last.crc32:
             raise GenerationMismatch(
                 f"{topic} partition {p}: the record at offset {last.offset} is not the one that was read before "
-                f"the checkpoint: this is another log. Restore the topic, or begin anew: {self.spec.command} "
+                f"the checkpoint: this is another log. Restore the topic, or begin again: {self.spec.command} "
                 "--new-generation"
             )

@@ -1,4 +1,4 @@
-"""Which generations an agent has: the number of the newest, and the birth record of each."""
+"""The generations of an agent: the number of the newest, and the birth record of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def newest_generation(settings: Settings, application: str) -> int | None:
 
 
 def make_newest(settings: Settings, application: str, number: int) -> None:
-    """Make every start from now on open that generation.
+    """Make every later start open that generation.
 
     Raises
     ------

@@ -7,7 +7,7 @@ between the record and the cluster means that the outputs would no longer be a f
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kinstream.streams.agents.generations.birth import (
@@ -47,12 +47,12 @@ def open_generation(
     new: bool = False,
     from_start: bool = False,
 ) -> Generation:
-    """Open the newest generation (or the pinned one), or begin one where that was asked for.
+    """Open the newest generation (or the pinned one), or begin one if requested.
 
     Parameters
     ----------
     create : write a birth record if there is none at all.
-    new : begin the generation after the newest, where that one ends.
+    new : begin the generation after the newest, at the end of that one.
     from_start : begin it at the log's start; consumers will count again.
 
     Raises
@@ -60,7 +60,7 @@ def open_generation(
     GenerationMismatch : there is no birth record, it differs from what is found, or the old generation still runs.
     BrokerUnavailable : the brokers do not answer.
     """
-    _look_for(spec.roles, settings, cluster)
+    _look_for(spec, settings, cluster)
     newest = newest_generation(settings, spec.application)
     url, shown = settings.checkpoints.url, settings.checkpoints.shown
     if newest is None:
@@ -94,7 +94,7 @@ def open_generation(
 
 
 def check_next(spec: AgentSpec, settings: Settings, cluster: Cluster, *, from_start: bool) -> None:
-    """Refuse where no generation can follow the newest one now. No generation is begun.
+    """Refuse if no generation can follow the newest one now. No generation is begun.
 
     Raises
     ------
@@ -124,17 +124,25 @@ def _next_starts(
     return starts
 
 
-def _look_for(roles: Iterable[str], settings: Settings, cluster: Cluster) -> None:
-    """Refuse where a topic is missing that an agent reads or writes."""
-    wanted = [settings.topic(role) for role in roles]
+def _look_for(spec: AgentSpec, settings: Settings, cluster: Cluster) -> None:
+    """Refuse if a topic that an agent reads or writes is missing."""
+    wanted = spec.topics(settings)
     found = cluster.view(wanted).topics
-    missing = [name for name in wanted if name not in found]
+    _refuse_missing(spec, [name for name in wanted if name not in found])
+
+
+def _refuse_missing(spec: AgentSpec, missing: list[str]) -> None:
+    if spec.reads is not None and spec.reads in missing:
+        raise GenerationMismatch(
+            f"topic {spec.reads} does not exist: {spec.application} reads it, and the system that writes it has to "
+            "create it. If its name is wrong, correct the setting `topic`"
+        )
     if missing:
         raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
 
 
 def _readable(spec: AgentSpec, settings: Settings, number: int) -> Birth | None:
-    """The birth record of the generation that ends; None where it is damaged or gone, which a new one resolves."""
+    """The birth record of the generation that ends; None if it is damaged or gone; a new generation resolves that."""
     try:
         return read_birth(settings.checkpoints.url, spec.application, number)
     except CheckpointError:
@@ -142,7 +150,7 @@ def _readable(spec: AgentSpec, settings: Settings, number: int) -> Birth | None:
 
 
 def unfinished(birth: Birth, url: str) -> GenerationMismatch:
-    """The refusal to touch a generation whose promotion or repartition was broken off."""
+    """The refusal to use a generation whose promotion or repartition was interrupted."""
     folder = f"{file_name(birth.application)}/{birth.generation} under {without_secret(url)}"
     if birth.repartition is not None:
         return GenerationMismatch(
@@ -165,12 +173,10 @@ def view_of(spec: AgentSpec, settings: Settings, cluster: Cluster) -> BirthFacts
     GenerationMismatch : a topic does not exist.
     BrokerUnavailable : the brokers do not answer.
     """
-    wanted = settings.topic(spec.input_role)
+    wanted = spec.input_topic(settings)
     outputs = [] if spec.output_role is None else [settings.topic(spec.output_role)]
     found = cluster.view([wanted, *outputs])
-    missing = [name for name in (wanted, *outputs) if name not in found.topics]
-    if missing:
-        raise GenerationMismatch(f"topic {', '.join(missing)} does not exist: kinstream topics create")
+    _refuse_missing(spec, [name for name in (wanted, *outputs) if name not in found.topics])
     return BirthFacts(
         settings_digest(spec.shaping),
         spec.shaping,
@@ -229,8 +235,7 @@ def birth_at(
 
 
 def generations_that_ran(spec: AgentSpec, settings: Settings, cluster: Cluster) -> int:
-    """The highest generation whose group has committed offsets: evidence of it on the brokers where the store is
-    lost."""
+    """The highest generation whose group has committed offsets: evidence of it on the brokers if the store is lost."""
     view = view_of(spec, settings, cluster)
     for number in range(1, MAX_GENERATIONS):
         if not cluster.committed(spec.group(number), view.input_topic, view.input_partitions):
@@ -248,7 +253,7 @@ def _log_starts(spec: AgentSpec, settings: Settings, cluster: Cluster) -> dict[i
 
 
 def _ends(old: Generation, cluster: Cluster) -> dict[int, int]:
-    """Where the old generation ends on each partition; a partition that it did not have begins at its start."""
+    """The end of the old generation on each partition; a partition that it did not have begins at its start."""
     spec, topic = old.spec, old.birth.input_topic
     again = f"{spec.command} --new-generation --from-start"
     starts = _log_starts(spec, old.settings, cluster)

@@ -1,4 +1,4 @@
-"""Parked partitions, whose record ends the worker again and again, and the records that an operator skips.
+"""Parked partitions, in which a record ends the worker repeatedly, and the records that an operator skips.
 
 Small files beside the birth record, so that every start and every replay sees them. The worker writes the
 fault file; `kinstream skip` writes one file for each skipped record, so the two never write the same one.
@@ -16,13 +16,13 @@ from kinstream.streams.checkpoints.names import file_name, open_files, seal, uns
 from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.errors import CheckpointError
 
-#: This many faults at one offset, without progress between them, park the partition.
+#: Number of faults at one offset, without progress between them, that parks the partition.
 FAULTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """What last ended a worker of a partition, and how often in a row."""
+class WorkerFault:
+    """The last fault that ended a worker of a partition, and its count in a row."""
 
     offset: int
     count: int
@@ -49,7 +49,7 @@ class Parking:
         """Note that the record at `offset` ended the worker. Returns the count of faults there without progress."""
         before = self.fault(topic, partition)
         count = before.count + 1 if before is not None and before.offset == offset else 1
-        fault = Fault(offset, count, reason, int(self._clock() * 1000))
+        fault = WorkerFault(offset, count, reason, int(self._clock() * 1000))
         self._files.write([(_fault_name(topic, partition), seal(asdict(fault)))])
         return count
 
@@ -57,26 +57,26 @@ class Parking:
         """Note that the partition made progress."""
         self._files.delete([_fault_name(topic, partition)])
 
-    def fault(self, topic: str, partition: int) -> Fault | None:
+    def fault(self, topic: str, partition: int) -> WorkerFault | None:
         """The last fault without progress since, if any."""
         name = _fault_name(topic, partition)
         place = f"{self._files.url}/{name}"
         try:
-            return Fault(**unseal(self._files.read(name), place))
+            return WorkerFault(**unseal(self._files.read(name), place))
         except FileNotFoundError:
             return None
         except TypeError as error:
             raise CheckpointError(f"{place}: not a fault file: {error}; delete it") from error
 
     def parked_offset(self, topic: str, partition: int) -> int | None:
-        """The offset at which the partition is parked, or None where it may run."""
+        """The offset at which the partition is parked, or None if it may run."""
         fault = self.fault(topic, partition)
         if fault is None or fault.count < FAULTS or fault.offset in self.skipped(topic, partition):
             return None
         return fault.offset
 
     def skip(self, topic: str, partition: int, offset: int) -> None:
-        """Make every later run pass over the record at `offset`.
+        """Make every later run skip the record at `offset`.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Parking:
             self.clear_faults(topic, partition)
 
     def skipped(self, topic: str, partition: int) -> frozenset[int]:
-        """The offsets to pass over."""
+        """The offsets to skip."""
         pattern = re.compile(re.escape(_stem(topic, partition)) + r"\.skip@(\d{20})\.json")
         return frozenset(int(match[1]) for match in map(pattern.fullmatch, self._files.sizes("")) if match)
 

@@ -26,12 +26,12 @@ log = logging.getLogger("kinstream.opening")
 def refuse_left_behind(
     spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: BirthFacts, *, from_start: bool
 ) -> None:
-    """Refuse to begin a generation where readers would count rows twice, or leave all of them out.
+    """Refuse to begin a generation if readers would count rows twice, or ignore all of them.
 
     Parameters
     ----------
     old : birth record of the generation before.
-    now : what is found.
+    now : the present cluster.
     from_start : the new generation reads its input from the start.
 
     Raises
@@ -63,7 +63,7 @@ def refuse_left_behind(
 def refuse_old_outputs(
     spec: AgentSpec, settings: Settings, cluster: Cluster, old: Birth, now: BirthFacts
 ) -> None:
-    """Refuse where an output topic was re-created since the generation before, and already holds outputs of the agent.
+    """Refuse if an output topic was re-created since the generation before, and already holds outputs of the agent.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where partitions were added to a log: records before that place belong to the old partitions.
+"""The places in logs at which partitions were added: records before them belong to the old partitions.
 
 A record that was written under the old number is on the partition that its key had then. An agent that begins after a
 repartition cannot read it in order with later records on another partition, so it begins at that place. The file is
@@ -38,7 +38,7 @@ class Growth:
 
 
 def write_growth(root: str, growth: Growth) -> None:
-    """Write the record of a topic, in place of one that was left behind by a repartition that never raised it.
+    """Write the record of a topic, replacing one left by a repartition that did not add partitions.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def write_growth(root: str, growth: Growth) -> None:
 
 
 def old_ends(root: str, cluster_id: str, topic: TopicView) -> dict[int, int]:
-    """Per partition, where the newest repartition of this very topic began; empty where there was none.
+    """By partition, the offset at which the newest repartition of this topic began; empty without one.
 
     Raises
     ------

@@ -62,8 +62,8 @@ def plan(
     Parameters
     ----------
     specs : every agent of the settings.
-    partitions : that each topic is to have.
-    leave : applications that are not in the settings and whose states stay behind.
+    partitions : wanted number of partitions of each topic.
+    leave : applications that are not in the settings and whose states are not moved.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def _topics(settings: Settings, cluster: Cluster) -> dict[str, int]:
 def _refuse_strangers(
     specs: Sequence[AgentSpec], settings: Settings, cluster: Cluster, leave: set[str]
 ) -> None:
-    """Refuse where another agent has read these topics: its states would be left behind unseen."""
+    """Refuse if another agent has read these topics, because its states would not be moved."""
     known = {spec.application for spec in specs} | leave
     names = [settings.topic(role) for role in ROLES]
     counts = {name: view.partitions for name, view in cluster.view(names).topics.items()}
@@ -211,7 +211,7 @@ def _check_number(
 
 
 def _check_allowed(settings: Settings, cluster: Cluster, names: Sequence[str]) -> None:
-    """Refuse in advance what the brokers would refuse half-way. Unknown permissions are tried."""
+    """Refuse in advance what the brokers would refuse later. Unknown permissions are tried."""
     for resource, allowed in cluster.operations(names, ()).items():
         if allowed is not None and not allowed & {"ALTER", "ALL"}:
             raise denied(settings.kafka, "ALTER", resource)
@@ -267,7 +267,7 @@ def _check_counts(generation: Generation, topics: Mapping[str, int], partitions:
 
 
 def _ends(generation: Generation, cluster: Cluster, partitions: int, notes: list[str]) -> dict[int, int]:
-    """Where every partition of a generation has ended: at the end of the log.
+    """The end of every partition of a generation, which must be the end of the log.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ def _end(generation: Generation, cluster: Cluster, partition: int) -> int:
     parked = generation.parking.parked_offset(topic, partition)
     if parked is not None:
         raise GenerationMismatch(
-            f"{where} is parked at offset {parked}. Go on without that record (kinstream skip {spec.application} "
+            f"{where} is parked at offset {parked}. Continue without that record (kinstream skip {spec.application} "
             f"--partition {partition} --offset {parked}), let the worker read to the end, and stop it"
         )
     final = generation.final_offset(partition)
@@ -337,7 +337,7 @@ def _newest_manifest(generation: Generation, partition: int) -> Manifest | None:
 
 
 def _unread(generation: Generation, partition: int, start: int, stop: int) -> Iterator[Message]:
-    """Records of a range; none where it holds transaction markers alone."""
+    """Records of a range; none if it holds only transaction markers."""
     topic = generation.birth.input_topic
     return iter(read_range(generation.settings.kafka, topic, {partition: (start, stop)}))
 
@@ -431,7 +431,7 @@ def _check_begun(settings: Settings, move: Move) -> bool:
 
     Raises
     ------
-    GenerationMismatch : something else has, or it began elsewhere.
+    GenerationMismatch : something else has, or it began at another offset.
     """
     url = settings.checkpoints.url
     found = read_birth(url, move.birth.application, move.birth.generation)

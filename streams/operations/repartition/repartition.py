@@ -33,7 +33,7 @@ class Move:
     Parameters
     ----------
     old : the generation that ends.
-    birth : of the one that goes on with its states.
+    birth : of the generation that continues with its states.
     ends : the position of the old one, per old partition: the ends of the log.
     beginnings : of the new partitions.
     size : bytes of the spaces that are written again.
@@ -70,9 +70,9 @@ class Plan:
     topics : partitions of each topic as they are now.
     moves : in the order in which they are committed, readers first.
     done : agents that are already moved.
-    absent : the metrics agent, where it has never run: it will count from here on.
+    absent : the metrics agent, if it has never run: it will count from here on.
     resumed : an earlier one was killed, and is completed.
-    growths : where the log was when each topic got its partitions.
+    growths : the ends of the log when each topic got its partitions.
     notes : findings for the operator.
     lettered, held : number of refused records whose dead letter was found, and of all refused records held.
     """
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def raised(self) -> dict[str, int]:
-        """Topics that have fewer partitions than they are to have."""
+        """Topics that still have too few partitions."""
         return {name: self.partitions for name, count in self.topics.items() if count < self.partitions}
 
     def carry_out(self, cluster: Cluster) -> list[str]:

@@ -1,4 +1,4 @@
-"""The last states of an agent, space by space, and what of them each partition of a larger input begins with."""
+"""The last states of an agent, space by space, and the starting state of each partition of a larger input."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class LastSpace:
 
     Parameters
     ----------
-    label : what a manifest says of it.
-    size : bytes of its files; 0 where it has none yet.
+    label : its label in a manifest.
+    size : bytes of its files; 0 if it has none yet.
     """
 
     partition: int
@@ -78,7 +78,7 @@ def last_of(generation: Generation, partition: int, offset: int) -> Last:
 
     Raises
     ------
-    CheckpointError : its checkpoint cannot be read, or stands elsewhere.
+    CheckpointError : its checkpoint cannot be read, or has another offset.
     """
     store = generation.store(partition)
     restored = store.restore()

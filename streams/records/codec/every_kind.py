@@ -24,11 +24,13 @@ from kinstream.streams.records.checks import (
 )
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.clicks import click_block_in, click_block_out
+from kinstream.streams.records.codec.gate import decision_in, decision_out, order_in, order_out
 from kinstream.streams.records.codec.held_out import held_out_in, held_out_out
 from kinstream.streams.records.codec.json_events import read_json
 from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
 from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
 from kinstream.streams.records.codec.updates import update_in, update_out
+from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.values import (
     SCALERS,
     Action,
@@ -55,9 +57,9 @@ from kinstream.streams.records.values import (
 CODEC_VERSION: Final = "avro-single-object/1"
 
 #: Kinds that are allowed on `events`.
-EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control)
+EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control, GateOrder)
 #: Every kind of record.
-ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, ModelUpdate)
+ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, GateDecision, ModelUpdate)
 
 
 def encode(record: Record) -> bytes:
@@ -122,6 +124,11 @@ def decode_outcome(value: bytes | None) -> Outcome | Control:
 def decode_model(value: bytes | None) -> ModelVersion:
     """A record of `models`. Raises `BadRecord`."""
     return cast(ModelVersion, decode(value, ModelVersion))
+
+
+def decode_decision(value: bytes | None) -> GateDecision:
+    """A decision of the gate, on `models`. Raises `BadRecord`."""
+    return cast(GateDecision, decode(value, GateDecision))
 
 
 def decode_update(value: bytes | None) -> ModelUpdate:
@@ -409,6 +416,8 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "Outcome": _outcome_out,
     "ModelVersion": _model_out,
     "ModelUpdate": update_out,
+    "GateOrder": order_out,
+    "GateDecision": decision_out,
 }
 _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "SampleBlock": _sample_in,
@@ -422,4 +431,6 @@ _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "Outcome": _outcome_in,
     "ModelVersion": _model_in,
     "ModelUpdate": update_in,
+    "GateOrder": order_in,
+    "GateDecision": decision_in,
 }

@@ -27,25 +27,29 @@ COUNTED: Final = {
     "applied": ("records_applied", "Records applied to the state."),
     "duplicates": (
         "records_duplicate",
-        "Records left out because their identity, or a later one, was applied.",
+        "Records ignored because their identity, or a later one, was applied.",
     ),
     "adopted": (
         "records_adopted",
-        "Records taken as the beginning of a chain that began before this log or state.",
+        "Records taken as the beginning of a chain that began before this log or state, or after an accepted gap.",
     ),
     "stale_epoch": (
         "records_stale_epoch",
-        "Records left out because their space was reset or deleted since.",
+        "Records ignored because their space was reset or deleted since.",
     ),
     "not_followed": (
         "records_not_followed",
-        "Records left out because this agent does not follow their emitter.",
+        "Records ignored because this agent does not follow their emitter or kind, "
+        "or because of a source's `when`.",
     ),
-    "redriven": ("records_redriven", "Dead letters applied again by an operator's redrive."),
-    "redrives_ignored": ("redrives_ignored", "Redrives left out: applied before, or never refused here."),
+    "redriven": ("records_redriven", "Dead letters applied again at an operator's request."),
+    "redrives_ignored": (
+        "redrives_ignored",
+        "Redrives ignored: applied before, or never refused by this agent.",
+    ),
     "loads_forgotten": (
         "loads_forgotten",
-        "Loads whose last sequence a space no longer remembers: it has too many.",
+        "Loads that a space no longer remembers, because it has used too many others since.",
     ),
     "scaler_renewals": (
         "scaler_renewals",
@@ -126,7 +130,7 @@ class WorkerGauges:
     Parameters
     ----------
     agent : role and name, such as "learner:opml".
-    restarts : how often the supervisor has started this worker again.
+    restarts : how often the supervisor has restarted this worker.
     checkpoint_age_limit_seconds : above this age of a checkpoint the worker is not ready; if None, the limit is not
         shown.
     clock : seconds, the clock of `PartitionGauges.covered_at`.
@@ -211,7 +215,7 @@ class WorkerCollector(Collector):
         yield from _counters(rows)
         restarts = CounterMetricFamily(
             "kinstream_worker_restarts",
-            "Times that the supervisor has started this worker again.",
+            "Times that the supervisor has restarted this worker.",
             labels=["agent"],
         )
         for worker in self._workers:
@@ -270,17 +274,17 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
         ),
         (
             "log_end_offset",
-            "Last stable offset: that of the next record to be written.",
+            "Last stable offset: the offset of the next record.",
             lambda g, now: g.log_end,
         ),
         (
             "checkpoint_age_seconds",
-            "Time since a checkpoint was known to hold all that was applied; at first, since assignment.",
+            "Time since a checkpoint was known to hold everything applied; before the first, since assignment.",
             lambda g, now: None if g.covered_at is None else max(0.0, now - g.covered_at),
         ),
         (
             "checkpoint_offset",
-            "Next offset of the newest checkpoint. After a crash, reading resumes there.",
+            "Offset to read next by the newest checkpoint. After a crash, reading resumes there.",
             lambda g, now: g.checkpoint_offset,
         ),
         (
@@ -290,13 +294,13 @@ def _gauges(rows: _Rows) -> Iterator[Metric]:
         ),
         (
             "retention_seconds",
-            "How long the topic keeps a record. Absent if it keeps records for ever.",
+            "How long the topic keeps a record. Absent if it keeps records for ever, or if that is not known.",
             lambda g, now: g.retention_seconds,
         ),
         (
             "retention_headroom_seconds",
-            "Time until records that this worker has not read may be deleted, if the worker stopped now. Absent while "
-            "no deletion is in sight.",
+            "Time until records that this worker has not read may be deleted, if it stopped now. Absent while that is "
+            "not known.",
             lambda g, now: g.headroom_seconds,
         ),
         (
@@ -325,7 +329,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
     )
     busy = CounterMetricFamily(
         "kinstream_kernel_busy_seconds",
-        "Time spent applying records; its rate is the used share of one core.",
+        "Time spent applying records; its rate is the share of one core that is used.",
         labels=_LABELS,
     )
     dead = CounterMetricFamily(
@@ -335,7 +339,7 @@ def _counters(rows: _Rows) -> Iterator[Metric]:
     )
     fates = CounterMetricFamily(
         "kinstream_evidence",
-        "Evidence that a builder received, by fate: used, or left out for the reason named.",
+        "Lists, clicks, relations and wanted constraints of a builder, by fate: used, or the reason why not.",
         labels=[*_LABELS, "fate"],
     )
     for labels, gauges, _ in rows:

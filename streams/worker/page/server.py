@@ -79,12 +79,12 @@ class Check:
 
 
 class Health:
-    """Whether the process is alive, and whether it is ready.
+    """The liveness and the readiness of the process.
 
     Parameters
     ----------
     live : conditions that a restart would repair; none that waits for a broker.
-    ready : what must hold before the worker counts as up.
+    ready : conditions that must hold before the worker counts as ready.
     about : the source of the answer: agent, generation, process.
     """
 

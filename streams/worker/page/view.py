@@ -69,7 +69,7 @@ class ShownTopics(Protocol):
 
 
 class ShownWorker(Protocol):
-    """What the page reads of a worker."""
+    """The interface of a worker for its page."""
 
     @property
     def spec(self) -> AgentSpec: ...

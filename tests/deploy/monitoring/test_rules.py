@@ -363,6 +363,23 @@ def the_guard_shortens_three_in_a_hundred_steps(world: World) -> None:
     world.grow("kinstream_constraints_clipped_total", CONSTRAINTS * 0.003, **DIGITS)
 
 
+@case(
+    {
+        0: [],
+        5: [warning("ScalerRenewed", agent="learner-opml")],
+        45: [warning("ScalerRenewed", agent="learner-opml")],
+    }
+)
+def the_features_leave_their_scale(world: World) -> None:
+    world.set("kinstream_scaler_renewals_total", 1, agent="learner-opml")
+
+
+@case({5: [], 20: []})
+def a_learner_with_old_renewals_is_started_again(world: World) -> None:
+    world.set("kinstream_scaler_renewals_total", 2, since=0, agent="learner-opml")
+    world.set("kinstream_scaler_renewals_total", 0, agent="learner-opml")
+
+
 @case({14: [], 40: [warning("ConstraintsRejected", **DIGITS)]})
 def a_learner_rejects_a_fifth(world: World) -> None:
     world.grow("kinstream_constraints_rejected_total", CONSTRAINTS * 0.25, **DIGITS)
@@ -371,6 +388,63 @@ def a_learner_rejects_a_fifth(world: World) -> None:
 @case({40: []})
 def a_learner_rejects_one_in_a_hundred(world: World) -> None:
     world.grow("kinstream_constraints_rejected_total", CONSTRAINTS * 0.01, **DIGITS)
+
+
+# ---- the gate ---------------------------------------------------------------------------------------------------
+
+DOCS: Final = {"space": "docs"}
+
+
+def gated(world: World, lists: float = 60, clicks: float = RECORDS) -> None:
+    """A worker of the gate, whose space is served by a learned model and has a challenger."""
+    where = {"instance": "host:9150", **DOCS}
+    world.put("up", 1, instance="host:9150")
+    world.count("kinstream_records_applied_total", clicks, instance="host:9150", agent="gate", partition="0")
+    for fate in ("won", "late"):
+        world.count("kinstream_gate_lists_total", lists, **where, fate=fate)
+    for name, value in (("adapted", 1), ("pinned", 0), ("challenged", 1)):
+        world.put(f"kinstream_gate_{name}", value, **where)
+    for winner in ("challenger", "serving"):
+        world.put("kinstream_gate_log_e_value", 0.5, **where, winner=winner)
+
+
+@case({28: [], 32: [warning("GateEvidenceAgainstServing", **DOCS)]})
+def users_prefer_the_challenger(world: World) -> None:
+    gated(world)
+    world.set("kinstream_gate_log_e_value", 3.0, winner="challenger")
+
+
+@case({40: []})
+def users_prefer_the_challenger_to_the_un_adapted_features(world: World) -> None:
+    gated(world)
+    world.set("kinstream_gate_log_e_value", 3.0, winner="challenger")
+    world.set("kinstream_gate_adapted", 0, since=0)
+
+
+@case({40: []})
+def users_prefer_the_serving_model(world: World) -> None:
+    gated(world)
+    world.set("kinstream_gate_log_e_value", 3.0, winner="serving")
+
+
+@case({42: [], 48: [warning("GateRandomisationStopped", **DOCS)]})
+def drafted_lists_stop_coming_back(world: World) -> None:
+    gated(world)
+    world.grow("kinstream_gate_lists_total", 0)
+
+
+@case({48: []})
+def a_model_is_pinned_and_no_list_is_drafted(world: World) -> None:
+    gated(world)
+    world.grow("kinstream_gate_lists_total", 0)
+    world.set("kinstream_gate_pinned", 1)
+
+
+@case({48: []})
+def nobody_clicks_anything(world: World) -> None:
+    gated(world)
+    world.grow("kinstream_gate_lists_total", 0)
+    world.grow("kinstream_records_applied_total", 0, agent="gate")
 
 
 # ---- search -----------------------------------------------------------------------------------------------------
@@ -539,6 +613,14 @@ TEXTS: Final[dict[str, tuple[int, Text]]] = {
             critical("MistakeRateJumped", **DIGITS),
             "The mistake rate of opml in space digits has jumped to 15%",
             "Before it was 5%. Either the data have changed (drift), or what feeds them has.",
+        ),
+    ),
+    "the_features_leave_their_scale": (
+        5,
+        (
+            warning("ScalerRenewed", agent="learner-opml"),
+            "learner-opml: the features have left the scale that the model was learned in",
+            "The scaler was made anew and the model carried over. A producer may send different features.",
         ),
     ),
     "a_model_becomes_worse_than_none": (

@@ -248,6 +248,7 @@ def _worker(
         world.put("kinstream_retention_seconds", 2_592_000, **where)
         world.put("kinstream_retention_headroom_seconds", 2_592_000, **where)
         world.put("kinstream_partition_parked", 0, **where)
+        world.put("kinstream_scaler_renewals_total", 0, **where)
         for reason in REASONS:
             world.put("kinstream_dead_letters_total", 0, **where, reason=reason)
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from kinstream.learners.mixture.learner import LEARNED, UNLEARNED
+from kinstream.learners.mixture.learner import LEARNED, NARROW, UNLEARNED
 from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.softmax import FOLLOWS
 from tests.learners.published import create
 
 NEIGHBOURS = (
-    *("losses", "judged", "tally", "seen", "window", "hashes", "classes"),
-    *("pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes", "against", "apart"),
+    *("losses", "judged", "again_losses", "again_judged", "tally", "seen", "window", "hashes", "classes"),
+    *("fresh", "pending", "pending_hashes", "pending_classes", "wanted", "wanted_hashes", "against", "apart"),
 )
 #: What follows the rows, whether or not a member learns from them.
 WATCHING = (
     SCALER_STATE
     | {"lists", "spreads"}
     | {f"neighbours.{name}" for name in NEIGHBOURS}
-    | {f"before.{name}" for name in LEARNED}
-    | {f"member.{name}.{entry}" for name in LEARNED for entry in (*FOLLOWS, "accepted")}
+    | {f"before.{name}" for name in (*LEARNED, *NARROW)}
+    | {f"member.{name}.{entry}" for name in (*LEARNED, "softmax-minmax") for entry in (*FOLLOWS, "accepted")}
+    | {"member.lda.accepted"}
     | {f"member.{name}.{entry}" for name in UNLEARNED for entry in ("accepted", *TARGETS_STATE)}
 )
 

@@ -1,6 +1,6 @@
-"""The algorithms of spec sections 3, 5 and 6 as the spec prints them, in plain numpy; nothing shared with the product.
+"""The algorithms as their papers print them, in plain numpy; nothing shared with the product.
 
-Each class is one learner, with the spec's state as attributes under the product's names, and one step at a time.
+Each class is one learner, with the paper's state as attributes under the product's names, and one step at a time.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Fusion of a learner of one modality over several (spec 6.3)."""
+"""Fusion of a learner of one modality over several (Wu et al. 2016)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ITML-Online with the step cap that keeps A positive definite (spec 3.2)."""
+"""ITML-Online with the step cap that keeps A positive definite (Davis et al. 2007)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LEGO (spec 3.1), in its explicit form and in its kernel form."""
+"""LEGO (Jain et al. 2008), in its explicit form and in its kernel form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.learners.transcriptions.parts import (
 
 
 def judged(yhat: float, sign: int, target: float, threshold: float | None, loss: str) -> tuple[Report, bool]:
-    """Report by the state before the step, and whether the loss is active (spec 3.1)."""
+    """Report by the state before the step, and whether the loss is active."""
     gap = sign * (yhat - target)
     active = gap > 0.0 if loss == "hinge" else yhat != target
     mistake: bool | None = None

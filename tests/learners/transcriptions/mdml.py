@@ -1,4 +1,4 @@
-"""MDML: mirror descent with three divergences (spec 3.5)."""
+"""MDML: mirror descent with three divergences (Kunapuli and Shavlik 2012)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.learners.transcriptions.parts import (
     zero_difference,
 )
 
-#: Where the product's default guards begin, of which the spec knows nothing: reported as an edge.
+#: Where the product's default guards begin, which the paper does not have: reported as an edge.
 LEAST_MARGIN, MOST = -20.0, 1e18
 
 

@@ -1,4 +1,4 @@
-"""OASIS (spec 5.1)."""
+"""OASIS (Chechik et al. 2010)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OMDL-LR-like: OMDML on kernel embeddings, with a graph regulariser (spec 6.5)."""
+"""OMDL-LR-like: OMDML on kernel embeddings, with a graph regulariser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OMDML and LOMDML (spec 6.1, 6.2). Vectors come as dictionaries, one entry per modality."""
+"""OMDML and LOMDML (Wu et al. 2016). Vectors come as dictionaries, one entry per modality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OMKS: OASIS in the feature spaces of several kernels (spec 6.4)."""
+"""OMKS: OASIS in the feature spaces of several kernels (Xia et al. 2014)."""
 
 from __future__ import annotations
 

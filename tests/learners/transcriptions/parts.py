@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-#: Always relative (spec 1.4).
+#: Always relative.
 EPS: Final = 1e-12
 
 
@@ -24,7 +24,7 @@ class Report(TypedDict):
     mistake : None where undefined.
     loss, size : the loss, and the sum of the magnitudes that it is a difference of (its rounding is relative to
         that).
-    utilised, clipped, degenerate : as in spec 1.3.
+    utilised, clipped, degenerate : as in docs/learning.md, "What is reported".
     rejected : the new state would not have been finite; the state is the old one.
     edge : relative distance from the nearest hinge, threshold or branch. Another order of the same sums may take
         the other side where it is tiny; exact ties, such as those of equal vectors, are no edges.
@@ -68,7 +68,7 @@ def nearest(*distances: float) -> float:
 
 
 def zero_difference(u: Vector, v: Vector) -> bool:
-    """zz <= 1e-24 max(uu, vv), or zz < 1e-300 (spec 1.4)."""
+    """zz <= 1e-24 max(uu, vv), or zz < 1e-300."""
     z = u - v
     return bool(z @ z <= EPS**2 * max(u @ u, v @ v) or z @ z < 1e-300)
 
@@ -84,7 +84,7 @@ def zero_vector(x: Vector) -> bool:
 
 
 def psd(M: Matrix) -> Matrix:
-    """Frobenius projection on the cone of positive semi-definite matrices (spec 1.1)."""
+    """Frobenius projection on the cone of positive semi-definite matrices."""
     e, V = np.linalg.eigh((M + M.T) / 2.0)
     return np.asarray((V * np.maximum(e, 0.0)) @ V.T)
 
@@ -95,7 +95,7 @@ def soft(x: Any, threshold: Any) -> Any:
 
 
 class Transcription:
-    """An algorithm in the form of the spec. `NAMES` are the attributes that make its state.
+    """An algorithm in the form of its paper. `NAMES` are the attributes that make its state.
 
     Subclasses keep state that the product may hold in another form (counters, sums) under further attributes, named
     in `HIDDEN`.
@@ -133,7 +133,7 @@ class Transcription:
         return {name: np.asarray(state[name], np.float64) for name in self.NAMES}
 
     def committed(self, found: Report, step: Callable[[], None]) -> Report:
-        """Take a step, unless it leaves the finite numbers: then the state stays as it was (spec 1.3)."""
+        """Take a step, unless it leaves the finite numbers: then the state stays as it was."""
         names = (*self.NAMES, *self.HIDDEN)
         found["rejected"] = True
         self.reach = {}
@@ -176,7 +176,7 @@ class PairTranscription(Transcription):
         targets: tuple[float | None, float | None] = (None, None),
         threshold: float | None = None,
     ) -> Report:
-        """The two pairs of a triplet, (x, x+) and then (x, x-), as one constraint (spec 1.2).
+        """The two pairs of a triplet, (x, x+) and then (x, x-), as one constraint.
 
         Its mistake is the wrong ranking before both steps. Targets are y_S and y_D.
         """

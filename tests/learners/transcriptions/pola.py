@@ -1,4 +1,4 @@
-"""POLA: two orthogonal projections (spec 3.3)."""
+"""POLA: two orthogonal projections (Shalev-Shwartz et al. 2004)."""
 
 from __future__ import annotations
 

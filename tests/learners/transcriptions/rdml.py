@@ -1,4 +1,4 @@
-"""RDML, with the eigenvector-free step and with the exact projection (spec 3.4)."""
+"""RDML, with the eigenvector-free step and with the exact projection (Jin et al. 2009)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SOML with truncated gradients and with dual averaging (spec 5.2, 5.3)."""
+"""SOML with truncated gradients and with dual averaging (Gao et al. 2014, Xiao 2010)."""
 
 from __future__ import annotations
 

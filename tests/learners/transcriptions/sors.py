@@ -1,4 +1,4 @@
-"""SORS and AdaSORS, dense (spec 5.4)."""
+"""SORS and AdaSORS, dense (Yao et al. 2015)."""
 
 from __future__ import annotations
 

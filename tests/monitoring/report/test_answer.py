@@ -31,7 +31,7 @@ def test_a_learner_that_is_better_is_recommended_with_its_gain() -> None:
 
 def test_metrics_that_are_not_told_apart_are_named_with_it() -> None:
     errors = {"wine": WINE | {"copml": [0.10, 0.12, 0.11, 0.12, 0.10]}}
-    assert "Not told apart from it: copml." in told(errors).sentences
+    assert "No significant difference from it: copml." in told(errors).sentences
 
 
 def test_no_learner_is_better() -> None:
@@ -42,8 +42,8 @@ def test_no_learner_is_better() -> None:
         "metric, is 0.002 (95 % interval -0.008 to 0.012,"
     )
     assert found.sentences[1:] == (
-        "It is the simplest metric that is not told apart from the best one, oahu (0.210).",
-        "The interval is wider than the gain: more rows or more splits would tell.",
+        "It is the simplest metric that does not differ significantly from the best one, oahu (0.210).",
+        "The interval is wider than the gain: more rows or more splits would narrow it.",
     )
 
 

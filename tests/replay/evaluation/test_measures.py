@@ -1,4 +1,4 @@
-"""Vote, verification and retrieval: by hand, by scikit-learn, and by the definitions pair by pair (spec 11)."""
+"""Vote, verification and retrieval: by hand, by scikit-learn, and by the definitions pair by pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recommendation: a clear win, a draw, a loss; the simplest of those that are not told apart from the best."""
+"""The recommendation: a clear win, a draw, a loss; the simplest of those that do not differ significantly from the
+best."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_a_single_learner_comes_before_an_ensemble_that_is_not_told_apart() -> N
 
 
 def test_a_learner_that_is_not_told_apart_from_no_learning_is_not_the_simplest_of_the_best() -> None:
-    """The best is told apart from raw; opml, as noisy as it is, neither from the best nor from raw."""
+    """The best differs significantly from raw; opml, because it is noisy, neither from the best nor from raw."""
     noisy = [0.05, 0.30, 0.04, 0.28, 0.10]
     line = recommended(raw=RAW, opml=noisy, mixture=less(RAW, 0.1))
     assert set(line["equal"]) == {"opml", "mixture"}

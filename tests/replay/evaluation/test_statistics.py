@@ -1,4 +1,4 @@
-"""Tests of means and Holm's correction: by hand, by scipy, by their properties (spec 11)."""
+"""Tests of means and Holm's correction: by hand, by scipy, by their properties."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from kinstream.cli.main import cli
 from kinstream.replay.papers.registry import names
-from kinstream.replay.papers.shared.comparison import Comparison, Line
+from kinstream.replay.papers.shared.comparison import Line, PaperComparison
 from kinstream.replay.papers.shared.published import Reported
 from tests.replay.papers.made_up import fill
 
@@ -45,7 +45,7 @@ def test_ours_stand_beside_the_published_figures(tmp_path: Path) -> None:
 def test_help_and_description(name: str) -> None:
     assert name in paper("--help").output
     told = paper(name, "--describe").output
-    assert "What differs from the paper." in told and "The quick form has " in told
+    assert "Differences from the paper." in told and "The quick form has " in told
 
 
 def test_an_exception_is_named() -> None:
@@ -53,12 +53,12 @@ def test_an_exception_is_named() -> None:
 
     above = Line("iris", "lego", "error", 0.5, 0.1, 3, Reported(0.05, 0.02), "iris", True, True)
     within = Line("iris", "opml", "error", 0.05, None, 1, Reported(0.049, 0.023), "iris", True, True)
-    assert verdict(Comparison((above, within))) == (
+    assert verdict(PaperComparison((above, within))) == (
         "1 of 2 errors are above the published mean and two deviations: lego on iris"
     )
-    assert verdict(Comparison((within,))).startswith("All 1 errors with a limit")
+    assert verdict(PaperComparison((within,))).startswith("All 1 errors with a limit")
     free = Line("spect", "opml", "error", 0.2, None, 1, Reported(0.3, 0.01), "spect")
-    assert "| spect (no limit) | .200 / .300 (-.100) |" in as_markdown(Comparison((free,)))
+    assert "| spect (no limit) | .200 / .300 (-.100) |" in as_markdown(PaperComparison((free,)))
     assert "| iris | .500 / .050 (+.450) (!) | .050 / .049 (+.001) |" in as_markdown(
-        Comparison((above, within))
+        PaperComparison((above, within))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinstream.replay.papers.shared.comparison import Comparison, Line, compared
+from kinstream.replay.papers.shared.comparison import Line, PaperComparison, compared
 from kinstream.replay.papers.shared.published import Reported, table
 
 PRINTED = table("paper", "error", ("opml", "lego"), "iris | 0.100±0.010 | 0.200±0.020")
@@ -25,7 +25,7 @@ def line(mean: float, **changes: object) -> Line:
 )
 def test_only_worse_than_two_deviations_is_above(mean: float, above: bool) -> None:
     assert line(mean).above is above
-    assert Comparison((line(mean),)).exceptions == ((line(mean),) if above else ())
+    assert PaperComparison((line(mean),)).exceptions == ((line(mean),) if above else ())
 
 
 def test_where_more_is_better_less_is_worse() -> None:

@@ -12,7 +12,7 @@ import pytest
 from kinstream.replay.evaluation.experiment.plan import Plan
 from kinstream.replay.papers import lego_mnist_pairs, oahu_table_3, omdml_small, opml_table_2, opml_table_4
 from kinstream.replay.papers.registry import names, protocol
-from kinstream.replay.papers.shared.comparison import Comparison
+from kinstream.replay.papers.shared.comparison import PaperComparison
 from kinstream.replay.papers.shared.data_folder import DataFolder
 from kinstream.replay.papers.shared.feeds import SeedsAndClosure
 from kinstream.replay.papers.shared.protocol import COMPARISON, Protocol, prepare, run
@@ -42,7 +42,7 @@ def _short(feed: Any) -> Any:
     return replace(feed, limit=120) if getattr(feed, "limit", None) else feed
 
 
-def outcome(name: str, folder: DataFolder, out: Path, **given: Any) -> Comparison:
+def outcome(name: str, folder: DataFolder, out: Path, **given: Any) -> PaperComparison:
     return run(tiny(protocol(name)), folder, out, quick=True, splits=2, **given)
 
 
@@ -165,4 +165,4 @@ def test_what_cannot_be_run_is_said(folder: DataFolder, tmp_path: Path) -> None:
 def test_every_experiment_says_what_differs_from_the_paper(name: str) -> None:
     found = protocol(name)
     assert found.name == name and found.cut
-    assert "What is done." in found.text and "What differs from the paper." in found.text
+    assert "Protocol." in found.text and "Differences from the paper." in found.text

@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The URL of the checkpoint store; everything that is not shared by all pods is refused. */}}
 {{- define "kinstream.checkpoints" -}}
 {{- $store := .Values.checkpoints -}}
-{{- $why := "every worker of an agent reads and writes the same checkpoints, and a partition that moves to another pod goes on from there: with a volume of its own each pod would learn by itself, and what it learned would be lost with it" -}}
+{{- $why := "every worker of an agent reads and writes the same checkpoints, and a partition that moves to another pod continues from them: with its own volume each pod would learn separately, and its state would be lost with the pod" -}}
 {{- $volume := or $store.volume.existingClaim $store.volume.create -}}
 {{- if and $store.url $volume -}}
 {{- fail "checkpoints: give url or volume, not both" -}}
@@ -67,9 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if $store.url -}}
 {{- $scheme := regexFind "^[a-z0-9+.-]+://" $store.url -}}
 {{- if or (not $scheme) (has $scheme (list "file://" "local://" "memory://")) -}}
-{{- fail (printf "checkpoints.url %s: this is a place inside a pod, and must be an object store; %s. For a shared file system use checkpoints.volume" $store.url $why) -}}
+{{- fail (printf "checkpoints.url %s: this is a path inside a pod, and an object store is needed; %s. For a shared file system use checkpoints.volume" $store.url $why) -}}
 {{- else if regexMatch "://[^/]*@" $store.url -}}
-{{- fail "checkpoints.url: holds credentials, which everybody who may read ConfigMaps would see; use checkpoints.credentialsSecret" -}}
+{{- fail "checkpoints.url: holds credentials, which every reader of ConfigMaps would see; use checkpoints.credentialsSecret" -}}
 {{- end -}}
 {{- $store.url -}}
 {{- else if $volume -}}
@@ -104,7 +104,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if kindIs "slice" . -}}
 [{{- range $i, $value := . }}{{ if $i }}, {{ end }}{{ include "kinstream.tomlValue" $value }}{{ end }}]
 {{- else if kindIs "invalid" . -}}
-{{- fail "settings: null is no value; leave the name out" -}}
+{{- fail "settings: null is not a value; remove the name" -}}
 {{- else -}}
 {{ toJson . }}
 {{- end -}}
@@ -146,7 +146,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "kinstream.agents" -}}
 {{- $agents := list -}}
 {{- if and .Values.learners (not .Values.builders) -}}
-{{- fail "learners without builders: nothing would make constraints" -}}
+{{- fail "learners without builders: they would get no constraints; add a builder" -}}
 {{- end -}}
 {{- range $name, $entry := .Values.builders -}}
 {{- $agents = append $agents (dict "name" (printf "builder-%s" $name) "command" (list "worker" "builder" $name) "role" "builder" "agent" $name "entry" $entry) -}}
@@ -154,7 +154,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- range $name, $entry := .Values.learners -}}
 {{- range $entry.settings.from -}}
 {{- if not (hasKey $.Values.builders .) -}}
-{{- fail (printf "learners.%s follows %s, which is no builder" $name .) -}}
+{{- fail (printf "learners.%s follows %s, which is not a builder" $name .) -}}
 {{- end -}}
 {{- end -}}
 {{- $agents = append $agents (dict "name" (printf "learner-%s" $name) "command" (list "worker" "learner" $name) "role" "learner" "agent" $name "entry" $entry) -}}
@@ -167,7 +167,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.search.spaces -}}
 {{- range $name, $space := .Values.search.spaces -}}
 {{- if not (hasKey (default dict $.Values.learners) $space.learner) -}}
-{{- fail (printf "search.spaces.%s follows %s, which is no learner" $name $space.learner) -}}
+{{- fail (printf "search.spaces.%s follows %s, which is not a learner" $name $space.learner) -}}
 {{- end -}}
 {{- end -}}
 {{- /* It has no state, so no generations either. */ -}}
@@ -191,7 +191,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $port := ternary 9092 9093 (has .Values.kafka.securityProtocol (list "PLAINTEXT" "SASL_PLAINTEXT")) -}}
 {{ printf "%s-kafka-bootstrap:%d" (required "strimzi.cluster: the name of the Kafka resource" .Values.strimzi.cluster) $port }}
 {{- else -}}
-{{- fail "kafka.bootstrapServers: name the brokers" -}}
+{{- fail "kafka.bootstrapServers: set the addresses of the brokers" -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,143 @@
+"""What the gateway adds to a query: `kinstream gateway` as a process, beside the same store asked directly.
+
+The store is a PostgreSQL with pgvector and an HNSW index. Both ways are asked in turns, each on one connection that
+stays open, so both are measured on the same machine at the same time. The gateway maps each query by an adapter of rank
+64; what is asked directly is the mapped query, so both ask the store the same.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+
+from benchmarks.figures import Figure, percentile
+from kinstream.cli.local.system import free_port
+from kinstream.learners.models.export import encode, export
+from kinstream.learners.registry import create
+from kinstream.search.queries.model import QueryModel
+from kinstream.streams.records.values import ModelVersion
+from tests.support.postgres import postgres
+
+NAME: Final = "gateway"
+ITEMS: Final = 10_000
+QUERIES: Final = 2_000
+QUICK: Final = 300
+NEIGHBOURS: Final = 10
+#: Answers of both ways before the first that counts.
+WARM_UP: Final = 50
+MOST_MS: Final = 2.0
+_STATEMENT: Final = (
+    "select id, 1 - (embedding <=> %s::vector) from docs order by embedding <=> %s::vector limit %s"
+)
+_STARTS: Final = 60.0
+_VERSION: Final = ModelVersion("docs", "adapter", "adapter/1", 1, 0, 1, "t", 0, 1, "", "00" * 32, 1)
+
+
+def vectors(number: int, d: int, seed: int) -> NDArray[np.float32]:
+    found = np.random.default_rng([43, d, seed]).normal(size=(number, d))
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
+
+
+def model_file(folder: Path, d: int) -> Path:
+    """An adapter that has learned a little, exported."""
+    learner: Any = create("adapter")
+    X = vectors(600, d, 7)
+    learner.learn_pairs(X[:300], X[300:])
+    path = folder / "adapter.npz"
+    path.write_bytes(encode(export(learner, _VERSION, {}), "npz"))
+    return path
+
+
+def started(folder: Path, url: str, model: Path, port: int) -> subprocess.Popen[bytes]:
+    (folder / "url").write_text(url)
+    settings = folder / "kinstream.toml"
+    settings.write_text(
+        f'[gateway]\nhttp_port = {port}\n[gateway.spaces.docs]\nmodel = "{model}"\nstore = "pgvector"\n'
+        f'connection_file = "{folder / "url"}"\ncollection = "docs"\n'
+    )
+    command = [sys.executable, "-m", "kinstream.cli.main", "--config", str(settings), "gateway"]
+    with (folder / "gateway.log").open("wb") as log:
+        return subprocess.Popen([*command, "--unsupervised"], stdout=log, stderr=log, start_new_session=True)
+
+
+def wait(port: int) -> None:
+    limit = time.monotonic() + _STARTS
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        if time.monotonic() > limit:
+            raise RuntimeError(f"the gateway is not ready within {_STARTS:g} s")
+        time.sleep(0.1)
+
+
+def measure(d: int, number: int) -> tuple[list[float], list[float]]:
+    """Seconds of every query, through the gateway and directly; both find the same items."""
+    through: list[float] = []
+    direct: list[float] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder, port = Path(name), free_port()
+        with postgres() as server:
+            server.fill("docs", [str(n) for n in range(ITEMS)], vectors(ITEMS, d, 1))
+            with psycopg.connect(server.url, autocommit=True) as store:
+                store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
+                store.execute("analyze docs")
+                model = model_file(folder, d)
+                adapter = QueryModel.from_file(model)
+                process = started(folder, server.url, model, port)
+                try:
+                    wait(port)
+                    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                    for query in vectors(WARM_UP + number, d, 2):
+                        body = json.dumps({"vectors": query.tolist(), "k": NEIGHBOURS})
+                        began = time.perf_counter()
+                        client.request("POST", "/search", body, {"Content-Type": "application/json"})
+                        found = client.getresponse().read()
+                        through.append(time.perf_counter() - began)
+                        mapped = adapter.map(query)
+                        began = time.perf_counter()
+                        text = str(mapped.tolist())
+                        rows = store.execute(_STATEMENT, (text, text, NEIGHBOURS), prepare=True).fetchall()
+                        direct.append(time.perf_counter() - began)
+                        (result,) = json.loads(found)["results"]
+                        if {one["id"] for one in result["neighbours"]} != {row[0] for row in rows}:
+                            raise RuntimeError("the gateway and the store found other items")
+                    client.close()
+                finally:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+    return through[WARM_UP:], direct[WARM_UP:]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The median of what the gateway adds, at two dimensions."""
+    found = []
+    for d in (384, 1_536):
+        through, direct = measure(d, QUICK if quick else QUERIES)
+        p50 = percentile(through, 0.5) * 1e3, percentile(direct, 0.5) * 1e3
+        facts = {"gateway_p50_ms": p50[0], "direct_p50_ms": p50[1], "items": ITEMS, "queries": len(through)}
+        name = f"{ITEMS:,} items in pgvector, d={d}"
+        more = (percentile(through, 0.99) - percentile(direct, 0.99)) * 1e3
+        found += [
+            Figure(NAME, f"{name}: added at p50", p50[0] - p50[1], "ms", at_most=MOST_MS, facts=facts),
+            Figure(NAME, f"{name}: added at p99", more, "ms"),
+        ]
+    return found

@@ -1,0 +1,113 @@
+"""Foreign JSON through a source: the machine alone, and a worker on Kafka from the log to acknowledged events."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.figures import Figure
+from benchmarks.system import START_SECONDS, series, system
+from kinstream.producers.sources.agent import source_spec
+from kinstream.streams.agents.machine import Place
+from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.records.codec.every_kind import decode_event
+from kinstream.streams.records.gate import GateOrder
+from kinstream.streams.records.load_rows import rows_of
+from kinstream.streams.records.message import Message, Output
+from kinstream.streams.records.values import Control
+from kinstream.streams.settings import Settings
+from kinstream.streams.topics import Topic
+from tests.sources.shop import SEARCH, search
+
+#: What a partition's task applies at once.
+_BATCH: Final = 64
+_RECORDS: Final = 2_000
+_TOPIC: Final = Topic("search", "records of another system", "any", -1)
+_SOURCE: Final = {**SEARCH, "topic": "kinstream.search"}
+_TIME: Final = 1_777_636_800_000
+_DRAIN_SECONDS: Final = 300.0
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Records a second on one core."""
+    # 1.2 kB each: nested, a list of ten shown items, up to three clicks.
+    records = [json.dumps(search(number, random.Random(number))).encode() for number in range(_RECORDS)]
+    size = sum(map(len, records)) / len(records)
+    label = f"nested JSON of {size:.0f} bytes, lists of ten"
+    alone = max(_alone(records, 20_000 if quick else 100_000) for _ in range(1 if quick else 3))
+    tries = [_worker(records, 100_000 if quick else 300_000) for _ in range(1 if quick else 3)]
+    best = max(tries, key=lambda one: one[0])
+    return [
+        Figure("sources", f"machine alone: {label}", alone, "records/s"),
+        Figure(
+            "sources",
+            f"worker on one core: {label}",
+            best[0],
+            "records/s",
+            at_least=20_000,
+            facts=best[1] | {"tries": [rate for rate, _ in tries]},
+        ),
+        Figure(
+            "sources",
+            "the same for each second of the worker's processor time",
+            max(facts["records_by_cpu_second"] for _, facts in tries),
+            "records/s",
+        ),
+    ]
+
+
+def _alone(records: list[bytes], number: int) -> float:
+    """Records a second of processor time: parsed, mapped, packed and encoded."""
+    settings = Settings(sources={"shop": SourceSettings(**_SOURCE)})
+    place = Place("shop", 1, "kinstream.search", 0, 1, "kinstream.events", 1, "kinstream.dead-letters")
+    machine = source_spec(settings, "shop").make_machine(place, lambda name: {})
+    messages = [
+        Message(place.topic, 0, n, _TIME, None, records[n % _RECORDS], (), n - 1) for n in range(number)
+    ]
+    began = time.process_time()
+    for at in range(0, number, _BATCH):
+        for message in messages[at : at + _BATCH]:
+            machine.step(message)
+        machine.flush()
+    seconds = time.process_time() - began
+    assert machine.counts["applied"] == number
+    return number / seconds
+
+
+def _worker(records: list[bytes], number: int) -> tuple[float, dict[str, Any]]:
+    """Records a second of one worker over a backlog, all of its threads on one core.
+
+    The rate is that between the first and the last event, by the times at which the log took them.
+    """
+    fields = _SOURCE["fields"]
+    section = {name: value for name, value in _SOURCE.items() if name != "fields"}
+    with system(**{"sources.shop": section, "sources.shop.fields": fields}) as on:
+        on.create((_TOPIC,))
+        on.append(Output("kinstream.search", None, records[n % _RECORDS], ()) for n in range(number))
+        worker = on.run("worker", "source", "shop", "--create")
+        psutil.Process(worker.pid).cpu_affinity([sorted(os.sched_getaffinity(0))[-1]])
+
+        def at() -> tuple[float, float]:
+            """Records mapped so far, and seconds of processor time."""
+            mapped = sum(series(worker.page(), "kinstream_records_applied_total").values())
+            used = psutil.Process(worker.worker_pid()).cpu_times()
+            return mapped, used.user + used.system
+
+        on.wait(lambda: at()[0] > 0, "the source works", START_SECONDS, 0.2)
+        first = at()
+        on.wait(lambda: at()[0] >= number, "the source drains the log", _DRAIN_SECONDS, 0.5)
+        last = at()
+        on.wait(worker.ready, "the source is at the end", START_SECONDS)
+        worker.stop()
+        made = on.read("events")
+    events = [decode_event(message.value) for message in made]
+    rows = sum(rows_of(event) for event in events if not isinstance(event, Control | GateOrder))
+    assert rows == number, f"{rows} rows of {number} records"
+    seconds = (made[-1].timestamp_ms - made[0].timestamp_ms) / 1000
+    cpu = (last[0] - first[0]) / (last[1] - first[1])
+    return number / seconds, {"events": len(made), "seconds": seconds, "records_by_cpu_second": cpu}

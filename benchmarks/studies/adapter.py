@@ -1,0 +1,133 @@
+"""What the adapter gains on searches of the Python documentation, and what it costs.
+
+The corpus is `kinstream.producers.simulated.documentation`. 2,664 queries are learned from, and NDCG@10 is that of
+1,500 others over all items. "labels": every pair of a query and its item once. Clicks: 10,656 lists of 20 items,
+simulated by `kinstream.producers.simulated.searchers`, through the builder `clicks` with the rule `click-list`. The
+batch adapter has the labels, in 30 epochs.
+
+Examples:
+  python -m benchmarks.studies.adapter --seeds 5
+  python -m benchmarks.studies.adapter --cost
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from kinstream.learners.adapter.learner import Adapter
+from kinstream.learners.models.export import encode, export
+from kinstream.producers.simulated.documentation import corpus
+from kinstream.producers.simulated.searchers import Searchers
+from kinstream.replay.evaluation.queries.compare import BATCH, NOTHING, compared
+from kinstream.streams.checkpoints.state_bytes import to_bytes
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.records.values import ModelVersion
+
+PAIRS, TESTED, LISTS = 2_664, 1_500, 10_656
+#: Contenders: kind, settings.
+ONLINE: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "adapter": ("adapter", {}),
+    "rank = 0": ("adapter", {"rank": 0}),
+}
+PEOPLE: Final[dict[str, Searchers | None]] = {
+    "labels": None,
+    "clicks": Searchers(),
+    "clicks, a fifth poisoned": Searchers(poisoned=0.2),
+    "clicks, cascade": Searchers(model="cascade"),
+    "clicks, popular items": Searchers(popular=0.3),
+}
+
+
+def main() -> None:
+    """Print a table of gains, or of costs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--corpus", type=Path, help="NPZ with queries and items; made where it is not there")
+    parser.add_argument("--cost", action="store_true")
+    a = parser.parse_args()
+    if a.cost:
+        costs()
+        return
+    with one_blas_thread():
+        gains(a.corpus, range(a.first_seed, a.first_seed + a.seeds))
+
+
+def gains(path: Path | None, seeds: range) -> None:
+    """Mean change of NDCG@10 against no adaptation, with its standard error."""
+    if path is not None and path.exists():
+        with np.load(path) as file:
+            queries, items = file["queries"], file["items"]
+    else:
+        found = corpus()
+        queries, items = found.queries, found.items
+        if path is not None:
+            np.savez(path, queries=queries, items=items)
+    print(f"{len(items)} items of {items.shape[1]} features, seeds {seeds.start} to {seeds.stop - 1}\n")
+    names = [*ONLINE, BATCH]
+    print(f"| learned from | {NOTHING} | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}", flush=True)
+    for title, people in PEOPLE.items():
+        rows = []
+        for seed in seeds:
+            contenders = {
+                name: (kind, settings | {"seed": seed}) for name, (kind, settings) in ONLINE.items()
+            }
+            arguments: Any = (queries, items, seed, PAIRS, TESTED, contenders, people, LISTS, people is None)
+            measured = {name: one.ndcg for name, one in compared(*arguments)}
+            rows.append([measured.get(name, np.nan) for name in (NOTHING, *names)])
+        table = np.array(rows)
+        changes = 100.0 * (table[:, 1:] / table[:, :1] - 1.0)
+        error = changes.std(axis=0, ddof=1 if len(rows) > 1 else 0) / np.sqrt(len(rows))
+        cells = [
+            "" if np.isnan(mean) else f"{mean:+.1f} ± {e:.1f} %"
+            for mean, e in zip(changes.mean(axis=0), error, strict=True)
+        ]
+        print(f"| {title} | {table[:, 0].mean():.3f} | {' | '.join(cells)} |", flush=True)
+
+
+def costs() -> None:
+    """Labelled pairs a second, sizes, and microseconds of a mapped query, on one thread."""
+    print("| d | rank | pairs/s | model, MB | state, MB | query map, us |\n|---|---|---|---|---|---|")
+    for d, rank in ((384, 64), (1_536, 128), (3_072, 128)):
+        draw = np.random.default_rng(d)
+        learner = Adapter(rank)
+        batches = [draw.normal(size=(2, 256, d)).astype(np.float32) for _ in range(12)]
+        for queries, items in batches[:4]:
+            learner.learn_pairs(queries, items)
+        begun = time.process_time()
+        for queries, items in batches[4:]:
+            learner.learn_pairs(queries, items)
+        rate = 8 * 256 / (time.process_time() - begun)
+        version = ModelVersion("s", "a", learner.algorithm, 1, 0, 1, "t", 0, 1, "", "0" * 64, 0)
+        model = len(encode(export(learner, version, {}), "safetensors")) / 1e6
+        state = len(to_bytes(learner.state())) / 1e6
+        U, V = learner.factors
+        Vt, q = np.ascontiguousarray(V.T), batches[0][0][0]
+        with one_blas_thread():
+            micro = 1e6 * _fastest(lambda q=q, U=U, Vt=Vt: q + (q @ U) @ Vt)  # type: ignore[misc]
+        print(f"| {d:,} | {rank} | {rate:,.0f} | {model:.2f} | {state:.2f} | {micro:.1f} |", flush=True)
+
+
+def _fastest(call: Callable[[], Any]) -> float:
+    """Seconds of a call, the least of many means of 100."""
+    found = []
+    for _ in range(50):
+        begun = time.perf_counter()
+        for _ in range(100):
+            call()
+        found.append((time.perf_counter() - begun) / 100)
+    return min(found)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

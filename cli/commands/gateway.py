@@ -1,0 +1,24 @@
+"""`kinstream gateway`: queries to the user's own vector store, mapped by the newest model."""
+
+from __future__ import annotations
+
+import click
+
+from kinstream.cli.shared.serving import serve
+
+
+@click.command()
+@click.option(
+    "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
+)
+@click.pass_context
+def gateway(ctx: click.Context, unsupervised: bool) -> None:
+    """Map queries and ask your own vector store, over HTTP. Example: kinstream --config kinstream.toml gateway
+
+    It serves the spaces of [gateway.spaces.NAME], each with a store and the newest model of its learner, or one of a
+    file. It only reads: you can run any number of gateways and stop them at any time.
+    """
+    from kinstream.search.gateway.server import Server, require_packages
+
+    require_packages()
+    serve(ctx, "gateway", unsupervised, Server)

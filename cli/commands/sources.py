@@ -1,0 +1,151 @@
+"""`kinstream sources try`: the mapping of a source on records of its topic or of a file, without a worker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinstream.cli.shared.context import settings_of
+
+if TYPE_CHECKING:
+    from kinstream.producers.sources.formats import AvroRecord
+    from kinstream.streams.records.message import Message
+
+
+@click.group()
+def sources() -> None:
+    """Try the mapping of a source. Example: kinstream sources try shop --limit 20"""
+
+
+@sources.command("try")
+@click.argument("name")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read these records: JSON, one a line, or an Avro file.  [default: the newest of the topic]",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="How many records."
+)
+@click.option("--quiet", is_flag=True, help="Print refusals and the sum, and no events.")
+@click.pass_context
+def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bool) -> None:
+    """Map records with [sources.NAME], and print the events and the refusals. Nothing is sent.
+
+    The status is 1 if a record is refused.
+
+    Example: kinstream sources try shop --file searches.jsonl
+    """
+    from kinstream.producers.sources.formats import AvroRecord
+    from kinstream.producers.sources.mapping import mapper
+    from kinstream.streams.errors import BadRecord, SettingsError
+    from kinstream.streams.extras import require
+    from kinstream.streams.records.payload import escaped
+    from kinstream.streams.spelling import meant
+
+    require("orjson", who="kinstream sources", extra="worker")
+    settings = settings_of(ctx)
+    section = settings.sources.get(name)
+    if section is None:
+        known = ", ".join(settings.sources) or "none"
+        raise SettingsError(
+            f"no [sources.{name}] in the settings; there are: {known}{meant([name], settings.sources)}"
+        )
+    if file is not None and section.format == "avro":
+        parsed = AvroRecord()
+        mapping, messages = mapper(section, parsed), _avro_file(section.topic, file, limit, parsed)
+    else:
+        mapping = mapper(section)
+        messages = _lines(section.topic, file, limit) if file else _newest(settings, section.topic, limit)
+    refused: Counter[str] = Counter()
+    read = mapped = left_out = 0
+    for message in messages:
+        read += 1
+        place = f"partition {message.partition} offset {message.offset}" if file is None else f"record {read}"
+        try:
+            events = mapping.events(message)
+        except BadRecord as error:
+            refused[error.reason.value] += 1
+            click.echo(escaped(f"{place}: refused, {error}"))
+            continue
+        if events is None:
+            left_out += 1
+            continue
+        mapped += 1
+        for event in () if quiet else events:
+            _print(place, event)
+    for event in () if quiet else mapping.held_back():
+        _print("not complete yet", event)
+    if not read:
+        click.echo(f"no records in {file or section.topic}")
+    reasons = "".join(f"; {number} {reason}" for reason, number in sorted(refused.items()))
+    click.echo(f"{read} records: {mapped} fit, {left_out} left out, {refused.total()} refused{reasons}")
+    if refused:
+        ctx.exit(1)
+
+
+def _print(place: str, event: Any) -> None:
+    from kinstream.streams.records.description import record_lines
+    from kinstream.streams.records.payload import escaped
+
+    kind, *lines = record_lines(event)
+    click.echo(escaped(f"{place}: {kind}"))
+    for line in lines:
+        name, _, value = line.strip().partition(": ")
+        # A load position comes with sending; the rest that is not there is not shown.
+        if name != "load" and value not in ("None", "[]"):
+            click.echo(escaped(line))
+
+
+def _lines(topic: str, file: Path, limit: int) -> Iterator[Message]:
+    """The lines of a file as records of the topic."""
+    from kinstream.streams.records.message import Message
+
+    now = int(time.time() * 1000)
+    with file.open("rb") as stream:
+        lines = (line.rstrip(b"\r\n") for line in stream)
+        for number, line in zip(range(limit), (line for line in lines if line.strip()), strict=False):
+            yield Message(topic, 0, number, now, None, line, (), number - 1)
+
+
+def _avro_file(topic: str, file: Path, limit: int, parsed: AvroRecord) -> Iterator[Message]:
+    """The records of an Avro file, which holds its schema itself."""
+    import fastavro
+
+    from kinstream.streams.errors import SourceError
+    from kinstream.streams.records.message import Message
+
+    now = int(time.time() * 1000)
+    with file.open("rb") as stream:
+        try:
+            for number, value in zip(range(limit), fastavro.reader(stream), strict=False):
+                parsed.value = value
+                yield Message(topic, 0, number, now, None, b"", (), number - 1)
+        except (ValueError, EOFError) as error:
+            raise SourceError(f"{file}: not an Avro file: {error}") from error
+
+
+def _newest(settings: Any, topic: str, limit: int) -> Iterator[Message]:
+    """The newest records of the topic, over all its partitions."""
+    from kinstream.streams.errors import SettingsError
+    from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.kafka.reader import ends, read_range
+
+    cluster = Cluster(settings.kafka)
+    try:
+        cluster.wait(settings.worker.startup_seconds)
+        bounds = ends(cluster, topic)
+    finally:
+        cluster.close()
+    if not bounds:
+        raise SettingsError(f"topic {topic} does not exist")
+    share = -(-limit // len(bounds))
+    ranges = {p: (max(start, stop - share), stop) for p, (start, stop) in bounds.items()}
+    for number, message in enumerate(read_range(settings.kafka, topic, ranges)):
+        if number < limit:
+            yield message

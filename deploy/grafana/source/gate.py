@@ -1,0 +1,97 @@
+"""The row "Is it better?" of the stream's dashboard: who serves, and the evidence of the gate."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.grafana.source.panels import Query, Row, lines, number
+
+_SPACE: Final = 'job=~"$job", space=~"$space"'
+
+
+def _of(series: str, by: str = "space") -> str:
+    return f"max by ({by}) (kinstream_gate_{series}{{{_SPACE}}})"
+
+
+GATE: Final = Row(
+    "Is it better?",
+    (
+        number(
+            "A learned model serves",
+            "1 once users have preferred a model to the un-adapted features.",
+            "0 for long: the models do not win; see the lists that they win, and train differently.",
+            Query(_of("adapted"), "{{space}}"),
+            unit="short",
+        ),
+        number(
+            "Who serves",
+            "the newest model that has won, as generation, epoch and step.",
+            "a model that people complain about: kinstream gate rollback, or pin another one.",
+            Query(_of("serving_info", "space, version"), "{{space}} · {{version}}"),
+            unit="short",
+        ),
+        number(
+            "Pinned by people",
+            "0: the gate decides.",
+            "1: nothing is compared until kinstream gate resume.",
+            Query(_of("pinned"), "{{space}}"),
+            unit="short",
+            steps=((None, "green"), (1, "orange")),
+        ),
+        number(
+            "A challenger is compared",
+            "1 most of the time; 0 in the pause after a comparison.",
+            "0 for long: no drafted list of a new model comes back.",
+            Query(_of("challenged"), "{{space}}"),
+            unit="short",
+            runbook="KinstreamGateRandomisationStopped",
+        ),
+        number(
+            "Lists of the comparison",
+            "rises with the queries that get a drafted list.",
+            "it stands still: drafted lists do not come back, or all are left out.",
+            Query(_of("impressions"), "{{space}}"),
+            unit="short",
+            runbook="KinstreamGateRandomisationStopped",
+        ),
+        lines(
+            "Evidence",
+            "the challenger's line reaches the limit, and the model is promoted; or that of the serving model does.",
+            "both stay near 0: the two models are equally good for users.",
+            Query(_of("log_e_value", "space, winner"), "{{space}} · {{winner}}"),
+            Query(_of("log_e_value_needed"), "{{space}} · limit"),
+            unit="short",
+            low=None,
+            runbook="KinstreamGateEvidenceAgainstServing",
+        ),
+        lines(
+            "Lists won",
+            "the challenger's share is above a half.",
+            "below a half: the gate retires the challenger.",
+            Query(_of("decided_lists", "space, winner"), "{{space}} · {{winner}}"),
+            unit="short",
+        ),
+        lines(
+            "Drafted lists by fate",
+            "won, lost, tied and shown lead.",
+            "forged, late, capped or of another pair: the page of the gate explains each fate.",
+            Query(
+                f"sum by (space, fate) (rate(kinstream_gate_lists_total{{{_SPACE}}}[5m]))",
+                "{{space}} · {{fate}}",
+            ),
+            unit="cps",
+            stacked=True,
+            runbook="KinstreamGateRandomisationStopped",
+        ),
+        lines(
+            "Decisions",
+            "a challenge and its end now and then.",
+            "many holds: raise max_sessions, or the models do not differ.",
+            Query(
+                f"sum by (space, verdict) (increase(kinstream_gate_decisions_total{{{_SPACE}}}[1h]))",
+                "{{space}} · {{verdict}}",
+            ),
+            unit="short",
+        ),
+    ),
+)

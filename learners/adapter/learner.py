@@ -1,0 +1,438 @@
+"""Adapter: a linear map of queries over embeddings that stay as they are, by the softmax of lists and a memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.learners.base import UNDEFINED, Outcomes, Rows, State
+from kinstream.learners.kernels import lists as kernels
+from kinstream.learners.kernels.ensembles.distinct import hashes
+from kinstream.learners.shared.bilinear import Bilinear
+from kinstream.learners.shared.one_modality import Batch
+from kinstream.learners.shared.scaler import PUBLISHED, WARM_UP, UnitLength
+from kinstream.learners.shared.validation import not_negative, one_of, positive, whole
+from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.values import Kind
+
+#: Queries of a step, and items that were clicked for them at most.
+BATCH: Final = 16
+LINKS: Final = 4 * BATCH
+#: What similarities are divided by before the softmax.
+TEMPERATURE: Final = 0.03
+#: Length of the columns of the first U.
+START: Final = 2.0
+#: Queries up to which the step rises, and after which it has fallen to 1 / sqrt(2). Weight of late iterates.
+RISES: Final = 480.0
+FALLS: Final = 300.0
+LATE: Final = 4.0
+#: Clicks on an item that count in full while it is remembered.
+PULLS: Final = 8
+#: Most features of a map without a rank.
+DENSE: Final = 512
+#: A gradient longer than this times the usual one is shortened.
+LONGEST: Final = 10.0
+#: Decay of Adam's first and second moment, and what the root of the second is raised by, as a share of the usual entry.
+FIRST: Final = 0.9
+SECOND: Final = 0.999
+RAISED: Final = 0.5
+PRODUCTS: Final = ("cosine", "dot")
+#: Squared lengths up to which float32 has too few digits for them.
+_SMALL: Final = 1e-30
+#: Least loss of a constraint that changes the map.
+_LEAST: Final = float(np.finfo(np.float64).tiny)
+
+Matrix = NDArray[np.floating[Any]]
+
+
+class Adapter(Bilinear):
+    r"""A map of queries, q -> q + (q U) V', learned from lists of results while the items stay as they are.
+
+    The similarity of a query q to an item x is q' W x with W = I + U V' of rank r. Of a list, q is the query, and P its
+    items that were clicked. With x_1 .. x_s the items in memory, those shown in the list among them,
+
+        p_j = exp(q' W x_j / t) / sum_{i not in P or i = c} exp(q' W x_i / t),    l = -sum_{c in P} w_c log p_c / |P|
+
+    with t = 0.03. Sixteen lists make a step of Adam on the mean of their gradients and on `pull` |U|^2 / 2 +
+    `pull` |V|^2 / 2, which pulls the map to the identity. After n lists its size is min(1, n / 480) / sqrt(1 + n / 300)
+    times `step` / sqrt(d), or times `step` / d for a full matrix. The root of its second moment is raised by half of
+    the gradient's usual entry, so that a few lists move little. What measures is the mean of the iterates, of U as of
+    V: A <- A + (U - A) 4 / (k + 3) at step k. U begins with normal random numbers of length 2 a column and V with
+    zeros, so that the first similarity is that of the embeddings.
+
+    Parameters
+    ----------
+    rank : r. 0 for a full matrix W, of at most 512 features.
+    step : size of the steps. 0.25 where it is left out, or 1.5 for a full matrix. Vectors are brought to length 1
+        inside, so that it has no unit.
+    pull : strength of the pull to the identity. The noisier the clicks, the more.
+    memory : items that are remembered as negatives, at least 2.
+    product : of the store that holds the items, and so of the model.
+
+        - "cosine": vectors are divided by their lengths.
+        - "dot": the length of an item counts.
+    seed : of the first U.
+    dtype : "float32" or "float64", of the map and of all work with it.
+
+    Raises
+    ------
+    kinstream.streams.errors.SettingsError
+        A hyper-parameter is out of range.
+
+    Notes
+    -----
+    A similar pair is a list with one item clicked. The item of a dissimilar pair is only remembered. The triplets of
+    an event with one query are one list: its clicked items, and others that were shown.
+
+    A list pulls as much as every other one, however many of its items were clicked. The weight w_c of a click is the
+    constraint's, and for the n-th click on an item 8 / n of that if n > 8; n is counted while the item is remembered.
+    So neither a list nor an item can take the map over.
+
+    A triplet is a mistake when q' W x+ is not above q' W x-, and its loss is log(1 + exp(-margin / t)). Of pairs
+    nothing is judged; the loss is that of the margin q' W x. A constraint is utilised when it begins a list before
+    which a step was made; clipped when that step's gradient was over ten times as long as usual, and shortened to that.
+
+    O(s d + r d) time for a list, in products of matrices. Memory of (s + 16) d + 8 r d numbers.
+
+    References
+    ----------
+    Oord, Li, Vinyals: Representation learning with contrastive predictive coding. 2018 (the loss).
+    Wang, Zhang, Li, Liu: Cross-batch memory for embedding learning. CVPR 2020 (vectors remembered as negatives).
+    Kingma, Ba: Adam: a method for stochastic optimization. ICLR 2015.
+    Polyak, Juditsky: Acceleration of stochastic approximation by averaging. SIAM J. Control Optim. 1992.
+
+    Examples
+    --------
+    Queries find items that are the same but for two features that are exchanged.
+
+    >>> import numpy as np
+    >>> from kinstream import Adapter
+    >>> items = np.random.default_rng(7).normal(size=(2000, 16)).astype(np.float32)
+    >>> queries = items[:, [1, 0, *range(2, 16)]]
+    >>> model = Adapter(rank=4)
+    >>> found = model.learn_pairs(queries, items)
+    >>> near = model.similarity(queries[:100], items[:100]) > model.similarity(queries[:100], queries[:100])
+    >>> bool(near.mean() > 0.6)
+    True
+    """
+
+    accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
+    form: ClassVar[Kind] = Kind.PAIR
+    algorithm: ClassVar[str] = "adapter/1"
+
+    def __init__(
+        self,
+        rank: int = 64,
+        step: float | None = None,
+        pull: float = 0.012,
+        *,
+        memory: int = 512,
+        product: str = "cosine",
+        seed: int = 0,
+        dtype: str = "float32",
+    ) -> None:
+        self.product = one_of("product", product, PRODUCTS)
+        scaler = "unit" if product == "cosine" else "none"
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=WARM_UP, unit=PUBLISHED)
+        self.rank = whole("rank", rank, 0)
+        self.step = positive("step", (0.25 if rank else 1.5) if step is None else step)
+        self.pull = not_negative("pull", pull)
+        self.memory = whole("memory", memory, 2)
+        self.seed = whole("seed", seed, 0)
+        self._begin(0)
+
+    def _work_in(self, unit: str) -> None:
+        super()._work_in(unit)
+        if self.scaler == "unit" and self.dtype == "float32":
+            self._scaler = _Directions()
+
+    @property
+    def W(self) -> Rows:
+        self._known()
+        eye: Rows = np.eye(len(self._mean[0]), dtype=self.dtype)
+        return eye + (self._mean[0] @ self._mean[1].T if self.rank else self._mean[0])
+
+    @property
+    def factors(self) -> tuple[Rows, ...]:
+        """Copies of U and V (d, r); or of W (d, d) alone where the rank is 0.
+
+        Raises
+        ------
+        ValueError
+            Before the first block, when the dimension is unknown.
+        """
+        self._known()
+        return tuple(one.copy() for one in self._mean) if self.rank else (self.W,)
+
+    def item_map(self, k: int) -> tuple[Rows, Rows]:
+        """Maps A (k, d) of queries and B (k, d) of items to fewer dimensions, with (A q)' (B x) near q' W x.
+
+        B = A W, and the rows of A are orthonormal: the directions in which the remembered items, mapped by W, have the
+        largest mean squares. So B is the map of k rows that loses the least of these items.
+
+        Parameters
+        ----------
+        k : dimensions, at most as many as there are features and remembered items.
+
+        Raises
+        ------
+        ValueError
+            Before the first block, or k is out of range.
+        """
+        W, items = self.W.astype(np.float64), self._vectors[: self._tally[kernels.SLOTS]].astype(np.float64)
+        if not 1 <= k <= min(items.shape):
+            raise ValueError(f"k must be 1 to {min(items.shape)}, not {k}")
+        with one_blas_thread():
+            A = np.linalg.svd(W @ items.T, full_matrices=False)[0][:, :k].T
+            A *= np.sign(A[np.arange(k), np.abs(A).argmax(axis=1)])[:, None]
+            B = A @ W
+        return np.ascontiguousarray(A, self.dtype), np.ascontiguousarray(B, self.dtype)
+
+    def _weighted(self, rows: Rows) -> Rows:
+        with one_blas_thread():
+            return self._mapped_by(self._mean, rows)
+
+    def _mapped_by(self, parts: list[Matrix], rows: Rows) -> Rows:
+        """Scaled queries (n, d) under a map."""
+        if not self.rank:
+            return np.asarray(rows + rows @ parts[0])
+        return np.asarray(rows + (rows @ parts[0]) @ parts[1].T)
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("U", "V") if self.rank else ("D",)
+
+    def _begin(self, d: int) -> None:
+        if not self.rank:
+            if d > DENSE:
+                wide = f"a full matrix is for at most {DENSE} features, not {d}: set a rank, such as 64"
+                raise BadRecord(Reason.WRONG_DIMENSION, wide)
+            first = [np.zeros((d, d), self.dtype)]
+        else:
+            draw = np.random.Generator(np.random.Philox(key=[self.seed, d]))
+            shape = (d, min(self.rank, d))
+            U = START / np.sqrt(max(d, 1)) * draw.standard_normal(shape)
+            first = [U.astype(self.dtype), np.zeros(shape, self.dtype)]
+        self._iterate: list[Matrix] = first
+        self._mean: list[Matrix] = [one.copy() for one in first]
+        self._M: list[Matrix] = [np.zeros_like(one) for one in first]
+        self._V: list[Matrix] = [np.zeros_like(one) for one in first]
+        self._steps, self._usual = 0, 0.0
+        self._vectors: Matrix = np.zeros((self.memory, d), self.dtype)
+        self._hashes, self._pulls = np.zeros(self.memory, np.uint64), np.zeros(self.memory, np.int64)
+        self._queries: Matrix = np.zeros((BATCH, d), self.dtype)
+        self._query_hashes = np.zeros(BATCH, np.uint64)
+        self._links, self._shares = np.zeros((LINKS, 2), np.int64), np.zeros(LINKS)
+        self._tally = np.zeros(kernels.TALLY, np.int64)
+
+    def _model(self) -> State:
+        used, waiting = int(self._tally[kernels.SLOTS]), int(self._tally[kernels.WAITING])
+        links = int(self._tally[kernels.LINKS])
+        state: State = {}
+        for i, name in enumerate(self._names):
+            state |= {
+                name: self._mean[i].copy(),
+                f"iterate_{name}": self._iterate[i].copy(),
+                f"first_moment_{name}": self._M[i].copy(),
+                f"second_moment_{name}": self._V[i].copy(),
+            }
+        # Of one size, however many wait.
+        queries, query_hashes = self._queries.copy(), self._query_hashes.copy()
+        queries[waiting:], query_hashes[waiting:] = 0, 0
+        pairs, shares = self._links.copy(), self._shares.copy()
+        pairs[links:], shares[links:] = 0, 0.0
+        return state | {
+            "steps": self._steps,
+            "usual": self._usual,
+            "tally": self._tally.copy(),
+            "memory_vectors": self._vectors[:used].copy(),
+            "memory_hashes": self._hashes[:used].copy(),
+            "memory_pulls": self._pulls[:used].copy(),
+            "pending_queries": queries,
+            "pending_hashes": query_hashes,
+            "pending_links": pairs,
+            "pending_shares": shares,
+        }
+
+    def _restore_model(self, state: State) -> int:
+        if self._names[0] not in state:
+            held = "a full matrix" if "D" in state else "a map of low rank"
+            raise SettingsError(f"rank is {self.rank}, but the state to restore holds {held}")
+        found = [self._of_type(state[name]) for name in self._names]
+        d = len(found[0])
+        if self.rank and found[0].shape[1] != min(self.rank, d):
+            raise SettingsError(
+                f"rank is {self.rank}, but the state to restore holds a map of rank {found[0].shape[1]}"
+            )
+        remembered: NDArray[Any] = np.asarray(state["memory_vectors"])
+        if len(remembered) > self.memory:
+            raise SettingsError(f"memory is {self.memory}, but the state to restore holds {len(remembered)}")
+        self._begin(d)
+        self._mean = found
+        for i, name in enumerate(self._names):
+            self._iterate[i] = np.array(state[f"iterate_{name}"])
+            self._M[i] = np.array(state[f"first_moment_{name}"])
+            self._V[i] = np.array(state[f"second_moment_{name}"])
+        self._steps, self._usual = int(state["steps"]), float(state["usual"])
+        self._tally = np.array(state["tally"], np.int64)
+        used = len(remembered)
+        self._vectors[:used], self._hashes[:used] = remembered, state["memory_hashes"]
+        self._pulls[:used] = state["memory_pulls"]
+        self._queries[:], self._query_hashes[:] = state["pending_queries"], state["pending_hashes"]
+        self._links[:], self._shares[:] = state["pending_links"], state["pending_shares"]
+        return d
+
+    # ---- learning ---------------------------------------------------------------------------------------------------
+
+    def _fit(self, batch: Batch, outcomes: Outcomes) -> None:
+        X = batch.X + batch.X.dtype.type(0)  # Adding zero makes -0 and 0 one value.
+        own = hashes(X.view(np.uint32))
+        usable = batch.usable & self._short(X)[batch.index].all(axis=1)
+        some: NDArray[np.bool_] = (X != 0).any(axis=1)
+        good = usable & some[batch.index].all(axis=1)
+        if batch.group == 2:
+            usable, good = (np.repeat(both[::2] & both[1::2], 2) for both in (usable, good))
+            same = own[batch.index[::2, 1]] == own[batch.index[1::2, 1]]
+            good &= ~np.repeat(same, 2)
+        outcomes.rejected[:] = ~usable
+        outcomes.degenerate[:] = usable & ~good
+        found = np.full(len(batch), np.nan)
+        with one_blas_thread(), np.errstate(all="ignore"):
+            row = judged = 0
+            while row < len(batch):
+                row = self._admit(X, own, batch, good, row)
+                if row < len(batch):
+                    # The whole event of this row is measured before the step.
+                    stop = max(_behind(batch, row), judged)
+                    self._measure(X, batch.index, judged, stop, found)
+                    judged = stop
+                    outcomes.utilised[row], outcomes.clipped[row] = self._learn_waiting()
+            self._measure(X, batch.index, judged, len(batch), found)
+        self._report(batch, np.where(usable, found, np.nan), outcomes)
+
+    def _short(self, X: Rows) -> NDArray[np.bool_]:
+        """(n,) whose lengths leave room for products of what the map makes of them."""
+        longest = float(np.finfo(self.dtype).max) ** 0.25
+        return np.asarray(np.abs(X).max(axis=1) <= longest / np.sqrt(X.shape[1]))
+
+    def _admit(
+        self, X: Rows, own: NDArray[np.uint64], batch: Batch, good: NDArray[np.bool_], row: int
+    ) -> int:
+        pairs: Any = (X, own, batch.index, batch.signs, batch.weights, good, row, PULLS)
+        memory: Any = (self._vectors, self._hashes, self._pulls)
+        waiting: Any = (self._queries, self._query_hashes, self._links, self._shares, self._tally)
+        everything: Any = (*pairs, *memory, *waiting)
+        return int(kernels.admit(*everything))
+
+    def _learn_waiting(self) -> tuple[bool, bool]:
+        """Whether a step was made of the lists that wait, and whether its gradient was shortened."""
+        used, b = int(self._tally[kernels.SLOTS]), int(self._tally[kernels.WAITING])
+        links = int(self._tally[kernels.LINKS])
+        self._tally[[kernels.WAITING, kernels.LINKS]] = 0
+        if b == 0 or used < 2:
+            return False, False
+        q, slot = self._links[:links].T
+        X, H, share = self._queries[:b], self._vectors[:used], self._shares[:links]
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        # Of items with a mean squared length of 1 and queries of length 1, temperature and step have no unit.
+        squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
+        scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
+        logits = self._mapped_by(self._iterate, X) @ H.T * scale
+        clicked = np.zeros((b, used), np.bool_)
+        clicked[q, slot] = True
+        # A row for each click, in which the other clicked items of its list play no part.
+        p = np.where(clicked[q], -np.inf, logits[q])
+        rows = np.arange(links)
+        p[rows, slot] = logits[q, slot]
+        p = np.exp(p - p.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p[rows, slot] -= 1.0
+        p *= (share / np.bincount(q, minlength=b)[q] * (scale / b))[:, None]
+        # The links of a query follow one another.
+        G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0)
+        return self._one_step(X, np.asarray(G, self.dtype) @ H)
+
+    def _one_step(self, X: Matrix, Y: Matrix) -> tuple[bool, bool]:
+        """A step on the gradient X' Y (d, d) of W."""
+        if not self.rank:
+            gradients = [X.T @ Y]
+        else:
+            U, V = self._iterate
+            gradients = [X.T @ (Y @ V), Y.T @ (X @ U)]
+        length = float(np.sqrt(sum(float(np.vdot(G, G)) for G in gradients)))
+        if not np.isfinite(length) or length == 0.0:
+            return False, False
+        clipped = self._steps >= BATCH and length > LONGEST * self._usual
+        factor = LONGEST * self._usual / length if clipped else 1.0
+        self._steps += 1
+        k = self._steps
+        self._usual += (factor * length - self._usual) / min(k, 100)
+        d = len(self._iterate[0])
+        # A step then moves what the map makes of a vector by as much in any dimension.
+        size = self.step / (np.sqrt(d) if self.rank else d)
+        size *= min(1.0, k * BATCH / RISES) / np.sqrt(1.0 + k * BATCH / FALLS) / (1.0 - FIRST**k)
+        root, share = 1.0 / np.sqrt(1.0 - SECOND**k), LATE / (k + LATE - 1.0)
+        # Entries whose gradient is small against the others move by less: that of few lists is noise.
+        tiny = RAISED * self._usual / np.sqrt(sum(G.size for G in gradients))
+        numbers = [*map(self.dtype_of, (factor, self.pull, FIRST, SECOND, size, root, tiny, share))]
+        for parts in zip(self._iterate, self._mean, self._M, self._V, gradients, strict=True):
+            flat: Any = [np.ascontiguousarray(part).reshape(-1) for part in parts]
+            kernels.adam(*flat, *numbers)
+        return True, clipped
+
+    def dtype_of(self, number: float) -> Any:
+        """A number in the learner's type."""
+        return np.dtype(self.dtype).type(number)
+
+    # ---- verdicts ---------------------------------------------------------------------------------------------------
+
+    def _measure(
+        self, X: Rows, index: NDArray[np.int32], first: int, last: int, found: NDArray[np.float64]
+    ) -> None:
+        """Fill in found[first:last] with the similarities of pairs."""
+        if last <= first:
+            return
+        anchors, place = np.unique(index[first:last, 0], return_inverse=True)
+        mapped = self._mapped_by(self._mean, X[anchors])
+        found[first:last] = np.einsum("ij,ij->i", mapped[place], X[index[first:last, 1]])
+
+    def _judge(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Verdicts are written with all others: each is from before its event."""
+
+    def _report(self, batch: Batch, found: NDArray[np.float64], outcomes: Outcomes) -> None:
+        rows = slice(None, None, batch.group)
+        margin = found[::2] - found[1::2] if batch.group == 2 else batch.signs * found
+        known = np.isfinite(margin)
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss = np.maximum(np.logaddexp(0.0, -margin / TEMPERATURE), _LEAST)
+        outcomes.loss[rows] = np.where(known, loss, 0.0)
+        if batch.group == 2:
+            outcomes.margin[rows] = np.where(known, margin, np.nan)
+            outcomes.mistake[rows] = np.where(known, margin <= 0.0, UNDEFINED)
+
+
+class _Directions(UnitLength):
+    """Vectors divided by their lengths, in float32 where their squares are numbers of it."""
+
+    def apply(self, X: Rows) -> Rows:
+        if X.dtype != np.float32:
+            return super().apply(X)
+        with np.errstate(all="ignore"):
+            squares = np.einsum("ij,ij->i", X, X)
+            found = X / np.sqrt(squares)[:, None]
+        odd = ~((squares > _SMALL) & (squares < np.inf))
+        if odd.any():
+            found[odd] = super().apply(X[odd])
+        return np.asarray(found)
+
+
+def _behind(batch: Batch, row: int) -> int:
+    """The row behind the event that a row belongs to."""
+    first, ends = row - row % batch.group, batch.events.ends
+    alone = max(int(ends[first]) if len(ends) else 0, first + batch.group)
+    return max(batch.end_of_event(first), alone)

@@ -1,0 +1,144 @@
+"""The fields of each kind of event, and the settings' paths to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kinstream.producers.sources.convert import name_of, time_ms
+from kinstream.producers.sources.incoming import Incoming
+from kinstream.producers.sources.paths import Path, compile_path
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.checks import check_space
+from kinstream.streams.records.values import DEFAULT_MODALITY
+from kinstream.streams.spelling import meant
+
+#: Kind of event -> (fields that it needs, fields that it may have). `space` and `time` belong to all.
+FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "samples": (("vector", "label"), ("id",)),
+    "items": (("id", "vector"), ("deleted",)),
+    "clicks": (
+        ("items",),
+        (
+            *("clicks", "clicked", "clicked_at", "dwell_ms", "positions", "list_id", "session", "user"),
+            *("query_item", "query_vector"),
+        ),
+    ),
+    "relations": (("left", "right"), ("similar", "source")),
+    # The fields of the preset, which has a path for each.
+    "ubi": (
+        ("action", "query_id", "items", "item", "session", "user"),
+        ("query_item", "query_vector"),
+    ),
+}
+_SHARED: Final = ("space", "time")
+#: Fields that may name a path for each modality.
+VECTORS: Final = frozenset({"vector", "query_vector"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field and its path. `where` begins the refusals that concern it."""
+
+    name: str
+    path: Path
+    where: str
+
+
+def _field(name: str, path: Path) -> Field:
+    return Field(name, path, f"{name} ({path.text})")
+
+
+class Fields:
+    """The fields that the settings name, compiled.
+
+    Parameters
+    ----------
+    kind : a key of `FIELDS`.
+    paths : field -> path; of `vector` and `query_vector` also modality -> path.
+    space : the space of every record; empty where `fields.space` leads to it.
+
+    Raises
+    ------
+    SettingsError : a field is missing or unknown, a path is not one, or the space is set twice or not at all. The
+        message begins with the name of the setting.
+    """
+
+    def __init__(self, kind: str, paths: Mapping[str, Any], space: str) -> None:
+        needed, optional = FIELDS[kind]
+        known = (*needed, *optional, *_SHARED)
+        for name in paths:
+            if name not in known:
+                hint = meant([name], known) or f"; there are {', '.join(known)}"
+                raise SettingsError(f"fields.{name}: {kind} have no such field{hint}")
+        for name in needed:
+            if name not in paths:
+                raise SettingsError(f"fields.{name} is missing: {kind} need {' and '.join(needed)}")
+        if bool(space) == ("space" in paths):
+            raise SettingsError("space must be set once: the name of the space, or its path in fields.space")
+        if space:
+            try:
+                check_space(space)
+            except BadRecord as error:
+                raise SettingsError(f"space must be valid: {error.detail}") from error
+        self._space = space
+        self._fields: dict[str, Field] = {}
+        self.vectors: dict[str, tuple[Field, ...]] = {}
+        for name, given in paths.items():
+            if isinstance(given, Mapping):
+                if name not in VECTORS or not given:
+                    raise SettingsError(f"fields.{name} must be one path")
+                self.vectors[name] = tuple(
+                    _field(modality, compiled(f"fields.{name}.{modality}", path))
+                    for modality, path in sorted(given.items())
+                )
+            elif name in VECTORS:
+                self.vectors[name] = (_field(DEFAULT_MODALITY, compiled(f"fields.{name}", given)),)
+            else:
+                self._fields[name] = _field(name, compiled(f"fields.{name}", given))
+
+    def find(self, name: str) -> Field | None:
+        """The field of that name, if the settings have it."""
+        return self._fields.get(name)
+
+    def __getitem__(self, name: str) -> Field:
+        return self._fields[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    def space(self, record: Incoming) -> str:
+        """The space of a record.
+
+        Raises
+        ------
+        BadRecord : it is missing, or no name of a space.
+        """
+        if self._space:
+            return self._space
+        field = self._fields["space"]
+        return check_space(name_of(record.at(field.path), field.where))
+
+    def time(self, record: Incoming) -> int:
+        """The time of a record: its field, or the time of the Kafka record where no field is named.
+
+        Raises
+        ------
+        BadRecord : it is missing or not a time.
+        """
+        field = self._fields.get("time")
+        if field is None:
+            if record.message.timestamp_ms < 0:
+                raise BadRecord(Reason.BAD_SHAPE, "the Kafka record has no time; name one in fields.time")
+            return record.message.timestamp_ms
+        return time_ms(record.at(field.path), field.where)
+
+
+def compiled(setting: str, text: Any) -> Path:
+    if not isinstance(text, str):
+        raise SettingsError(f"{setting} must be a path, not {text!r}")
+    try:
+        return compile_path(text)
+    except SettingsError as error:
+        raise SettingsError(f"{setting} must be a path: {error}") from error

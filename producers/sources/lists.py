@@ -1,0 +1,170 @@
+"""Records that hold a result list and its clicks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kinstream.producers.clicks.checks import check_list
+from kinstream.producers.sources.convert import (
+    flag,
+    names_of,
+    optional_name,
+    refused,
+    time_ms,
+    vector,
+    whole,
+    wholes,
+)
+from kinstream.producers.sources.fields import Field, Fields
+from kinstream.producers.sources.incoming import Incoming
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
+
+
+class ClickLists:
+    """Result lists. `clicks` names the clicked items, or `clicked` has a flag for each shown one.
+
+    Parameters
+    ----------
+    first_position : the number of the top rank in these records.
+
+    Raises
+    ------
+    SettingsError : both or neither of `clicks` and `clicked` are named.
+    """
+
+    def __init__(self, fields: Fields, first_position: int = 0) -> None:
+        self._fields = fields
+        self._first = first_position
+        self._items = fields["items"]
+        self._positions = fields.find("positions")
+        self._names = [fields.find(name) for name in ("session", "user", "query_item", "list_id")]
+        self._has_vector = "query_vector" in fields.vectors
+        if ("clicks" in fields) == ("clicked" in fields):
+            raise SettingsError(
+                "fields must name one of clicks and clicked: the clicked items, or a flag for each shown one"
+            )
+
+    def __call__(self, record: Incoming) -> list[Loaded]:
+        fields = self._fields
+        shown_at = fields.time(record)
+        items = names_of(self._raw(record, self._items), self._items.where)
+        if not items:
+            raise BadRecord(Reason.EMPTY, f"{self._items.where}: nothing was shown")
+        positions = self._ranks(record, len(items))
+        clicks = self._clicks(record, items, shown_at)
+        message = record.message
+        session, user, query_item, list_id = [
+            None if field is None else optional_name(record.at(field.path), field.where)
+            for field in self._names
+        ]
+        click = Click(
+            fields.space(record),
+            list_id or f"{message.topic}-{message.partition}-{message.offset}",
+            items,
+            positions,
+            clicks,
+            shown_at,
+            session,
+            user,
+            query_item,
+            query_vector(fields, record) if self._has_vector else (),
+        )
+        if not _sound(click):
+            check_list(click, self._fault)
+        return [click]
+
+    def _ranks(self, record: Incoming, count: int) -> tuple[int, ...]:
+        field = self._positions
+        if field is None:
+            return tuple(range(count))
+        found = wholes(self._raw(record, field), field.where)
+        if len(found) != count:
+            raise refused(field.where, f"{len(found)} values for {count}")
+        return tuple([position - self._first for position in found]) if self._first else tuple(found)
+
+    def _fault(self, field: str, number: int | None, what: str) -> BadRecord:
+        name = {"shown_at_ms": "time"}.get(field, field)
+        found = self._fields.find(name) or self._fields.find("clicked") or self._fields["items"]
+        return refused(found.where, what)
+
+    def _raw(self, record: Incoming, field: Field) -> list[Any]:
+        found = record.at(field.path)
+        if type(found) is not list:
+            raise refused(field.where, "is missing" if found is None else "is no list")
+        return found
+
+    def _list(self, record: Incoming, name: str, read: Any) -> list[Any]:
+        field = self._fields[name]
+        where = field.where
+        return [read(one, where) for one in self._raw(record, field)]
+
+    def _beside(self, record: Incoming, name: str, count: int, read: Any) -> list[Any]:
+        """A list with one value for each entry of another."""
+        found = self._list(record, name, read)
+        if len(found) != count:
+            raise refused(self._fields[name].where, f"{len(found)} values for {count}")
+        return found
+
+    def _clicks(self, record: Incoming, items: tuple[str, ...], shown_at: int) -> tuple[ItemClick, ...]:
+        fields = self._fields
+        if "clicked" in fields:
+            flags = self._beside(record, "clicked", len(items), _flag_or_nothing)
+            places = [place for place, clicked in enumerate(flags) if clicked]
+            names = tuple(items[place] for place in places)
+            times = self._at(record, "clicked_at", len(items), _optional_time, places)
+            dwells = self._at(record, "dwell_ms", len(items), _optional_whole, places)
+        else:
+            raw = record.at(fields["clicks"].path)
+            # A list without clicks may leave the field out.
+            names = (
+                () if raw is None else names_of(self._raw(record, fields["clicks"]), fields["clicks"].where)
+            )
+            places = list(range(len(names)))
+            times = self._at(record, "clicked_at", len(names), _optional_time, places)
+            dwells = self._at(record, "dwell_ms", len(names), _optional_whole, places)
+        return tuple(
+            ItemClick(name, shown_at if at is None else at, dwell)
+            for name, at, dwell in zip(names, times, dwells, strict=True)
+        )
+
+    def _at(self, record: Incoming, name: str, count: int, read: Any, places: list[int]) -> list[Any]:
+        if name not in self._fields or not places:
+            return [None] * len(places)
+        found = self._beside(record, name, count, read)
+        return [found[place] for place in places]
+
+
+def _sound(click: Click) -> bool:
+    """Whether `check_list` would find nothing, for most lists; in less time."""
+    items = set(click.items)
+    return (
+        len(items) == len(click.items) == len(set(click.positions))
+        and min(click.positions) >= 0
+        and max(click.positions) < 2**31
+        and all(one.item in items and one.dwell_ms is None for one in click.clicks)
+    )
+
+
+def query_vector(fields: Fields, record: Incoming) -> tuple[Table, ...]:
+    """The query's vector, one row for each modality; none where the record has none."""
+    made = []
+    for field in fields.vectors.get("query_vector", ()):
+        found = record.at(field.path)
+        if found is not None:
+            made.append(Table(field.name, vector(found, field.where).reshape(1, -1)))
+    if made and len(made) < len(fields.vectors["query_vector"]):
+        raise BadRecord(Reason.BAD_SHAPE, "query_vector: some modalities are missing")
+    return tuple(made)
+
+
+def _flag_or_nothing(value: Any, where: str) -> bool:
+    return value is not None and flag(value, where)
+
+
+def _optional_time(value: Any, where: str) -> int | None:
+    return None if value is None else time_ms(value, where)
+
+
+def _optional_whole(value: Any, where: str) -> int | None:
+    return None if value is None else whole(value, where)

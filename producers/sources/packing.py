@@ -1,0 +1,207 @@
+"""Events of consecutive records as blocks: builders take blocks many times faster than single rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from kinstream.producers.clicks.rows import click_block
+from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
+from kinstream.producers.relations.rows import relation_block, relation_bytes
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.load_rows import rows_of
+from kinstream.streams.records.state import State
+from kinstream.streams.records.values import (
+    Click,
+    ItemBlock,
+    Loaded,
+    LoadPosition,
+    Relation,
+    SampleBlock,
+    Table,
+)
+
+#: Spaces in one partition of a source.
+MAX_SPACES: Final = 100_000
+#: Bytes of a block beside its rows.
+_BESIDE: Final = 4_096
+#: Bytes of a label or an id beside its text.
+_STRING: Final = 8
+_ROWS: Final = "rows"
+#: The shape of lists whose query has no vector.
+_NO_QUERY: Final = (Click,)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Events of one space and one shape, which fit into one block.
+
+    Parameters
+    ----------
+    shape : equal for events that may share a block.
+    size : upper bound of their bytes.
+    items : catalogue entries of the events: a block holds each once.
+    """
+
+    shape: tuple[Any, ...]
+    events: list[Loaded]
+    size: int
+    items: set[str]
+
+
+class Packing:
+    """Packs the events of a load, and counts its rows in each space.
+
+    Parameters
+    ----------
+    load_id : of the load.
+    """
+
+    def __init__(self, load_id: str) -> None:
+        self._load_id = load_id
+        self._pending: dict[str, _Pending] = {}
+        self._rows: dict[str, int] = {}
+
+    def sizes(self, events: Sequence[Loaded]) -> list[int]:
+        """The size of each event.
+
+        Raises
+        ------
+        BadRecord : one does not fit into a block, or names one space too many.
+        """
+        for event in events:
+            if event.space not in self._rows and event.space not in self._pending:
+                self._check_room(event.space)
+        found = [_size(event) for event in events]
+        if found and max(found) > MAX_BLOCK_BYTES - _BESIDE:
+            raise BadRecord(
+                Reason.TOO_LARGE, f"its event takes {max(found)} bytes; {MAX_BLOCK_BYTES} are the limit"
+            )
+        return found
+
+    def _check_room(self, space: str) -> None:
+        # Their numbers of rows are kept for ever, and any record may name another space.
+        fresh = sum(name not in self._rows for name in self._pending)
+        if len(self._rows) + fresh >= MAX_SPACES:
+            raise BadRecord(
+                Reason.SPACE_LIMIT, f"space {space!r} would be one more than {MAX_SPACES} in this partition"
+            )
+
+    def add(self, events: Iterable[Loaded], sizes: Iterable[int]) -> Iterator[Loaded]:
+        """Add events of these sizes; yields blocks that are full."""
+        for event, size in zip(events, sizes, strict=True):
+            shape = _shape(event)
+            items = event.ids + event.tombstones if isinstance(event, ItemBlock) else ()
+            pending = self._pending.get(event.space)
+            if (
+                pending is not None
+                and pending.shape == shape
+                and pending.size + size <= MAX_BLOCK_BYTES - _BESIDE
+                and pending.items.isdisjoint(items)
+            ):
+                pending.events.append(event)
+                pending.size += size
+                pending.items.update(items)
+                continue
+            if pending is not None:
+                yield self._block(event.space)
+            self._pending[event.space] = _Pending(shape, [event], size, set(items))
+
+    def flush(self) -> Iterator[Loaded]:
+        """All blocks that are not full, the space that began first first."""
+        for space in list(self._pending):
+            yield self._block(space)
+
+    def _block(self, space: str) -> Loaded:
+        event = _joined(self._pending.pop(space).events)
+        last = self._rows.get(space, 0) + rows_of(event)
+        self._rows[space] = last
+        return replace(event, load=LoadPosition(self._load_id, last - 1))
+
+    def state(self) -> State:
+        return {_ROWS: json.dumps(self._rows, sort_keys=True)}
+
+    def restore(self, state: State) -> None:
+        self._rows = json.loads(str(state[_ROWS]))
+        self._pending = {}
+
+
+def _size(event: Loaded) -> int:
+    """Upper bound of the bytes of an event's rows."""
+    match event:
+        case Click():
+            return _list_bytes(event)
+        case Relation():
+            return relation_bytes(event)
+        case SampleBlock():
+            labels = 8 * len(event.labels) if isinstance(event.labels, np.ndarray) else _text(event.labels)
+            return _vectors(event.tables) + labels + _text(event.ids or ())
+        case ItemBlock():
+            return _vectors(event.tables) + _text(event.ids) + _text(event.tombstones)
+    raise TypeError(type(event).__name__)
+
+
+def _list_bytes(click: Click) -> int:
+    names = sum(map(len, click.items)) + len(click.list_id)
+    for name in (click.session, click.user, click.query_item):
+        if name is not None:
+            names += len(name)
+    # As `click_bytes`, with the most bytes that a character takes.
+    rows = 8 * len(click.items) + 20 * len(click.clicks)
+    return 28 + rows + 4 * names + _STRING * (len(click.items) + 4) + _vectors(click.query_vector)
+
+
+def _vectors(tables: tuple[Table, ...]) -> int:
+    return sum(table.vectors.nbytes for table in tables)
+
+
+def _text(names: Iterable[str]) -> int:
+    return sum(4 * len(name) + _STRING for name in names)
+
+
+def _shape(event: Loaded) -> tuple[Any, ...]:
+    match event:
+        case Click():
+            return (Click, *_sizes(event.query_vector)) if event.query_vector else _NO_QUERY
+        case SampleBlock():
+            kind = isinstance(event.labels, np.ndarray)
+            return (SampleBlock, kind, event.ids is None, *_sizes(event.tables))
+        case ItemBlock():
+            return (ItemBlock, bool(event.tombstones), *_sizes(event.tables))
+    return (type(event),)
+
+
+def _sizes(tables: tuple[Table, ...]) -> Iterator[tuple[str, int]]:
+    return ((t.name, t.vectors.shape[1]) for t in tables)
+
+
+def _joined(events: list[Loaded]) -> Loaded:
+    """One event of several of the same shape. Samples and items have one time in a block: the newest of its rows'."""
+    first = events[0]
+    if len(events) == 1:
+        return first
+    match first:
+        case Click():
+            return click_block(events, first.space, 0)  # type: ignore[arg-type]
+        case Relation():
+            return relation_block(events, first.space, 0)  # type: ignore[arg-type]
+    blocks: list[Any] = events
+    tables = tuple(
+        Table(table.name, np.concatenate([block.tables[number].vectors for block in blocks]))
+        for number, table in enumerate(first.tables)  # type: ignore[union-attr]
+    )
+    time = max(block.time_ms for block in blocks)
+    if isinstance(first, ItemBlock):
+        ids = tuple(name for block in blocks for name in block.ids)
+        gone = tuple(name for block in blocks for name in block.tombstones)
+        return replace(first, ids=ids, tables=tables, tombstones=gone, time_ms=time)
+    assert isinstance(first, SampleBlock)
+    labels: Any = tuple(label for block in blocks for label in block.labels)
+    if isinstance(first.labels, np.ndarray):
+        labels = np.concatenate([block.labels for block in blocks])
+    ids_ = None if first.ids is None else tuple(name for block in blocks for name in block.ids)
+    return replace(first, tables=tables, labels=labels, ids=ids_, time_ms=time)

@@ -1,0 +1,52 @@
+"""Parses the records of a source, and leaves out those that are not wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kinstream.producers.sources.convert import shown
+from kinstream.producers.sources.fields import compiled
+from kinstream.producers.sources.formats import Format
+from kinstream.producers.sources.incoming import Incoming
+from kinstream.producers.sources.paths import Path
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.message import Message
+
+
+class Reader:
+    """Parses records, and leaves out those that `when` does not want.
+
+    Parameters
+    ----------
+    when : path -> the value that it must have, or several.
+    needs_value : refuse records without a value.
+    """
+
+    def __init__(self, format_: Format, when: Mapping[str, Any], *, needs_value: bool) -> None:
+        self.format = format_
+        self._needs_value = needs_value
+        self._when: list[tuple[Path, frozenset[Any]]] = [
+            (compiled(f"when.{path}", path), frozenset(value if isinstance(value, list) else [value]))
+            for path, value in when.items()
+        ]
+
+    def read(self, message: Message) -> Incoming | None:
+        """A parsed record; None where it is left out.
+
+        Raises
+        ------
+        BadRecord : it cannot be parsed, or has no value.
+        """
+        if message.value is None:
+            if self._needs_value:
+                raise BadRecord(Reason.UNDECODABLE, "a record without a value")
+            return Incoming(message, None)
+        record = Incoming(message, self.format.parse(message.value))
+        for path, wanted in self._when:
+            found = record.at(path)
+            if isinstance(found, list | dict) or found not in wanted:
+                return None
+        if type(record.value) is not dict and type(record.value) is not list:
+            raise BadRecord(Reason.BAD_SHAPE, f"{shown(record.value)} is no object with fields")
+        return record

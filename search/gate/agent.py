@@ -1,0 +1,213 @@
+"""The gate agent: events in, decisions out. It decodes, calls the gate of the space, encodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final, cast
+
+from kinstream.search.gate.core import ALGORITHM, Decision, List, Options, SpaceGate
+from kinstream.search.gate.metrics import Board, GateCollector
+from kinstream.search.interleaving.impression import PREFIX, Keys
+from kinstream.streams.agents.machine import Machine, Place
+from kinstream.streams.agents.refusals import Rows
+from kinstream.streams.agents.space import Space, Status
+from kinstream.streams.agents.spec import AgentSpec
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
+from kinstream.streams.records.gate import GateDecision, GateOrder
+from kinstream.streams.records.message import Message
+from kinstream.streams.records.state import State
+from kinstream.streams.records.values import Action, Click, ClickBlock, Control
+from kinstream.streams.settings import GateSettings, Settings
+
+NAME: Final = "gate"
+
+
+def gate_spec(settings: Settings) -> AgentSpec:
+    """The gate of the spaces of `[gate.SPACE]`.
+
+    Raises
+    ------
+    SettingsError : there is none.
+    """
+    if not settings.gate:
+        raise SettingsError("the settings have no [gate.SPACE], so there is nothing to decide")
+    keys = Keys(settings.gate_key.get_secret_value())
+    options = {space: options_of(section) for space, section in sorted(settings.gate.items())}
+    board = Board(options)
+
+    def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
+        return GateMachine(place, keys, options, board, load_space)
+
+    return AgentSpec(
+        application=NAME,
+        name=NAME,
+        prefix=settings.topics.prefix,
+        input_role="events",
+        output_role="models",
+        shaping={
+            "algorithm": ALGORITHM,
+            "spaces": {space: asdict(one) for space, one in options.items()},
+            "key": keys.fingerprint.hex(),
+            "codec": CODEC_VERSION,
+        },
+        make_machine=machine,
+        collectors=(GateCollector(board),),
+    )
+
+
+def options_of(section: GateSettings) -> Options:
+    """The part of the settings that shapes decisions."""
+    return Options(**{name: getattr(section, name) for name in Options.__dataclass_fields__})
+
+
+def decision_key(space: str) -> bytes:
+    """The message key of a space's decisions on `models`: no learner has an empty name, so no model has this key."""
+    return f"{space}//{NAME}".encode()
+
+
+class GateMachine(Machine):
+    """One partition of `events` under the gates of some spaces. Records of other spaces are left out unread.
+
+    Parameters
+    ----------
+    keys : of the ids of drafted lists.
+    options : by space.
+    board : what the worker's page shows.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        keys: Keys,
+        options: Mapping[str, Options],
+        board: Board,
+        load_space: Callable[[str], State] | None = None,
+    ) -> None:
+        super().__init__(place, load_space)
+        self._keys = keys
+        self._options = options
+        self._board = board
+
+    def make_core(self, name: str, space: Space) -> SpaceGate:
+        # A generation with other settings may inherit a space that has no gate any more.
+        return SpaceGate(name, self._keys, self._options.get(name, Options()), max(space.epoch, 0))
+
+    def apply(self, message: Message) -> None:
+        name = self.space_name(message)
+        if name not in self._options:
+            self.counts["not_followed"] += 1
+            return
+        record = decode_event(message.value)
+        self.check_key(record, name)
+        match record:
+            case Control():
+                self._control(name, record, message)
+            case GateOrder():
+                self._emit(name, message, self._gate(name).order(record, message.timestamp_ms))
+            case Click() | ClickBlock():
+                self._lists(name, record, message)
+            case _:
+                self.counts["not_followed"] += 1
+                return
+        self.counts["applied"] += 1
+        self._show(name)
+
+    def apply_again(self, message: Message, rows: Rows) -> None:
+        self.apply(message)
+
+    def pass_over(self, message: Message) -> bool:
+        return True
+
+    def _gate(self, name: str) -> SpaceGate:
+        """The gate of a space, for changing it."""
+        fresh = self.find(name) is None
+        space = self.open(name)
+        if fresh:
+            # As builders do, for a space that was created by its first event.
+            space.begin(0, None)
+        if space.core is None:
+            space.core = self.make_core(name, space)
+        return cast(SpaceGate, space.core)
+
+    def _lists(self, name: str, record: Click | ClickBlock, message: Message) -> None:
+        for one in drafted(record):
+            gate = self._gate(name)
+            self._emit(name, message, gate.take(one, message.timestamp_ms))
+
+    def _control(self, name: str, control: Control, message: Message) -> None:
+        if control.action in (Action.PAUSE, Action.RESUME):
+            return
+        space = self.find(name)
+        epoch = message.offset if space is None else max(message.offset, space.epoch + 1)
+        deleted = control.action is Action.DELETE
+        opened = self.open(name)
+        opened.begin(epoch, None, Status.DELETED if deleted else Status.ACTIVE)
+        gate = self._gate(name)
+        self._emit(name, message, [gate.begin(message.timestamp_ms)])
+
+    def _emit(self, name: str, message: Message, made: list[Decision]) -> None:
+        space = self.open(name)
+        for one in made:
+            record = GateDecision(
+                space=name,
+                verdict=one.verdict,
+                reason=one.reason,
+                generation=self.place.generation,
+                epoch=space.epoch,
+                number=one.number,
+                topic=message.topic,
+                partition=message.partition,
+                offset=message.offset,
+                time_ms=message.timestamp_ms,
+                serving=one.serving,
+                before=one.before,
+                challenger=one.challenger,
+                pinned=one.pinned,
+                impressions=one.impressions,
+                wins=one.evidence.wins,
+                losses=one.evidence.losses,
+                ties=one.evidence.ties,
+                log_e_for=one.evidence.for_peak,
+                log_e_against=one.evidence.against_peak,
+                checks=one.checks,
+            )
+            self.emit(name, space, encode(record), decision_key(name))
+
+    # ---- values for the page ------------------------------------------------------------------------------------
+
+    def _show(self, name: str) -> None:
+        space = self.find(name)
+        if space is not None and isinstance(space.core, SpaceGate):
+            self._board.put(self.place.partition, name, space.core)
+
+    def on_owned(self, live: bool) -> None:
+        for name in list(self.names()):
+            if name in self._options:
+                self._show(name)
+
+    def on_revoked(self) -> None:
+        self._board.drop(self.place.partition)
+
+
+def drafted(record: Click | ClickBlock) -> Iterator[List]:
+    """The lists of a record whose id says that they were drafted."""
+    if isinstance(record, Click):
+        if record.list_id.startswith(PREFIX):
+            yield List(record.list_id, tuple(c.item for c in record.clicks), record.session, record.user)
+        return
+    for number, list_id in enumerate(record.list_ids):
+        if list_id.startswith(PREFIX):
+            shown = record.clicked
+            mine = shown[(shown >= record.starts[number]) & (shown < record.starts[number + 1])]
+            yield List(
+                list_id,
+                tuple(record.ids[record.item[n]] for n in mine),
+                _actor(record, record.session[number]),
+                _actor(record, record.user[number]),
+            )
+
+
+def _actor(record: ClickBlock, number: Any) -> str | None:
+    return None if number < 0 else record.actors[number]

@@ -1,0 +1,391 @@
+"""The gate of one space as a state machine: drafted lists and orders in, decisions out. It has no clock.
+
+The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
+list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
+challenger is shown to be better or worse, from `min_sessions` lists on, or after `max_sessions`. A version that has
+lost never comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from kinstream.search.gate.checks import Shares
+from kinstream.search.gate.memory import Cap, Seen, hash_of
+from kinstream.search.interleaving.evidence import Evidence
+from kinstream.search.interleaving.impression import Keys, read
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
+from kinstream.streams.records.state import State, with_prefix, without_prefix
+
+#: Changes whenever the same events give other decisions.
+ALGORITHM: Final = "gate/1"
+#: Decisions that the state keeps, for people who ask what happened.
+KEPT: Final = 20
+#: How far a service's clock may be ahead of the log's.
+SKEW_MS: Final = 300_000
+_MINUTE_MS: Final = 60_000
+
+
+class Fate(StrEnum):
+    """What became of a drafted list. The values are labels of metrics.
+
+    The first three are evidence; `shown` is a list that nobody has clicked yet; the others are left out.
+    """
+
+    WON = "won"
+    LOST = "lost"
+    TIED = "tied"
+    SHOWN = "shown"
+    FORGED = "forged"
+    AHEAD = "ahead"
+    LATE = "late"
+    OTHER_EPOCH = "other_epoch"
+    OTHER_PAIR = "other_pair"
+    RETIRED = "retired"
+    PAUSED = "paused"
+    REPEATED = "repeated"
+    CAPPED_USER = "capped_user"
+    CAPPED_SESSION = "capped_session"
+    CAPPED_ITEM = "capped_item"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`[gate.SPACE]`, as far as it shapes decisions: see `kinstream.streams.settings.GateSettings`."""
+
+    error: float = 0.05
+    every_minutes: float = 60.0
+    min_sessions: int = 100
+    max_sessions: int = 20_000
+    late_minutes: float = 60.0
+    per_user: int = 30
+    per_session: int = 10
+    per_item: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision, without its place in the log: see `kinstream.streams.records.gate.GateDecision`."""
+
+    verdict: Verdict
+    reason: str
+    number: int
+    serving: Version
+    before: Version
+    challenger: Version | None
+    pinned: bool
+    impressions: int
+    evidence: Evidence
+    checks: dict[str, float]
+
+
+class List(NamedTuple):
+    """A result list that came back with its clicks."""
+
+    list_id: str
+    clicked: tuple[str, ...]
+    session: str | None
+    user: str | None
+
+
+class SpaceGate:
+    """The state of the gate in one space.
+
+    Parameters
+    ----------
+    space, keys : whose lists are credited.
+    options : see there.
+    epoch : of the space: models of another one are left out.
+    """
+
+    def __init__(self, space: str, keys: Keys, options: Options, epoch: int = 0) -> None:
+        self._space, self._keys, self.options, self._epoch = space, keys, options, epoch
+        self.serving = UNADAPTED
+        self.challenger: Version | None = None
+        self.pinned = False
+        self.evidence = Evidence()
+        #: Lists of the comparison, clicked or not.
+        self.impressions = 0
+        self.fates: Counter[str] = Counter(dict.fromkeys(Fate, 0))
+        self.verdicts: Counter[str] = Counter(dict.fromkeys(Verdict, 0))
+        #: The last decisions as JSON objects, the newest last.
+        self.decided: list[dict[str, Any]] = []
+        self.shares = Shares()
+        #: Models that served before, the newest last.
+        self._history: list[Version] = []
+        #: No model up to this one becomes the challenger.
+        self._floor = UNADAPTED
+        self._number = 0
+        #: Times of the log: the newest, the end of the last comparison, the last list of this one.
+        self._now_ms, self._since_ms, self._heard_ms = -1, -1, -1
+        self._seen = Seen()
+        self._users, self._sessions = Cap(options.per_user), Cap(options.per_session)
+        self._items = Cap(options.per_item)
+
+    # ---- lists --------------------------------------------------------------------------------------------------
+
+    def take(self, one: List, log_ms: int) -> list[Decision]:
+        """Credit a drafted list.
+
+        Parameters
+        ----------
+        log_ms : time of its record in the log.
+        """
+        self._now_ms = max(self._now_ms, log_ms)
+        shown = read(self._keys, self._space, one.list_id)
+        if shown is None:
+            return self._left_out(Fate.FORGED)
+        if shown.time_ms > self._now_ms + SKEW_MS:
+            return self._left_out(Fate.AHEAD)
+        gone_ms = self._now_ms - int(self.options.late_minutes * _MINUTE_MS)
+        if shown.time_ms <= max(gone_ms, self._seen.horizon_ms):
+            return self._left_out(Fate.LATE)
+        if not self._of_epoch(shown.serving) or not self._of_epoch(shown.candidate):
+            return self._left_out(Fate.OTHER_EPOCH)
+        if shown.serving != self.serving:
+            return self._left_out(Fate.OTHER_PAIR)
+        if shown.candidate <= self._floor or shown.candidate == self.serving:
+            return self._left_out(Fate.RETIRED)
+        made: list[Decision] = []
+        if self.challenger is not None and shown.candidate != self.challenger and self._abandoned():
+            made.append(self._end(Verdict.HOLD, "no list of it came back for a whole pause"))
+            self._since_ms = self._heard_ms
+        if self.challenger is None:
+            if self.pinned or not self._pause_is_over():
+                self._left_out(Fate.PAUSED)
+                return made
+            made.append(self._challenge(shown.candidate))
+        elif shown.candidate != self.challenger:
+            self._left_out(Fate.OTHER_PAIR)
+            return made
+        self._heard_ms = self._now_ms
+        key = hash_of(one.list_id)
+        known, counted = self._seen.look(key)
+        outcome, clicked = shown.outcome(self._space, one.clicked)
+        if known and (counted or not clicked):
+            self._left_out(Fate.REPEATED)
+            return made
+        self._seen.note(key, shown.time_ms, bool(clicked), gone_ms)
+        if not known:
+            self.impressions += 1
+            self.shares.add(shown)
+        if not clicked:
+            self.fates[Fate.SHOWN] += 1
+        elif (capped := self._cap(one, clicked)) is not None:
+            self.fates[capped] += 1
+        else:
+            self.evidence = self.evidence.after(outcome)
+            self.fates[(Fate.TIED, Fate.WON, Fate.LOST)[outcome]] += 1
+        return made + self._judge()
+
+    def _left_out(self, fate: Fate) -> list[Decision]:
+        self.fates[fate] += 1
+        return []
+
+    def _of_epoch(self, version: Version) -> bool:
+        return version == UNADAPTED or version.epoch == self._epoch
+
+    def _pause_is_over(self) -> bool:
+        return self._since_ms < 0 or self._now_ms - self._since_ms >= self._pause_ms
+
+    def _abandoned(self) -> bool:
+        return self._now_ms - self._heard_ms >= self._pause_ms
+
+    @property
+    def _pause_ms(self) -> int:
+        return int(self.options.every_minutes * _MINUTE_MS)
+
+    def _cap(self, one: List, clicked: Iterable[int]) -> Fate | None:
+        """The fate of a list of somebody, or with an item, that was counted often enough; counts it otherwise."""
+        found: list[tuple[Fate, Cap, int]] = []
+        if one.user:
+            found.append((Fate.CAPPED_USER, self._users, hash_of(one.user)))
+        if one.session:
+            found.append((Fate.CAPPED_SESSION, self._sessions, hash_of(one.session)))
+        found += [(Fate.CAPPED_ITEM, self._items, mark) for mark in sorted(clicked)]
+        for fate, cap, key in found:
+            if cap.full(key, self._now_ms):
+                return fate
+        for _, cap, key in found:
+            cap.add(key)
+        return None
+
+    # ---- decisions ----------------------------------------------------------------------------------------------
+
+    def _judge(self) -> list[Decision]:
+        error = self.options.error
+        if self.impressions < self.options.min_sessions:
+            return []
+        if self.evidence.better(error):
+            failed = self.shares.failed()
+            if failed:
+                return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
+            assert self.challenger is not None
+            self._history = [*self._history, self.serving][-KEPT:]
+            return [self._end(Verdict.PROMOTE, "it wins more often", self.challenger)]
+        if self.evidence.worse(error):
+            return [self._end(Verdict.RETIRE, "it loses more often")]
+        if self.impressions >= self.options.max_sessions:
+            return [self._end(Verdict.HOLD, f"neither was shown to be better in {self.impressions} lists")]
+        return []
+
+    def _challenge(self, candidate: Version) -> Decision:
+        self.challenger = candidate
+        self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
+        self._seen.clear()
+        return self._decide(Verdict.CHALLENGE, "the newest model when the pause was over", self.serving)
+
+    def _end(self, verdict: Verdict, reason: str, serving: Version | None = None) -> Decision:
+        """End the comparison; without `serving` the same model goes on to serve."""
+        self._floor = max(self._floor, self.challenger or UNADAPTED)
+        self._since_ms = self._now_ms
+        before, self.serving = self.serving, self.serving if serving is None else serving
+        self.challenger = None
+        made = self._decide(verdict, reason, before)
+        self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
+        self._seen.clear()
+        return made
+
+    def _decide(self, verdict: Verdict, reason: str, before: Version) -> Decision:
+        self._number += 1
+        self.verdicts[verdict] += 1
+        measured = {} if not self.impressions else self.shares.measured()
+        made = Decision(
+            verdict,
+            reason,
+            self._number,
+            self.serving,
+            before,
+            self.challenger,
+            self.pinned,
+            self.impressions,
+            self.evidence,
+            measured,
+        )
+        plain = {
+            "verdict": verdict.value,
+            "reason": reason,
+            "number": self._number,
+            "serving": str(self.serving),
+            "before": str(before),
+            "challenger": None if self.challenger is None else str(self.challenger),
+            "time_ms": self._now_ms,
+            "impressions": self.impressions,
+            "wins": self.evidence.wins,
+            "losses": self.evidence.losses,
+        }
+        self.decided = [*self.decided, plain][-KEPT:]
+        return made
+
+    def begin(self, log_ms: int) -> Decision:
+        """Note the beginning of an epoch after one in which something may have served."""
+        self._now_ms = max(self._now_ms, log_ms)
+        return self._decide(Verdict.BEGIN, "the space began anew", UNADAPTED)
+
+    # ---- orders of people ---------------------------------------------------------------------------------------
+
+    def order(self, order: GateOrder, log_ms: int) -> list[Decision]:
+        """Obey an order.
+
+        Raises
+        ------
+        BadRecord : there is nothing to promote or to return to, or the model is of another epoch.
+        """
+        version = order.version
+        if version is not None and not self._of_epoch(version):
+            raise BadRecord(
+                Reason.BAD_SHAPE, f"model {version} is of another epoch than the space, {self._epoch}"
+            )
+        match order.order:
+            case Order.PROMOTE:
+                version = version or self.challenger
+                if version is None:
+                    raise BadRecord(
+                        Reason.BAD_SHAPE, "an order to promote, and there is no challenger: name a model"
+                    )
+                verdict = Verdict.PROMOTE
+            case Order.PIN:
+                assert version is not None
+                verdict = Verdict.PIN
+            case Order.ROLLBACK:
+                if not self._history:
+                    raise BadRecord(
+                        Reason.BAD_SHAPE, "an order to roll back, and no other model has served before"
+                    )
+                version, verdict = self._history[-1], Verdict.ROLLBACK
+            case Order.RESUME:
+                if not self.pinned:
+                    raise BadRecord(Reason.BAD_SHAPE, "an order to resume, and no model is pinned")
+                version, verdict = self.serving, Verdict.RESUME
+        self._now_ms = max(self._now_ms, log_ms)
+        if order.order is Order.ROLLBACK:
+            self._history.pop()
+            # The model that people took back does not challenge again.
+            self._floor = max(self._floor, self.serving)
+        elif version != self.serving:
+            self._history = [*self._history, self.serving][-KEPT:]
+        if order.order in (Order.PIN, Order.RESUME):
+            self.pinned = order.order is Order.PIN
+        return [self._end(verdict, f"ordered: {order.note}" if order.note else "ordered", version)]
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        plain = {
+            "epoch": self._epoch,
+            "serving": self.serving,
+            "challenger": self.challenger,
+            "pinned": self.pinned,
+            "evidence": asdict(self.evidence),
+            "impressions": self.impressions,
+            "fates": self.fates,
+            "verdicts": self.verdicts,
+            "decided": self.decided,
+            "history": self._history,
+            "floor": self._floor,
+            "number": self._number,
+            "times": [self._now_ms, self._since_ms, self._heard_ms],
+        }
+        state: State = {"gate": json.dumps(plain)}
+        for name, part in self._parts():
+            state |= with_prefix(f"{name}.", part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        plain = json.loads(str(state["gate"]))
+        self._take_over(plain)
+        challenger = plain["challenger"]
+        self.challenger = None if challenger is None else Version(*challenger)
+        self.evidence = Evidence(**plain["evidence"])
+        self.impressions = int(plain["impressions"])
+        self.fates.update(plain["fates"])
+        self._now_ms, self._since_ms, self._heard_ms = plain["times"]
+        for name, part in self._parts():
+            part.restore(without_prefix(f"{name}.", state))
+
+    def inherit(self, state: State, load: Any) -> None:
+        """Take over who serves from another generation; a comparison begins anew, perhaps with other settings."""
+        plain = json.loads(str(state["gate"]))
+        self._take_over(plain)
+        self._now_ms, self._since_ms, _ = plain["times"]
+
+    def _take_over(self, plain: dict[str, Any]) -> None:
+        self._epoch = int(plain["epoch"])
+        self.serving, self._floor = Version(*plain["serving"]), Version(*plain["floor"])
+        self.pinned, self.decided = bool(plain["pinned"]), list(plain["decided"])
+        self._history = [Version(*one) for one in plain["history"]]
+        self._number = int(plain["number"])
+        self.verdicts.update(plain["verdicts"])
+
+    def _parts(self) -> Iterable[tuple[str, Seen | Cap | Shares]]:
+        yield "seen", self._seen
+        yield "users", self._users
+        yield "sessions", self._sessions
+        yield "items", self._items
+        yield "shares", self.shares

@@ -1,0 +1,113 @@
+"""What the gate of a space remembers for a while: ids of lists, and whom it has counted how often. Both are bounded."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from kinstream.streams.records.state import State
+
+#: Entries of each memory.
+MOST: Final = 200_000
+_HOUR_MS: Final = 3_600_000
+
+
+def hash_of(text: str) -> int:
+    """64 bits of a name."""
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+class Seen:
+    """The ids of the lists of a comparison, and whether their clicks were counted.
+
+    An id is forgotten when it is too old to be accepted anyway. Where more than `most` are younger than that, the
+    oldest arrivals are forgotten, and nothing as old as one of them is accepted any more.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._ids: dict[int, tuple[int, bool]] = {}
+        #: Ids of this time or before are not accepted.
+        self.horizon_ms = -1
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def clear(self) -> None:
+        """Forget all: a new comparison begins, and ids of the old one are not accepted in it."""
+        self._ids.clear()
+
+    def look(self, key: int) -> tuple[bool, bool]:
+        """Whether an id is known, and whether its clicks were counted."""
+        found = self._ids.get(key)
+        return found is not None, found is not None and found[1]
+
+    def note(self, key: int, time_ms: int, counted: bool, gone_ms: int) -> None:
+        """Remember an id; those of `gone_ms` or before may be forgotten."""
+        self._ids[key] = time_ms, counted
+        while self._ids:
+            first = next(iter(self._ids))
+            before = self._ids[first][0]
+            if before > gone_ms:
+                if len(self._ids) <= self._most:
+                    return
+                self.horizon_ms = max(self.horizon_ms, before)
+            del self._ids[first]
+
+    def state(self) -> State:
+        return {
+            "ids": np.array(list(self._ids), np.uint64),
+            "times": np.array([time for time, _ in self._ids.values()], np.int64),
+            "counted": np.array([counted for _, counted in self._ids.values()], np.bool_),
+            "horizon_ms": self.horizon_ms,
+        }
+
+    def restore(self, state: State) -> None:
+        ids, times, counted = (np.asarray(state[name]).tolist() for name in ("ids", "times", "counted"))
+        self._ids = {key: (time, flag) for key, time, flag in zip(ids, times, counted, strict=True)}
+        self.horizon_ms = int(state["horizon_ms"])
+
+
+class Cap:
+    """How often each of many is counted within an hour of the log's time.
+
+    Parameters
+    ----------
+    limit : how often at most; 0 is no limit.
+    """
+
+    def __init__(self, limit: int, most: int = MOST) -> None:
+        self.limit = limit
+        self._most = most
+        self._hour = -1
+        self._counts: dict[int, int] = {}
+
+    def full(self, key: int, now_ms: int) -> bool:
+        """Whether it was counted as often as it may be, or too many others were."""
+        if not self.limit:
+            return False
+        if now_ms // _HOUR_MS != self._hour:
+            self._hour = now_ms // _HOUR_MS
+            self._counts.clear()
+        count = self._counts.get(key)
+        return count >= self.limit if count is not None else len(self._counts) >= self._most
+
+    def add(self, key: int) -> None:
+        """Count it, after `full` has answered no."""
+        if self.limit:
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def state(self) -> State:
+        return {
+            "hour": self._hour,
+            "keys": np.array(list(self._counts), np.uint64),
+            "counts": np.array(list(self._counts.values()), np.int64),
+        }
+
+    def restore(self, state: State) -> None:
+        self._hour = int(state["hour"])
+        keys, counts = np.asarray(state["keys"]).tolist(), np.asarray(state["counts"]).tolist()
+        self._counts = dict(zip(keys, counts, strict=True))

@@ -1,0 +1,146 @@
+"""What the page of the gate's worker shows: who serves each space, and the running evidence."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kinstream.search.gate.core import Options, SpaceGate
+from kinstream.search.interleaving.evidence import decisive, log_e_value
+
+_SPACE: Final = ("space",)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The gate of a space at one moment."""
+
+    serving: str
+    adapted: bool
+    challenger: str | None
+    pinned: bool
+    impressions: int
+    wins: int
+    losses: int
+    fates: dict[str, int]
+    verdicts: dict[str, int]
+
+
+class Board:
+    """The newest view of every space that this worker owns. Any thread may read it."""
+
+    def __init__(self, options: Mapping[str, Options]) -> None:
+        self.options = options
+        self._views: dict[str, tuple[int, View]] = {}
+        self._lock = threading.Lock()
+
+    def put(self, partition: int, space: str, gate: SpaceGate) -> None:
+        """Take the view of a gate."""
+        challenger = None if gate.challenger is None else str(gate.challenger)
+        view = View(
+            str(gate.serving),
+            gate.serving.generation > 0,
+            challenger,
+            gate.pinned,
+            gate.impressions,
+            gate.evidence.wins,
+            gate.evidence.losses,
+            {str(name): count for name, count in gate.fates.items()},
+            {str(name): count for name, count in gate.verdicts.items()},
+        )
+        with self._lock:
+            self._views[space] = partition, view
+
+    def drop(self, partition: int) -> None:
+        """Forget the spaces of a partition that another worker owns now."""
+        with self._lock:
+            self._views = {name: found for name, found in self._views.items() if found[0] != partition}
+
+    def views(self) -> dict[str, View]:
+        """By space."""
+        with self._lock:
+            return {name: view for name, (_, view) in sorted(self._views.items())}
+
+
+class GateCollector(Collector):
+    """Series of the board."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        lists = CounterMetricFamily(
+            "kinstream_gate_lists",
+            "Records of drafted lists that came back, by fate: won, lost or tied by the challenger; shown, without a "
+            "click; or left out for the reason named.",
+            labels=("space", "fate"),
+        )
+        decisions = CounterMetricFamily(
+            "kinstream_gate_decisions", "Decisions of the gate, by verdict.", labels=("space", "verdict")
+        )
+        serving = GaugeMetricFamily(
+            "kinstream_gate_serving_info",
+            "Always 1. The model that serves, as GENERATION.EPOCH.STEP or un-adapted.",
+            labels=("space", "version"),
+        )
+        adapted = GaugeMetricFamily("kinstream_gate_adapted", "1 if a learned model serves.", labels=_SPACE)
+        pinned = GaugeMetricFamily("kinstream_gate_pinned", "1 if people have pinned a model.", labels=_SPACE)
+        challenged = GaugeMetricFamily(
+            "kinstream_gate_challenged",
+            "1 while a challenger is compared with the serving model.",
+            labels=_SPACE,
+        )
+        impressions = GaugeMetricFamily(
+            "kinstream_gate_impressions", "Drafted lists of the comparison that runs.", labels=_SPACE
+        )
+        decided = GaugeMetricFamily(
+            "kinstream_gate_decided_lists",
+            "Drafted lists of the comparison that one side has won, by the winner: challenger or serving.",
+            labels=("space", "winner"),
+        )
+        evidence = GaugeMetricFamily(
+            "kinstream_gate_log_e_value",
+            "Natural log of the e-value that the side wins more often than the other; the gate decides at "
+            "kinstream_gate_log_e_value_needed.",
+            labels=("space", "winner"),
+        )
+        needed = GaugeMetricFamily(
+            "kinstream_gate_log_e_value_needed", "The log e-value at which the gate decides.", labels=_SPACE
+        )
+        for space, view in self._board.views().items():
+            for fate, count in view.fates.items():
+                lists.add_metric([space, fate], count)
+            for verdict, count in view.verdicts.items():
+                decisions.add_metric([space, verdict], count)
+            serving.add_metric([space, view.serving], 1)
+            adapted.add_metric([space], view.adapted)
+            pinned.add_metric([space], view.pinned)
+            challenged.add_metric([space], view.challenger is not None)
+            impressions.add_metric([space], view.impressions)
+            for winner, wins, losses in (
+                ("challenger", view.wins, view.losses),
+                ("serving", view.losses, view.wins),
+            ):
+                decided.add_metric([space, winner], wins)
+                evidence.add_metric([space, winner], log_e_value(wins, losses))
+            needed.add_metric([space], decisive(self._board.options[space].error))
+        yield from (
+            lists,
+            decisions,
+            serving,
+            adapted,
+            pinned,
+            challenged,
+            impressions,
+            decided,
+            evidence,
+            needed,
+        )

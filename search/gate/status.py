@@ -1,0 +1,97 @@
+"""Who serves each space, and the running evidence, from the newest checkpoints of the gate. It needs no brokers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kinstream.search.gate.agent import options_of
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.interleaving.evidence import decisive, interval
+from kinstream.search.interleaving.impression import Keys
+from kinstream.streams.agents.space import core_state
+from kinstream.streams.configuration.gate import GateSettings
+from kinstream.streams.operations.checkpoints import Agent, checkpoints
+from kinstream.streams.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatus:
+    """The gate of a space at its newest checkpoint.
+
+    Parameters
+    ----------
+    offset : of the checkpoint: the gate has applied all events of the partition before it.
+    lists, wins, losses, ties : of the comparison that runs.
+    share, low, high : share of the decided lists that the challenger won, with an interval that holds at all looks.
+    log_e_for, log_e_against, needed : the largest log e-values, and the one that decides.
+    fates : records of drafted lists by what became of them, since the epoch began.
+    decisions : the last ones, the newest last.
+    """
+
+    space: str
+    partition: int
+    offset: int
+    serving: str
+    challenger: str | None
+    pinned: bool
+    lists: int
+    wins: int
+    losses: int
+    ties: int
+    share: float
+    low: float
+    high: float
+    log_e_for: float
+    log_e_against: float
+    needed: float
+    checks: dict[str, float]
+    fates: dict[str, int]
+    decisions: list[dict[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return asdict(self)
+
+
+def read_gates(settings: Settings) -> dict[str, GateStatus]:
+    """By space. A space without drafted lists or orders up to now is missing.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    keys = Keys(settings.gate_key.get_secret_value())
+    found = {}
+    for seen in checkpoints(settings, Agent("gate", "gate")):
+        for space, file in seen.manifest.spaces.items():
+            state = core_state(seen.state(file))
+            if state is None:
+                continue
+            section = settings.gate.get(space, GateSettings())
+            gate = SpaceGate(space, keys, options_of(section))
+            gate.restore(state)
+            evidence = gate.evidence
+            low, high = interval(evidence.wins, evidence.losses, section.error)
+            found[space] = GateStatus(
+                space=space,
+                partition=seen.manifest.partition,
+                offset=seen.manifest.offset,
+                serving=str(gate.serving),
+                challenger=None if gate.challenger is None else str(gate.challenger),
+                pinned=gate.pinned,
+                lists=gate.impressions,
+                wins=evidence.wins,
+                losses=evidence.losses,
+                ties=evidence.ties,
+                share=evidence.share,
+                low=low,
+                high=high,
+                log_e_for=evidence.for_peak,
+                log_e_against=evidence.against_peak,
+                needed=decisive(section.error),
+                checks=gate.shares.measured(),
+                fates={str(name): count for name, count in gate.fates.items()},
+                decisions=gate.decided,
+            )
+    return dict(sorted(found.items()))

@@ -1,0 +1,120 @@
+"""From the body of a request to that of its answer: the work of the pool's threads."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from kinstream.search.gateway.metrics import GatewayMetrics
+from kinstream.search.gateway.requests import MapRequest, SearchRequest
+from kinstream.search.gateway.service import GatewayService
+from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.queries.model import QueryModel
+from kinstream.search.serving.desk import RETRY_SECONDS
+from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.serving.requests import checked, read
+from kinstream.search.stores.base import BadFilter, StoreAway
+from kinstream.streams.records.values import Vectors
+
+
+class Answering:
+    """Answers as bytes of JSON. Every method may raise `Refused`."""
+
+    def __init__(self, service: GatewayService, metrics: GatewayMetrics) -> None:
+        self._service = service
+        self._limits = service.limits
+        self._metrics = metrics
+
+    def search(self, body: bytes) -> bytes:
+        asked = read(SearchRequest, body)
+        space = self._space(asked.space)
+        if asked.k > self._limits.max_k:
+            raise Refused(
+                422, Why.TOO_LARGE, f"{asked.k} neighbours; at most {self._limits.max_k}", place="k"
+            )
+        # Once: everything in the answer comes from this model.
+        model = space.model
+        queries = self._queries(asked, space, model)
+        try:
+            answer = space.search(model, queries, asked.k, asked.filter)
+        except BadFilter as error:
+            place = "vectors" if asked.filter is None else "filter"
+            raise Refused(422, Why.INVALID, str(error), place=place) from None
+        except StoreAway as error:
+            detail = f"the store of {space.name!r} is away: {error}"
+            raise Refused(503, Why.STORE, detail, retry_seconds=RETRY_SECONDS) from None
+        self._metrics.queries.labels(space.name).inc(len(queries))
+        results = []
+        for row, hits in enumerate(answer.found.hits):
+            if any(math.isinf(hit.similarity) for hit in hits):
+                detail = "its similarities are too large to be numbers"
+                raise Refused(422, Why.NOT_FINITE, detail, place=f"vectors[{row}]")
+            # A vector of zeros has no cosine.
+            known = [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]
+            results.append({"neighbours": known})
+        store = _store(space, answer.found.version)
+        return _written({"space": space.name, "model": _named(model), "store": store, "results": results})
+
+    def map(self, body: bytes) -> bytes:
+        asked = read(MapRequest, body)
+        space = self._space(asked.space)
+        model = space.model
+        mapped = model.map(self._queries(asked, space, model))
+        if not np.isfinite(mapped).all():
+            raise Refused(422, Why.NOT_FINITE, "the mapped vectors do not fit float32")
+        return _written({"space": space.name, "model": _named(model), "vectors": mapped.tolist()})
+
+    def spaces(self) -> bytes:
+        found = []
+        for space in self._service.spaces.values():
+            staleness, model = space.staleness(), space.model
+            found.append(
+                {
+                    "space": space.name,
+                    "model": _named(model),
+                    "store": _store(space, None),
+                    "ready": space.ready,
+                    "dimension": space.dimension,
+                    "announced": None if staleness is None else str(staleness.announced),
+                    "behind": space.behind,
+                }
+            )
+        return _written({"spaces": found})
+
+    # ---- parts ------------------------------------------------------------------------------------------------------
+
+    def _space(self, name: str | None) -> GatewaySpace:
+        spaces = self._service.spaces
+        if name is None and len(spaces) > 1:
+            raise Refused(422, Why.INVALID, "several spaces are served: name one", place="space")
+        if name is not None and name not in spaces:
+            raise Refused(404, Why.UNKNOWN_SPACE, f"no space {name!r} is served here", place="space")
+        space = next(iter(spaces.values())) if name is None else spaces[name]
+        if not space.loaded:
+            waiting = "; ".join(self._service.waiting_for())
+            raise Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
+        return space
+
+    def _queries(self, asked: MapRequest, space: GatewaySpace, model: QueryModel) -> Vectors:
+        rows: Any = asked.vectors
+        if isinstance(rows, dict):
+            raise Refused(422, Why.INVALID, "must be a vector or a list of vectors", place="vectors")
+        size = space.dimension if model.dimension is None else model.dimension
+        return checked(rows, size, "vectors", self._limits.max_rows, "the space")
+
+
+def _named(model: QueryModel) -> dict[str, Any]:
+    named = {"learner": model.learner, **model.name._asdict()}
+    return named | {"digest": model.digest, "adapted": model.adapted}
+
+
+def _store(space: GatewaySpace, version: str | None) -> dict[str, Any]:
+    return {"kind": space.kind, "collection": space.collection, "version": version}
+
+
+def _written(body: dict[str, Any]) -> bytes:
+    # Columns may hold values that JSON has no form for, such as dates.
+    return json.dumps(body, ensure_ascii=False, default=str, separators=(",", ":")).encode()

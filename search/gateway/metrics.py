@@ -1,0 +1,90 @@
+"""The Prometheus metrics of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kinstream.search.gateway.service import GatewayService
+from kinstream.search.models.staleness import Failure
+from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
+
+
+class GatewayMetrics(ServiceMetrics):
+    """Counts requests, also those to stores, and creates the registry of `/metrics`."""
+
+    def __init__(self, service: GatewayService) -> None:
+        super().__init__("gateway", _GatewayCollector(service))
+        self._store_seconds = Histogram(
+            "kinstream_gateway_store_duration_seconds",
+            "Seconds of mapping the queries of a request and waiting for its store.",
+            ("space",),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._store_failures = Counter(
+            "kinstream_gateway_store_failures",
+            "Requests that the store did not answer.",
+            ("space",),
+            registry=self.registry,
+        )
+        for space in service.spaces.values():
+            self.queries.labels(space.name)
+            self._store_seconds.labels(space.name)
+            self._store_failures.labels(space.name)
+            space.timed = self._timed
+
+    def _timed(self, space: str, seconds: float, answered: bool) -> None:
+        self._store_seconds.labels(space).observe(seconds)
+        if not answered:
+            self._store_failures.labels(space).inc()
+
+
+class _GatewayCollector(Collector):
+    def __init__(self, service: GatewayService) -> None:
+        self._service = service
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("space", "learner")
+        families = [
+            GaugeMetricFamily(f"kinstream_gateway_{name}", text, labels=labels)
+            for name, text in (
+                ("model_generation", "Generation of the serving model; 0 while queries are not adapted."),
+                ("model_epoch", "Epoch of the serving model; -1 while queries are not adapted."),
+                ("model_step", "Step of the serving model."),
+                ("model_adapted", "1 while queries are mapped; 0 while they are asked as they are."),
+                ("model_behind", "1 while a newer model is announced than the serving one."),
+                ("store_up", "1 while the last request to the store, or check of it, was answered."),
+            )
+        ]
+        age = GaugeMetricFamily(
+            "kinstream_gateway_model_age_seconds",
+            "Age of the newest loaded model. Absent before the first, and for a pinned model.",
+            labels=labels,
+        )
+        failures = CounterMetricFamily(
+            "kinstream_gateway_model_failures",
+            "Models that were not loaded; each attempt counts.",
+            labels=("space", "learner", "reason"),
+        )
+        for space in self._service.spaces.values():
+            staleness, model = space.staleness(), space.model
+            values = (*model.name, model.adapted, space.behind, space.trouble is None)
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([space.name, model.learner], int(value))
+            if staleness is None:
+                continue
+            if staleness.written_seconds is not None:
+                age.add_metric([space.name, model.learner], staleness.written_seconds)
+            for reason in Failure:
+                count = staleness.failures.get(reason, 0)
+                failures.add_metric([space.name, model.learner, reason.value], count)
+        ready = GaugeMetricFamily("kinstream_gateway_ready", "1 while /readyz answers 200.")
+        ready.add_metric([], int(self._service.ready))
+        yield from (*families, age, failures, ready)

@@ -1,0 +1,170 @@
+"""One space of the gateway: its query model, its store, and whether both can answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kinstream.search.models.staleness import Staleness
+from kinstream.search.models.subscription import FollowerStopped, Subscription
+from kinstream.search.queries.adapter import Newest
+from kinstream.search.queries.model import QueryModel
+from kinstream.search.stores.base import Found, Store, StoreAway
+from kinstream.streams.records.values import Vectors
+
+log = logging.getLogger("kinstream.gateway")
+
+#: Seconds between two checks of a store, and after one that failed.
+CHECK_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 0.5
+
+
+class Answer(NamedTuple):
+    """The hits of a request, and the one model and the one state of the store that they come from."""
+
+    model: QueryModel
+    found: Found
+    store_seconds: float
+
+
+class GatewaySpace:
+    """Maps queries and asks the store. Any thread may call it.
+
+    Parameters
+    ----------
+    kind, collection : of the store, for answers.
+    pinned : the model of a file; None to follow `subscription`.
+    timed : receives the seconds of every request to the store, and whether it answered.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        collection: str,
+        store: Store,
+        subscription: Subscription | None,
+        pinned: QueryModel | None,
+        timed: Callable[[str, float, bool], None] = lambda *_: None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.collection = collection
+        self.timed = timed
+        #: Why the store cannot answer; None while it can.
+        self.trouble: str | None = "not asked yet"
+        #: Number of features of the store's vectors; None while unknown, or if it takes any.
+        self.dimension: int | None = None
+        self._store = store
+        self._subscription = subscription
+        self._pinned = pinned
+        self._newest = None if subscription is None else Newest(subscription.learner)
+        self._none = QueryModel(self.newest.learner)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"kinstream-store-{name}", daemon=True)
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to check the store."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End the checks and the connections; wait up to that long."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        self._store.close()
+
+    def _watch(self) -> None:
+        while True:
+            self._check()
+            pause = CHECK_SECONDS if self.trouble is None else AGAIN_SECONDS
+            if self._stopping.wait(pause):
+                return
+
+    def _check(self) -> None:
+        before = self.trouble
+        try:
+            self.dimension = self._store.check()
+            self.trouble = None
+        except StoreAway as error:
+            self.trouble = str(error)
+        # A store of another distribution may raise anything; requests report it, and the next check may succeed.
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+            if self.trouble != before:
+                log.exception("space %r: the check of its store failed", self.name)
+        if self.trouble != before:
+            state = "answers" if self.trouble is None else f"is away: {self.trouble}"
+            log.log(
+                logging.INFO if self.trouble is None else logging.WARNING,
+                "space %r: its store %s",
+                self.name,
+                state,
+            )
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> QueryModel:
+        """The newest model, whether it fits the store or not."""
+        if self._pinned is not None:
+            return self._pinned
+        assert self._subscription is not None and self._newest is not None
+        try:
+            return self._newest.of(self._subscription.model)
+        except FollowerStopped:
+            # The service ends because of the failure; until then it answers.
+            return self._newest.of(self._subscription.serving)
+
+    @property
+    def model(self) -> QueryModel:
+        """The model that serves: the newest, or none while that has another dimension than the store."""
+        found = self.newest
+        if found.dimension is None or self.dimension is None or found.dimension == self.dimension:
+            return found
+        return self._none
+
+    @property
+    def behind(self) -> bool:
+        """Whether a newer model than the serving one is known; it may be loading, or not be usable."""
+        staleness = self.staleness()
+        return staleness is not None and (staleness.behind or self.model is not self.newest)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether all models from before the start are known, and were tried."""
+        return self._subscription is None or self._subscription.caught_up
+
+    @property
+    def ready(self) -> bool:
+        return self.loaded and self.trouble is None
+
+    def staleness(self) -> Staleness | None:
+        """The age of the newest model; None for a pinned one."""
+        return None if self._subscription is None else self._subscription.staleness()
+
+    def search(self, model: QueryModel, queries: Vectors, k: int, where: Any) -> Answer:
+        """The hits of queries (n, d) under one model.
+
+        Raises
+        ------
+        StoreAway, BadFilter : as of the store.
+        """
+        began = time.perf_counter()
+        answered = False
+        try:
+            found = self._store.search(model.map(queries), k, where)
+            answered = True
+        except StoreAway as error:
+            # Readiness shows it at once, and the next check repairs it.
+            self.trouble = str(error)
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            self.timed(self.name, seconds, answered)
+        return Answer(model, found, seconds)

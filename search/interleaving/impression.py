@@ -1,0 +1,248 @@
+"""The id of a drafted list. It holds all that is needed to credit its clicks, and only the key's owners can read it.
+
+A service gives a drafted list such an id as its `list_id`; the click event that comes back with it needs nothing else:
+no other record, no join. It is encrypted, so that nobody can learn whose pick an item was, and it carries a tag, so
+that a forged or changed id is detected. Form: `ki1.` and, in base64url, time and nonce, the encrypted body, the tag.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kinstream.search.interleaving.draft import Draft, Side, credit, team_draft
+from kinstream.streams.records.gate import Version
+
+#: Begins every id of a drafted list. Ids of other lists do not matter to the gate.
+PREFIX: Final = "ki1."
+#: Most items of a drafted list.
+MAX_ITEMS: Final = 255
+NONCE_BYTES: Final = 6
+_TIME_BYTES: Final = 6
+_TAG_BYTES: Final = 10
+_MARK_BYTES: Final = 3
+_SERVING_EMPTY: Final = 1
+_CANDIDATE_EMPTY: Final = 2
+_HEAD: Final = _TIME_BYTES + NONCE_BYTES
+
+
+class Keys:
+    """The keys of one deployment, from its secret.
+
+    Parameters
+    ----------
+    secret : at least 16 characters.
+    """
+
+    def __init__(self, secret: str) -> None:
+        root = hashlib.blake2b(secret.encode(), digest_size=32, person=b"kinstream-gate").digest()
+        self._tag, self._cipher, self._coin, self.fingerprint = (
+            hashlib.blake2b(root, digest_size=size, person=name).digest()
+            for size, name in ((32, b"tag"), (32, b"cipher"), (32, b"coin"), (8, b"fingerprint"))
+        )
+
+    def tag(self, space: str, data: bytes) -> bytes:
+        """The tag of an id's data in that space."""
+        text = space.encode()
+        whole = len(text).to_bytes(4, "little") + text + data
+        return hashlib.blake2b(whole, digest_size=_TAG_BYTES, key=self._tag).digest()
+
+    def mask(self, head: bytes, data: bytes) -> bytes:
+        """The data, encrypted or decrypted, with a stream of the key and the id's own head."""
+        size = len(data)
+        blocks = b"".join(
+            hashlib.blake2b(head + n.to_bytes(2, "little"), key=self._cipher).digest()
+            for n in range(-(-size // 64))
+        )
+        return (int.from_bytes(data) ^ int.from_bytes(blocks[:size])).to_bytes(size)
+
+    @property
+    def seed(self) -> int:
+        """Of the coins of drafts: without the key nobody can foresee them."""
+        return int.from_bytes(self._coin[:8], "little", signed=True)
+
+    def chosen(self, space: str, query: bytes, share: float) -> bool:
+        """Whether a query is one of the share that gets drafted lists: always the same answer for the same query."""
+        data = hashlib.blake2b(
+            query, digest_size=8, key=self._coin, person=b"share", salt=_short(space)
+        ).digest()
+        return int.from_bytes(data, "little") < share * 2.0**64
+
+
+@dataclass(frozen=True, slots=True)
+class Impression:
+    """A drafted list as its id holds it.
+
+    Parameters
+    ----------
+    time_ms : when it was shown, by the service's clock.
+    marks : of each place, a hash of its item (`mark_of`).
+    picks : whose pick each item was.
+    fresh : places of items that are new in the catalogue.
+    empty : the sides whose ranking had no item.
+    """
+
+    time_ms: int
+    serving: Version
+    candidate: Version
+    marks: tuple[int, ...]
+    picks: tuple[Side, ...]
+    fresh: frozenset[int] = frozenset()
+    empty: frozenset[Side] = frozenset()
+
+    def outcome(self, space: str, clicked: Iterable[str]) -> tuple[int, frozenset[int]]:
+        """Who won, as `draft.credit`, and the marks of the shown items among the clicked ones."""
+        shown = frozenset(self.marks)
+        found = {mark_of(space, item) for item in clicked} & shown
+        return credit(Draft(self.marks, self.picks), found), frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a service shows: the list, and the id to show with it."""
+
+    list_id: str
+    items: tuple[str, ...]
+
+
+def show(
+    keys: Keys,
+    space: str,
+    rankings: tuple[tuple[Version, Sequence[str]], tuple[Version, Sequence[str]]],
+    size: int,
+    *,
+    time_ms: int,
+    nonce: bytes,
+    fresh: Collection[str] = (),
+) -> Shown:
+    """Draft a list from the serving and the candidate ranking, and give it its id.
+
+    Parameters
+    ----------
+    rankings : the serving model and its items, best first, and then the candidate's.
+    size : items to show, at most `MAX_ITEMS`.
+    nonce : `NONCE_BYTES` random bytes.
+    fresh : items that are new in the catalogue.
+
+    Examples
+    --------
+    >>> from kinstream.streams.records.gate import UNADAPTED
+    >>> keys = Keys("a secret of a deployment")
+    >>> rankings = (UNADAPTED, ["a", "b", "c"]), (Version(1, 0, 500), ["c", "a", "d"])
+    >>> shown = show(keys, "docs", rankings, 3, time_ms=1_000, nonce=b"random")
+    >>> read(keys, "docs", shown.list_id).candidate
+    Version(generation=1, epoch=0, step=500)
+    >>> read(keys, "other", shown.list_id) is None
+    True
+    """
+    (serving, first), (candidate, second) = rankings
+    head = time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
+    draft = team_draft(
+        first, second, min(size, MAX_ITEMS), seed=keys.seed, impression=f"{space}/{head.hex()}"
+    )
+    empty = {side for side, ranking in ((Side.SERVING, first), (Side.CANDIDATE, second)) if not ranking}
+    impression = Impression(
+        time_ms,
+        serving,
+        candidate,
+        tuple(mark_of(space, item) for item in draft.items),
+        draft.picks,
+        frozenset(n for n, item in enumerate(draft.items) if item in fresh),
+        frozenset(empty),
+    )
+    return Shown(list_id_of(keys, space, impression, nonce), draft.items)
+
+
+def list_id_of(keys: Keys, space: str, impression: Impression, nonce: bytes) -> str:
+    """The id of an impression."""
+    head = impression.time_ms.to_bytes(_TIME_BYTES, "big") + nonce
+    data = head + keys.mask(head, _body_of(impression))
+    return PREFIX + base64.urlsafe_b64encode(data + keys.tag(space, data)).rstrip(b"=").decode()
+
+
+def read(keys: Keys, space: str, list_id: str) -> Impression | None:
+    """The impression of an id; None for an id that was not made with this key for this space, or was changed."""
+    text = list_id.removeprefix(PREFIX)
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    data, tag = raw[:-_TAG_BYTES], raw[-_TAG_BYTES:]
+    if len(data) < _HEAD or not hmac.compare_digest(tag, keys.tag(space, data)):
+        return None
+    head, body = data[:_HEAD], data[_HEAD:]
+    return _impression_of(int.from_bytes(head[:_TIME_BYTES], "big"), keys.mask(head, body))
+
+
+def mark_of(space: str, item: str) -> int:
+    """The hash of an item: 24 bits."""
+    data = item.encode("utf-8", "surrogatepass")
+    return int.from_bytes(
+        hashlib.blake2b(data, digest_size=_MARK_BYTES, salt=_short(space)).digest(), "little"
+    )
+
+
+def _short(space: str) -> bytes:
+    return hashlib.blake2b(space.encode(), digest_size=16).digest()
+
+
+def _body_of(one: Impression) -> bytes:
+    flags = _SERVING_EMPTY * (Side.SERVING in one.empty) + _CANDIDATE_EMPTY * (Side.CANDIDATE in one.empty)
+    numbers = b"".join(
+        _varint(n) for v in (one.serving, one.candidate) for n in (v.generation, v.epoch + 1, v.step)
+    )
+    picks = sum(int(pick) << n for n, pick in enumerate(one.picks))
+    fresh = sum(1 << n for n in one.fresh)
+    count = len(one.marks)
+    bits = b"".join(value.to_bytes(-(-count // 8), "little") for value in (picks, fresh))
+    marks = b"".join(mark.to_bytes(_MARK_BYTES, "little") for mark in one.marks)
+    return bytes((flags, count)) + numbers + bits + marks
+
+
+def _impression_of(time_ms: int, body: bytes) -> Impression:
+    flags, count = body[0], body[1]
+    numbers, at = [], 2
+    for _ in range(6):
+        number, at = _read_varint(body, at)
+        numbers.append(number)
+    size = -(-count // 8)
+    picks, fresh = (int.from_bytes(body[at + n * size : at + (n + 1) * size], "little") for n in (0, 1))
+    at += 2 * size
+    marks = [
+        int.from_bytes(body[at + n * _MARK_BYTES : at + (n + 1) * _MARK_BYTES], "little")
+        for n in range(count)
+    ]
+    empty = {Side.SERVING: flags & _SERVING_EMPTY, Side.CANDIDATE: flags & _CANDIDATE_EMPTY}
+    return Impression(
+        time_ms,
+        Version(numbers[0], numbers[1] - 1, numbers[2]),
+        Version(numbers[3], numbers[4] - 1, numbers[5]),
+        tuple(marks),
+        tuple(Side(picks >> n & 1) for n in range(count)),
+        frozenset(n for n in range(count) if fresh >> n & 1),
+        frozenset(side for side, flag in empty.items() if flag),
+    )
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[at] & 128:
+        number |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return number | data[at] << shift, at + 1

@@ -1,0 +1,210 @@
+"""The frame of an application: the desk, limits, one form of errors, probes, the schemas of routes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client.exposition import choose_encoder
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from kinstream.search.serving.connections import Connections
+from kinstream.search.serving.desk import FAULT, JSON, RETRY_SECONDS, SAFE, Desk
+from kinstream.search.serving.metrics import ServiceMetrics
+from kinstream.search.serving.refusals import Refused, Why
+from kinstream.search.serving.requests import ErrorReply
+from kinstream.search.serving.service import Service
+from kinstream.streams.settings import ServiceSettings
+
+#: Routes answered under any number of requests.
+PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_REASONS: Final = {
+    400: "The body is not JSON.",
+    404: "The space, item or path does not exist.",
+    405: "The path does not support this method.",
+    408: "The body did not arrive in time.",
+    413: "The body is larger than {section}.max_body_bytes.",
+    415: "The body is of another media type than application/json.",
+    422: "The request does not fit the schema, the space or the limits; `place` names the part.",
+    500: "An internal error; the log of the server has details.",
+    503: "Not ready, or too many requests at once; Retry-After gives the time to retry.",
+    504: "The answer took longer than {section}.request_seconds.",
+}
+#: What a route with a body may answer besides 200.
+_POSTED: Final = tuple(_REASONS)
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
+
+
+class Application:
+    """The application of a service, to which its routes are added.
+
+    Parameters
+    ----------
+    title, description : of the OpenAPI page.
+
+    Attributes
+    ----------
+    app : with `app.state.desk` and `app.state.connections`.
+    """
+
+    def __init__(self, service: Service, metrics: ServiceMetrics, title: str, description: str) -> None:
+        limits = service.limits
+        self.desk = Desk(limits, metrics)
+        self.app = FastAPI(
+            title=title,
+            version="1",
+            description=description,
+            docs_url=None,
+            redoc_url=None,
+            swagger_ui_oauth2_redirect_url=None,
+        )
+        self.app.state.desk = self.desk
+        self.app.state.connections = Connections(limits, metrics)
+        self.app.add_middleware(_Admitted, limits=limits)
+        self.app.add_middleware(_Timed, metrics=metrics)
+        self._errors: dict[int | str, dict[str, Any]] = {
+            status: {"model": ErrorReply, "description": text.format(section=limits.section)}
+            for status, text in _REASONS.items()
+        }
+        _handle_errors(self.app, logging.getLogger(f"kinstream.{limits.section}"))
+        _probes(self.app, service, metrics)
+
+    def post(self, path: str, reply: Any, asked: Any, summary: str) -> Callable[[_Handler], _Handler]:
+        """A route with a body, by its schemas."""
+        body = {"required": True, "content": {JSON: {"schema": asked.model_json_schema()}}}
+        made: Callable[[_Handler], _Handler] = self.app.post(
+            path,
+            summary=summary,
+            response_model=reply,
+            responses={status: self._errors[status] for status in _POSTED},
+            openapi_extra={"requestBody": body},
+        )
+        return made
+
+    def get(self, path: str, reply: Any, summary: str, *more: int) -> Callable[[_Handler], _Handler]:
+        """A route without a body; `more` are its statuses besides those of every such route."""
+        made: Callable[[_Handler], _Handler] = self.app.get(
+            path,
+            summary=summary,
+            response_model=reply,
+            responses={status: self._errors[status] for status in (405, 500, 503, 504, *more)},
+        )
+        return made
+
+
+def _probes(app: FastAPI, service: Service, metrics: ServiceMetrics) -> None:
+    @app.get("/healthz", include_in_schema=False)
+    async def healthz() -> Response:
+        ok, body = service.health.live()
+        return _json(200 if ok else 503, body)
+
+    @app.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
+        ok, body = service.health.ready()
+        return _json(200 if ok else 503, body | {"waiting_for": service.waiting_for()})
+
+    @app.get("/metrics", include_in_schema=False)
+    def exposition(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return Response(encode(metrics.registry), media_type=content_type, headers=SAFE)
+
+
+def _json(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    content = json.dumps(body, ensure_ascii=False).encode()
+    return Response(content, status, media_type=JSON, headers=SAFE | (headers or {}))
+
+
+def _handle_errors(app: FastAPI, log: logging.Logger) -> None:
+    """Every error in one form."""
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return _json(error.status, error.body(), error.headers)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        why = {404: Why.NOT_FOUND, 405: Why.NOT_ALLOWED}.get(error.status_code, Why.INVALID)
+        headers = dict(error.headers or {})
+        return _json(error.status_code, Refused(error.status_code, why, str(error.detail)).body(), headers)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return _json(422, Refused(422, Why.INVALID, str(first["msg"]), place=place).body())
+
+    async def gone(request: Request, error: Exception) -> Response:
+        return _json(400, Refused(400, Why.NOT_JSON, "the client went away").body())
+
+    async def fault(request: Request, error: Exception) -> Response:
+        log.error("%s %s could not be answered", request.method, request.url.path, exc_info=error)
+        return _json(500, Refused(500, Why.FAULT, FAULT).body())
+
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(Exception, fault)
+
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Admitted:
+    """Limits the number of requests at a time; probes are not limited."""
+
+    def __init__(
+        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], limits: ServiceSettings
+    ) -> None:
+        self._app, self._most, self._section = app, limits.max_connections, limits.section
+        self._inside = 0
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+        elif self._inside >= self._most:
+            detail = f"{self._inside} requests at once; the limit is {self._section}.max_connections"
+            refused = Refused(503, Why.BUSY, detail, retry_seconds=RETRY_SECONDS)
+            await _json(503, refused.body(), refused.headers | {"Connection": "close"})(scope, receive, send)
+        else:
+            self._inside += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._inside -= 1
+
+
+class _Timed:
+    """Measures the duration of every request, from its headers to the end of its answer."""
+
+    def __init__(
+        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], metrics: ServiceMetrics
+    ) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), "500"
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.seconds.labels(route, status).observe(time.perf_counter() - began)

@@ -1,0 +1,166 @@
+"""A service as a process: HTTP server, signals, the watch over both."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+from kinstream.streams.kafka.access import check_role
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.processes.listening import bound, cannot_listen
+from kinstream.streams.processes.supervisor import RESTART, hold_on_to_supervisor
+from kinstream.streams.settings import ServiceSettings, Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+    from kinstream.search.serving.service import Service
+
+_BACKLOG: Final = 128
+_LOOK_SECONDS: Final = 0.2
+
+
+class Server(ABC):
+    """A service: `begin` opens the socket, `run` serves until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    limits : its section of the settings.
+    title : its name in the log.
+    role : that its principal needs with the brokers; None if it does not read from them.
+    """
+
+    def __init__(self, settings: Settings, limits: ServiceSettings, title: str, role: str | None) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._title = title
+        self._role = role
+        self._socket: socket.socket | None = None
+        self._log = logging.getLogger(f"kinstream.{limits.section}")
+
+    @property
+    @abstractmethod
+    def service(self) -> Service:
+        """The service itself."""
+
+    @abstractmethod
+    def _make_app(self) -> FastAPI:
+        """The application of the service."""
+
+    @property
+    def url(self) -> str:
+        """Address without a path, once `begin` has returned."""
+        assert self._socket is not None
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def begin(self) -> None:
+        """Listen, and wait for the brokers.
+
+        Raises
+        ------
+        CannotListen : it cannot listen on the address.
+        BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, accepts the login, or allows reading.
+        """
+        self._socket = listening(self._limits)
+        if self._role is None:
+            return
+        cluster = Cluster(self._settings.kafka)
+        try:
+            cluster.wait(self._settings.worker.startup_seconds)
+            check_role(cluster, self._settings, self._role)
+        finally:
+            cluster.close()
+
+    def run(self) -> int:
+        """Serve; returns the exit status."""
+        from threadpoolctl import threadpool_limits
+
+        # Requests run in parallel, so each has one core.
+        threadpool_limits(limits=1)
+        app = self._make_app()
+        seconds = self._settings.worker.shutdown_seconds
+        server = web_server(app, max(1, int(seconds) - 5))
+        assert self._socket is not None
+        self.service.start()
+        self._log.info("%s: %s, spaces %s", self._title, self.url, ", ".join(self.service.served))
+        watch = threading.Thread(target=self._watch, args=(server, seconds), daemon=True)
+        watch.start()
+
+        def end(number: int, frame: object) -> None:
+            """Used before the server has its own handlers, and after its end, when it raises the signal again."""
+            server.should_exit = True
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
+        hold_on_to_supervisor()
+        server.run(sockets=[self._socket])
+        app.state.desk.close()
+        self.service.stop()
+        return 0 if self.service.failure is None else RESTART
+
+    def _watch(self, server: Any, seconds: float) -> None:
+        """End the server if the service has failed, and the process if the server does not end in time."""
+        reported = False
+        while not server.should_exit:
+            if self.service.failure is not None:
+                server.should_exit = True
+            if not reported and self.service.ready:
+                self._log.info("%s: ready", self._title)
+                reported = True
+            time.sleep(_LOOK_SECONDS)
+        time.sleep(seconds)
+        self._log.error("not ended within %.0f s; ending hard", seconds)
+        os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
+
+
+def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:
+    """The server for an application of `kinstream.search.serving.app`, with limits on connections.
+
+    Parameters
+    ----------
+    stop_seconds : in which requests have to end after a stop signal.
+    """
+    import uvicorn
+
+    from kinstream.search.serving.connections import MAX_HEADER_BYTES, protocol
+
+    connections = app.state.connections
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=protocol(connections),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_keep_alive=connections.limits.idle_seconds,
+            timeout_graceful_shutdown=stop_seconds,
+        )
+    )
+
+
+def listening(limits: ServiceSettings) -> socket.socket:
+    """A socket that listens on the address of a service; port 0 stands for any free one.
+
+    Raises
+    ------
+    CannotListen : it cannot listen on the address.
+    """
+    host, port = limits.http_host, limits.http_port
+    made = bound(host, port, limits.section)
+    try:
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise cannot_listen(host, port, limits.section, error) from error
+    return made

@@ -1,0 +1,51 @@
+"""A service as its HTTP side sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Protocol
+
+from kinstream.streams.settings import ServiceSettings
+from kinstream.streams.worker.page.server import Health
+
+
+class Service(Protocol):
+    """Spaces that are kept up to date from the topics, and answered for.
+
+    Attributes
+    ----------
+    health : what `/healthz` and `/readyz` answer.
+    """
+
+    health: Health
+
+    @property
+    def limits(self) -> ServiceSettings:
+        """Where it listens, and its limits."""
+
+    @property
+    def served(self) -> Iterable[str]:
+        """The names of its spaces."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the service cannot continue and must be restarted."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every space can be answered for."""
+
+    def waiting_for(self) -> list[str]:
+        """What the service is waiting for, as text; empty once it is ready."""
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End the threads; wait up to that long for them."""
+
+
+def threads_of(limits: ServiceSettings) -> int:
+    """How many requests are processed at the same time."""
+    return limits.threads or os.cpu_count() or 1

@@ -1,0 +1,1 @@
+"""The parts of the settings: sections, the layers that they come from, and texts of their faults."""

@@ -1,0 +1,44 @@
+"""`[gate.SPACE]`: how models of a space are compared by clicks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from kinstream.streams.configuration.section import Section
+
+#: Fewest characters of the key.
+MIN_GATE_KEY: Final = 16
+
+
+class GateSettings(Section):
+    """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted.
+
+    `share` is of the queries that get drafted lists. `error` is of one comparison, over all looks. The caps are lists
+    an hour that one user, one session or one item may decide; 0 is no limit.
+    """
+
+    share: float = Field(default=0.2, ge=0.0, le=1.0)
+    error: float = Field(default=0.05, gt=0.0, lt=0.5)
+    every_minutes: float = Field(default=60.0, ge=0.0, le=525_600.0)
+    min_sessions: int = Field(default=100, ge=1)
+    max_sessions: int = Field(default=20_000, ge=100)
+    late_minutes: float = Field(default=60.0, gt=0.0, le=1_440.0)
+    per_user: int = Field(default=30, ge=0)
+    per_session: int = Field(default=10, ge=0)
+    per_item: int = Field(default=300, ge=0)
+
+
+def check_key(key: str, needed: bool) -> None:
+    """Refuse a missing or a short key.
+
+    Raises
+    ------
+    ValueError : it has fewer than `MIN_GATE_KEY` characters; the message does not quote it.
+    """
+    if (needed or key) and len(key) < MIN_GATE_KEY:
+        raise ValueError(
+            f"[gate.SPACE] needs a key of at least {MIN_GATE_KEY} characters: set KINSTREAM_GATE_KEY, or "
+            "gate_key_file to the path of a file that holds it"
+        )

@@ -1,0 +1,57 @@
+"""What every section of the settings is, and files that hold a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from kinstream.streams.errors import SettingsError
+
+MAX_SECRET_BYTES: Final = 4_096
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+
+
+class Section(BaseModel):
+    """A section: unknown keys are refused, and it never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse a boolean: pydantic would read true as 1."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and kind in (int, float, int | None):
+            raise ValueError(f"must be a number, not {str(value).lower()}")
+        return value
+
+
+def start_of(path: FilePath, limit: int) -> bytes:
+    """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger."""
+    with path.open("rb") as stream:
+        found = stream.read(limit + 1)
+    if len(found) > limit:
+        raise SettingsError(f"{path}: larger than {limit} bytes")
+    return found
+
+
+def secret_in(file: str) -> str:
+    """The content of a file, without the line end that editors add.
+
+    Raises
+    ------
+    ValueError : it cannot be read, is empty, too large or not text; the message does not quote its content.
+    """
+    try:
+        text = start_of(FilePath(file), MAX_SECRET_BYTES).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: not text in UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+    if not text:
+        raise ValueError(f"{file}: is empty")
+    return text

@@ -1,0 +1,80 @@
+"""The settings of sources: `[sources.NAME]`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kinstream.streams.configuration.section import Section, secret_in
+from kinstream.streams.secrets import remember, remember_url, without_secret
+
+#: A path, or a path for each modality.
+Paths = str | dict[str, str]
+#: A value that `when` compares with.
+Value = str | int | bool
+KINDS = ("samples", "items", "clicks", "relations")
+
+
+class SourceSettings(Section):
+    """`[sources.NAME]`: a topic of another system, and how its records become events.
+
+    Either `kind` with `fields`, or a `preset`, whose fields `fields` may replace. `when` holds paths and the values
+    that they must have; other records are left out. `schemas` are files of Avro schemas by id. The password of the
+    registry is in a file.
+    """
+
+    topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
+    kind: Literal["samples", "items", "clicks", "relations"] | None = None
+    preset: Literal["ubi"] | None = None
+    format: Literal["json", "avro"] = "json"
+    space: str = ""
+    fields: dict[str, Paths] = Field(default_factory=dict)
+    when: dict[str, Value | list[Value]] = Field(default_factory=dict)
+    first_position: int = Field(default=0, ge=0)
+    actions: list[str] = Field(default_factory=list)
+    window_minutes: int | None = Field(default=None, ge=1)
+    schemas: dict[str, str] = Field(default_factory=dict)
+    registry: str = Field(default="", repr=False)
+    registry_username: str = ""
+    registry_password_file: str = ""
+    generation: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.kind is None) == (self.preset is None):
+            raise ValueError(f"must have one of kind ({', '.join(KINDS)}) and preset (ubi)")
+        if self.kind is not None and (self.actions or self.window_minutes is not None):
+            raise ValueError('actions and window_minutes belong to preset = "ubi"')
+        if self.kind != "clicks" and self.first_position:
+            raise ValueError('first_position belongs to kind = "clicks"')
+        if self.format == "avro" and not self.schemas and not self.registry:
+            raise ValueError('format = "avro" needs schemas or registry')
+        if self.format == "json" and (self.schemas or self.registry):
+            raise ValueError('schemas and registry belong to format = "avro"')
+        if without_secret(self.registry) != self.registry:
+            raise ValueError(
+                "registry must hold no password: set registry_username and registry_password_file"
+            )
+        if bool(self.registry_username) != bool(self.registry_password_file):
+            raise ValueError("registry_username and registry_password_file belong together")
+        return self
+
+    def registry_password(self) -> str:
+        """The password of the registry, from its file; empty where none is set.
+
+        Raises
+        ------
+        ValueError : the file cannot be read; the message does not quote its content.
+        """
+        if not self.registry_password_file:
+            return ""
+        found = secret_in(self.registry_password_file)
+        remember(found)
+        remember_url(self.registry)
+        return found
+
+    def shaping(self) -> dict[str, Any]:
+        """What shapes the events, for the birth record: a schema belongs to its id, wherever it comes from."""
+        left_out = {"schemas", "registry", "registry_username", "registry_password_file", "generation"}
+        return self.model_dump(mode="json", exclude=left_out)

@@ -1,0 +1,119 @@
+"""`kinstream gate`: the running evidence, and orders that the gate obeys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kinstream.search.gate.agent import gate_spec
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
+from tests.cli.system import EVENTS, TOML, System, connect
+from tests.search.gates import MODEL, SECRET, click, drafted
+from tests.support.memory_system import MemorySystem
+
+KEY = f'gate_key = "{SECRET}"\n'
+GATE = "\n[gate.docs]\nper_item = 0\n"
+
+
+class Gated(System):
+    """A gate of one space instead of builders and learners."""
+
+    def __init__(self, folder: Path) -> None:
+        MemorySystem.__init__(self, folder / "checkpoints", gate={"docs": {"per_item": 0}}, gate_key=SECRET)
+        self.folder = folder
+        (folder / "kinstream.toml").write_text(KEY + TOML.format(root=self.root) + GATE, encoding="utf-8")
+        self.agents = [self.begin(gate_spec(self.settings))]
+
+    def play(self, first: int, wins: int, losses: int) -> None:
+        for n in range(wins + losses):
+            record = click(drafted(first + n), 1 if n < wins else 0, user=f"u{n}")
+            self.log.append(EVENTS, b"docs", encode(record))
+        self.run()
+
+
+@pytest.fixture
+def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gated:
+    found = Gated(tmp_path)
+    connect(found.log, monkeypatch)
+    return found
+
+
+def test_status_shows_the_running_evidence(gated: Gated) -> None:
+    assert json.loads(gated.cli("gate", "status", "--json").stdout) == []
+    gated.play(0, wins=6, losses=2)
+    found = json.loads(gated.cli("gate", "status", "docs", "--json").stdout)
+    assert len(found) == 1
+    one = found[0]
+    assert (one["space"], one["serving"], one["challenger"]) == ("docs", "un-adapted", str(MODEL))
+    assert (one["lists"], one["wins"], one["losses"], one["share"]) == (8, 6, 2, 0.75)
+    assert one["low"] < 0.75 < one["high"]
+    assert one["fates"]["won"] == 6
+    assert [d["verdict"] for d in one["decisions"]] == ["challenge"]
+    text = gated.cli("gate", "status").stdout
+    assert "6:2" in text
+    assert f"docs: challenge: un-adapted serves, {MODEL} challenges" in text
+
+
+def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
+    gated.play(0, wins=2, losses=0)
+    for arguments, wanted in (
+        (("promote", "docs", "--yes", "--note", "anna"), (Order.PROMOTE, None, "anna")),
+        (("pin", "docs", "un-adapted", "--yes"), (Order.PIN, UNADAPTED, "")),
+        (("pin", "docs", "1.0.7", "--yes"), (Order.PIN, Version(1, 0, 7), "")),
+        (("rollback", "docs", "--yes"), (Order.ROLLBACK, None, "")),
+        (("resume", "docs"), (Order.RESUME, None, "")),
+    ):
+        result = gated.cli("gate", *arguments)
+        assert result.exit_code == 0, result.output
+        last = max(
+            (m for p in range(2) for m in gated.log.read(EVENTS, p, 0) if m.key == b"docs"),
+            key=lambda message: message.offset,
+        )
+        assert f"offset {last.offset}" in result.stdout
+        order = decode_event(last.value)
+        assert isinstance(order, GateOrder)
+        assert (order.order, order.version, order.note) == wanted
+    gated.run()
+    one = json.loads(gated.cli("gate", "status", "--json").stdout)[0]
+    assert [d["verdict"] for d in one["decisions"]] == [
+        "challenge",
+        "promote",
+        "pin",
+        "pin",
+        "rollback",
+        "resume",
+    ]
+    assert (one["serving"], one["pinned"]) == ("un-adapted", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("promote", "shop", "--yes"), r"no \[gate.shop\]; spaces with a gate: docs"),
+        (("status", "shop"), r"no \[gate.shop\]"),
+        (("pin", "docs", "newest", "--yes"), "'newest' is not a model"),
+        (("pin", "docs", "1.2", "--yes"), "GENERATION.EPOCH.STEP"),
+        (("rollback", "docs", "--yes", "--note", "x" * 401), "at most 400"),
+        (("promote", "docs"), "--yes"),
+    ],
+)
+def test_what_cannot_be_ordered_is_refused_before_anything_is_written(
+    gated: Gated, arguments: tuple[str, ...], text: str
+) -> None:
+    result = gated.cli("gate", *arguments)
+    assert isinstance(result.exception, SettingsError)
+    with pytest.raises(SettingsError, match=text):
+        raise result.exception
+    assert not any(gated.log.read(EVENTS, p, 0) for p in range(2))
+
+
+def test_the_key_is_not_shown_and_not_taken_from_the_command_line(gated: Gated) -> None:
+    gated.play(0, wins=2, losses=0)
+    assert SECRET not in gated.cli("gate", "status", "--json").output
+    result = gated.cli("--set", "gate_key=another secret of the tests", "gate", "status")
+    with pytest.raises(SettingsError, match="KINSTREAM_GATE_KEY in the environment"):
+        raise result.exception or AssertionError

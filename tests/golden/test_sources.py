@@ -1,0 +1,39 @@
+"""Records of other systems become the same events, byte for byte, in every version; old states are continued."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from kinstream.streams.checkpoints.state_bytes import from_bytes
+from tests.golden.write_sources import FILE, cases
+from tests.sources.shop import machine, message
+
+GOLDEN: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_events_are_those_of_the_version_that_wrote_them(name: str, begun: bool) -> None:
+    golden = GOLDEN[name]
+    agent = machine(golden["source"])
+    first = golden["state_after"] + 1 if begun else 0
+    if begun:
+        agent.restore(first, None, from_bytes(_bytes(golden["state"]) or b""), ())
+    for offset, ((key, value), wanted) in enumerate(zip(golden["records"], golden["outputs"], strict=True)):
+        if offset >= first:
+            made = [*agent.step(message(_bytes(value), offset, _bytes(key))), *agent.flush()]
+            assert [one.value for one in made] == [_bytes(one) for one in wanted], offset
+    assert agent.next_offset == len(golden["records"])
+
+
+def test_every_kind_is_there() -> None:
+    assert GOLDEN.keys() == cases().keys()
+    assert all(any(golden["outputs"]) for golden in GOLDEN.values())

@@ -1,0 +1,134 @@
+"""Simulated searchers click as their settings say, and the corpus is what the packages' files hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinstream.producers.simulated.documentation import Embedder, functions_of
+from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+
+
+def found(lists: int = 4_000, **settings: Any) -> tuple[Searches, Any, Any]:
+    draw = np.random.default_rng(1)
+    items = draw.normal(size=(300, 8)).astype(np.float32)
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    queries = (items[:100] + 0.2 * draw.normal(size=(100, 8))).astype(np.float32)
+    people = Searchers(**({"shown": 10} | settings))
+    return searches(queries, items, np.arange(100), people, lists, 7), queries, items
+
+
+def test_lists_show_the_nearest_items_and_every_query_is_asked_as_often() -> None:
+    one, queries, items = found()
+    assert set(np.bincount(one.query)) == {40}
+    scores = queries[one.query[3]] @ items.T
+    assert list(one.items[3]) == list(np.argsort(-scores, kind="stable")[:10])
+    again, _, _ = found()
+    np.testing.assert_array_equal(one.clicked, again.clicked)
+
+
+def test_clicks_follow_places_relevance_and_noise() -> None:
+    one, _, _ = found(40_000)
+    right = one.items == one.query[:, None]
+    first = one.clicked[:, 0]
+    assert first[right[:, 0]].mean() == pytest.approx(0.9, abs=0.01)
+    assert first[~right[:, 0]].mean() == pytest.approx(0.02, abs=0.01)
+    assert one.clicked[:, 3][~right[:, 3]].mean() == pytest.approx(0.02 / 2, abs=0.003)
+
+
+def test_a_cascade_ends_at_the_first_click() -> None:
+    one, _, _ = found(model="cascade", noise=0.2)
+    assert one.clicked.sum(axis=1).max() == 1
+    assert one.clicked.any(axis=1).mean() > 0.8
+
+
+def test_poisoners_are_few_and_click_what_is_irrelevant() -> None:
+    one, _, _ = found(poisoned=0.2, poisoners=5)
+    bad = one.poisoner >= 0
+    assert bad.mean() == pytest.approx(0.2, abs=0.03)
+    assert set(one.poisoner[bad]) == set(range(5))
+    right = one.items == one.query[:, None]
+    assert not (one.clicked & right)[bad].any()
+    assert one.clicked[bad].mean() == pytest.approx(0.45, abs=0.05)
+
+
+def test_popular_items_are_clicked_whatever_is_asked() -> None:
+    few, many = found()[0], found(popular=0.5)[0]
+    assert many.clicked.sum() > 1.15 * few.clicked.sum()
+
+
+def test_the_events_hold_the_lists() -> None:
+    one, queries, items = found(450)
+    blocks = [decode_event(encode(block)) for block in click_blocks("s", one, queries)]
+    assert [len(block) for block in blocks] == [200, 200, 50]  # type: ignore[arg-type]
+    last: Any = blocks[-1]
+    shown = np.array([int(last.ids[item]) for item in last.item]).reshape(50, 10)
+    np.testing.assert_array_equal(shown, one.items[400:])
+    np.testing.assert_array_equal(last.clicked, np.flatnonzero(one.clicked[400:]))
+    np.testing.assert_array_equal(last.query_vectors[0].vectors[last.query_row], queries[one.query[400:]])
+    stored: list[Any] = [decode_event(encode(block)) for block in catalogue("s", items)]
+    assert [name for block in stored for name in block.ids] == [str(n) for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"noise": 1.1}, {"shown": 0}, {"model": "none"}, {"bias": -1.0}, {"poisoners": 0}], ids=str
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        Searchers(**wrong)
+
+
+SOURCE = '''
+def scaled(rows, factor):
+    """Multiply
+    all rows.
+
+    Parameters: the rows, and by what.
+    """
+    return rows * factor
+
+def short():
+    """One paragraph."""
+
+def _inner():
+    """Not public.
+
+    At all.
+    """
+
+class Box:
+    """A box.
+
+    For things.
+    """
+    size = 3
+'''
+
+
+def test_a_query_is_the_first_paragraph_and_the_item_all_else_but_the_name(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mod.py").write_text(SOURCE)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_mod.py").write_text(SOURCE)
+    (tmp_path / "broken.py").write_text("def (")
+    one, two = functions_of(tmp_path, "pack")
+    assert (one.name, one.query) == ("pack.sub.mod.scaled", "Multiply all rows.")
+    assert one.item == "Parameters: the rows, and by what.\nrows factor\n    return rows * factor"
+    assert (two.name, two.query) == ("pack.sub.mod.Box", "A box.")
+    assert "size = 3" in two.item and "Box" not in two.item
+
+
+def test_an_embedder_finds_what_shares_words() -> None:
+    texts = [
+        f"{a} {b} of things" for a in ("red", "green", "blue") for b in ("apples", "boxes", "stones")
+    ] * 3
+    embed = Embedder(texts, dimensions=4)
+    vectors = embed(["red apples", "red apples of things", "blue stones of things"])
+    assert vectors.shape == (3, 4) and vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]

@@ -1,0 +1,147 @@
+"""Queries that were never learned from, before and after others were: measures, simulated users, the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+from kinstream.cli.main import cli
+from kinstream.learners.held_out.judge import Judge
+from kinstream.learners.registry import create
+from kinstream.producers.simulated.searchers import Searchers
+from kinstream.replay.evaluation.queries.batch import batch_adapter
+from kinstream.replay.evaluation.queries.compare import NOTHING, summarised
+from kinstream.replay.evaluation.queries.measures import answered
+from kinstream.replay.evaluation.queries.sources import opened
+from kinstream.replay.evaluation.queries.split import split
+from kinstream.streams.errors import SettingsError, SourceError
+from kinstream.streams.records.held_out import HeldOut
+from kinstream.streams.records.values import LIST_RULE, Kind
+
+Vectors = NDArray[np.float32]
+
+
+def world(n: int = 1_200, d: int = 24) -> tuple[Vectors, Vectors]:
+    """Items, and queries in which half of the features are turned."""
+    draw = np.random.default_rng(1)
+    items = draw.normal(size=(n, d))
+    turn = np.linalg.qr(draw.normal(size=(d, d)))[0]
+    turned = items @ (0.7 * np.eye(d) + 0.7 * turn)
+    queries = turned + 0.8 * draw.normal(size=(n, d))
+    return tuple(
+        (one / np.linalg.norm(one, axis=1, keepdims=True)).astype(np.float32) for one in (queries, items)
+    )
+
+
+def test_measures_are_those_of_scikit_learn() -> None:
+    from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, top_k_accuracy_score
+
+    queries, items = world(150)
+    relevant = np.random.default_rng(2).permutation(150)[:90]
+    found = answered(queries[:90], items, relevant)
+    scores, truth = queries[:90] @ items.T, np.eye(150)[relevant]
+    assert found.ndcg == pytest.approx(ndcg_score(truth, scores, k=10))
+    assert found.mrr == pytest.approx(label_ranking_average_precision_score(truth, scores))
+    for k, value in found.recall.items():
+        assert value == pytest.approx(top_k_accuracy_score(relevant, scores, k=k, labels=np.arange(150)))
+
+
+def test_a_tie_counts_against_the_answer() -> None:
+    items = np.ones((4, 2), np.float32)
+    assert answered(items[:1], items, np.array([0])).mrr == 0.25
+
+
+def test_learned_and_tested_queries_are_apart_and_clicks_are_of_learned_ones() -> None:
+    queries, items = world(300)
+    parts = split(queries, items, 5, 180, 100)
+    assert len(parts.learned) == 180 and not set(parts.learned) & set(parts.tested)
+    labels = [*parts.labels(5)]
+    asked = np.concatenate([block.tables[0].vectors[block.index[:, 0]] for block in labels])
+    assert {row.tobytes() for row in asked} == {row.tobytes() for row in queries[parts.learned]}
+    lists = [*parts.clicks(Searchers(), 900, 5)]
+    assert {block.kind for block in lists} == {Kind.PAIR} and {block.rules for block in lists} == {
+        (LIST_RULE,)
+    }
+    of_lists = {row.tobytes() for block in lists for row in block.tables[0].vectors[block.index[:, 0]]}
+    assert of_lists <= {row.tobytes() for row in queries[parts.learned]}
+    assert sum(int((block.signs > 0).sum()) for block in lists) > 200
+
+
+@pytest.mark.parametrize(
+    "people", [None, Searchers(), Searchers(model="cascade")], ids=["labels", "clicks", "cascade"]
+)
+def test_an_adapter_gains_on_queries_that_it_has_not_seen(people: Searchers | None) -> None:
+    queries, items = world()
+    contenders: dict[str, tuple[str, dict[str, Any]]] = {"adapter": ("adapter", {"rank": 16})}
+    before, after = summarised(queries, items, range(2), 400, contenders, people, 4_000, batch=False)
+    assert (before["metric"], before["change"]) == (NOTHING, None)
+    assert after["change"] > 5.0
+    assert after["ndcg_at_10"] > before["ndcg_at_10"] and after["mrr"] > before["mrr"]
+
+
+def test_held_out_lists_are_judged_by_what_was_learned_from_others() -> None:
+    queries, items = world()
+    judge, learner = Judge(0.2, "search"), create("adapter", rank=16)
+    found: HeldOut | None = None
+    for block in split(queries, items, 0, 800, 400).clicks(Searchers(), 4_000, 0):
+        held = judge.rows(block)
+        if judge.watches(held):
+            judge, found = judge.after(learner, block, held)
+        learner.learn(block.take(~held))
+    assert found is not None and found.events > 200 and not judge.worse
+    learned, raw = found.window.rate("learned"), found.window.rate("cosine")
+    assert learned is not None and raw is not None and learned < raw
+
+
+def test_the_batch_adapter_finds_what_was_turned() -> None:
+    pytest.importorskip("torch", reason="the extra torch")
+    queries, items = world()
+    W = batch_adapter(queries[:800], items[:800], 0, epochs=10)
+    before = answered(queries[800:], items, np.arange(800, 1_200)).ndcg
+    assert answered(queries[800:] @ W, items, np.arange(800, 1_200)).ndcg > 1.2 * before
+
+
+def test_files_that_do_not_fit_are_refused_with_their_place(tmp_path: Path) -> None:
+    queries, items = world(10)
+    with pytest.raises(SettingsError, match="write documentation or file:PATH"):
+        opened("sklearn:iris")
+    path = tmp_path / "search.npz"
+    with pytest.raises(SourceError, match=r"search\.npz: not an NPZ file with queries and items"):
+        opened(f"file:{path}")
+    np.savez(path, queries=queries)
+    with pytest.raises(SourceError, match="not an NPZ file with queries and items"):
+        opened(f"file:{path}")
+    np.savez(path, queries=queries, items=items[:5])
+    with pytest.raises(SourceError, match=r"one shape, not \(10, 24\) and \(5, 24\)"):
+        opened(f"file:{path}")
+    items[3, 0] = np.nan
+    np.savez(path, queries=queries, items=items)
+    with pytest.raises(SourceError, match="row 3 of items is not finite"):
+        opened(f"file:{path}")
+
+
+def test_the_command_prints_a_row_for_each_metric(tmp_path: Path) -> None:
+    queries, items = world(400)
+    path = tmp_path / "search.npz"
+    np.savez(path, queries=queries, items=items)
+    arguments = ["evaluate", "queries", "--from", f"file:{path}", "--lists", "800", "--splits", "2"]
+    dense = '{"kind": "adapter", "rank": 0}'
+    found = CliRunner().invoke(cli, [*arguments, "--learner", "oasis", "--learner", dense, "--json"])
+    assert found.exit_code == 0, found.output
+    rows = json.loads(found.output)
+    assert [row["metric"] for row in rows] == [NOTHING, "oasis", dense]
+    assert set(rows[0]["recall"]) == {"1", "10", "100"}
+    for kind, refused in (("oasis", "learns from triplets"), ("lda", "no similarity of queries to items")):
+        labels = CliRunner().invoke(cli, [*arguments, "--learn-from", "labels", "--learner", kind])
+        assert labels.exit_code != 0 and refused in str(labels.output) + str(labels.exception)
+    shown = CliRunner().invoke(cli, arguments)
+    assert shown.exit_code == 0 and "NDCG@10" in shown.output and "adapter" in shown.output
+    assert "144 queries of 400" in shown.output
+    wrong = CliRunner().invoke(cli, [*arguments, "--learner", "{rank: 3"])
+    assert wrong.exit_code != 0 and "not JSON with a kind" in str(wrong.output) + str(wrong.exception)

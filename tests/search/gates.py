@@ -1,0 +1,78 @@
+"""Drafted lists as a service shows them and as clicks bring them back, for tests of the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kinstream.search.gate.core import List
+from kinstream.search.interleaving.draft import Side
+from kinstream.search.interleaving.impression import Impression, Keys, list_id_of, mark_of
+from kinstream.streams.records.gate import UNADAPTED, Version
+from kinstream.streams.records.values import Click, ClickBlock, ItemClick
+
+SECRET = "a secret of the tests"
+KEYS = Keys(SECRET)
+MODEL = Version(1, 0, 100)
+#: Who has picked the items of `drafted` in turn.
+ITEMS = tuple(f"i{n}" for n in range(10))
+
+
+def drafted(
+    number: int,
+    candidate: Version = MODEL,
+    serving: Version = UNADAPTED,
+    *,
+    space: str = "docs",
+    time_ms: int = 0,
+    fresh: frozenset[int] = frozenset(),
+    empty: frozenset[Side] = frozenset(),
+    items: Sequence[str] = ITEMS,
+    keys: Keys = KEYS,
+) -> str:
+    """The id of a list whose even places the serving model has picked."""
+    picks = tuple(Side(n % 2) for n in range(len(items)))
+    marks = tuple(mark_of(space, item) for item in items)
+    one = Impression(time_ms, serving, candidate, marks, picks, fresh, empty)
+    return list_id_of(keys, space, one, number.to_bytes(6, "big"))
+
+
+def back(list_id: str, *places: int, session: str | None = None, user: str | None = None) -> List:
+    """The list with clicks at those places."""
+    return List(list_id, tuple(ITEMS[n] for n in places), session, user)
+
+
+def click(list_id: str, *places: int, space: str = "docs", user: str | None = None) -> Click:
+    """The same as a record."""
+    clicks = tuple(ItemClick(ITEMS[n], 5) for n in places)
+    return Click(space, list_id, ITEMS, tuple(range(len(ITEMS))), clicks, 5, None, user)
+
+
+def block(lists: Sequence[tuple[str, tuple[int, ...]]], space: str = "docs") -> ClickBlock:
+    """Several lists as one record, each with its user."""
+    n, width = len(lists), len(ITEMS)
+    clicked = [k * width + place for k, (_, places) in enumerate(lists) for place in places]
+
+    def whole(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return np.array(values, np.int32)
+
+    times = np.full(len(clicked), 5, np.int64)
+    return ClickBlock(
+        space=space,
+        ids=ITEMS,
+        list_ids=tuple(list_id for list_id, _ in lists),
+        actors=tuple(f"u{k}" for k in range(n)),
+        session=whole([-1] * n),
+        user=whole(range(n)),
+        query=whole([-1] * n),
+        query_row=whole([-1] * n),
+        query_vectors=(),
+        shown_at_ms=np.full(n, 5, np.int64),
+        starts=whole([k * width for k in range(n + 1)]),
+        item=whole(list(range(width)) * n),
+        position=whole(list(range(width)) * n),
+        clicked=whole(clicked),
+        click_ms=times,
+        dwell_ms=np.full(len(clicked), -1, np.int64),
+    )

@@ -1,0 +1,156 @@
+"""A gateway over models that a test announces and a real store, served by the real application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.search.gateway.service import GatewayService
+from kinstream.search.models.feed import ModelFeed
+from kinstream.search.models.model import Model
+from kinstream.search.models.sources import Source
+from kinstream.search.queries.adapter import query_loader
+from kinstream.search.stores import kinds
+from kinstream.search.stores.base import Found, Hit, Place, Store, StoreAway
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.settings import Settings
+from tests.learners.published import create
+from tests.search.agents import Announced, on_a_port
+
+LEARNER = "adapter"
+
+
+def bilinear(d: int, seed: int, kind: str = "oasis", **arguments: Any) -> Any:
+    """A learner of a similarity of its own, as after learning."""
+    draw = np.random.default_rng([11, seed])
+    learner: Any = create(kind, **arguments)
+    learner.learn_triplets(*(draw.normal(size=(40, d)) for _ in range(3)))
+    return learner
+
+
+class Checking:
+    """Hands out learners as they are, and refuses those that the gateway's loader refuses."""
+
+    def __init__(self, announced: Announced, settings: Settings) -> None:
+        self._announced = announced
+        self._check = query_loader(settings)._check
+
+    def load(self, version: ModelVersion, present: Model) -> Model:
+        from kinstream.search.models.loader import Unloadable
+        from kinstream.search.models.staleness import Failure
+        from kinstream.streams.errors import SettingsError
+
+        model = self._announced.load(version, present)
+        if model.learner is not None:
+            try:
+                self._check(model.learner)
+            except (SettingsError, ValueError) as error:
+                raise Unloadable(Failure.REFUSED, str(error)) from error
+        return model
+
+
+class Gateway:
+    """A service with a source of announcements."""
+
+    def __init__(
+        self, spaces: dict[str, Any], create: Callable[[str, Place], Store] = kinds.create, **limits: Any
+    ) -> None:
+        self.settings = Settings.model_validate({"gateway": {"http_port": 0, "spaces": spaces, **limits}})
+        self.announced = Announced(LEARNER)
+        source: Source = self.announced
+        models = ModelFeed(self.settings, source=source, loader=Checking(self.announced, self.settings))
+        self.service = GatewayService(self.settings, models=models, create=create)
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            time.sleep(0.002)
+
+    def settle(self) -> None:
+        """Wait until the newest models serve."""
+        self.wait(lambda: self.announced.handled, "announcements are read")
+        self.wait(lambda: not any(space.behind for space in self.service.spaces.values()), "they serve")
+
+
+@contextmanager
+def running(spaces: dict[str, Any], **options: Any) -> Iterator[Gateway]:
+    gateway = Gateway(spaces, **options)
+    gateway.service.start()
+    try:
+        gateway.wait(lambda: gateway.service.ready, "ready")
+        yield gateway
+    finally:
+        gateway.service.stop()
+
+
+@contextmanager
+def served(gateway: Gateway) -> Iterator[str]:
+    """The application on a port of its own, by uvicorn as `kinstream gateway` runs it; yields the address."""
+    from kinstream.search.gateway.http import make_app
+
+    with on_a_port(gateway.settings.gateway, make_app(gateway.service), gateway.wait) as address:
+        yield address
+
+
+class Memory:
+    """A store in this process, which a test may take away."""
+
+    def __init__(self, names: list[str], X: NDArray[Any]) -> None:
+        self.names, self.X = names, np.asarray(X, np.float32)
+        self.away: str | None = None
+        self.closed = False
+        self.asked: list[NDArray[np.float32]] = []
+
+    def check(self) -> int | None:
+        if self.away is not None:
+            raise StoreAway(self.away)
+        return int(self.X.shape[1])
+
+    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> Found:
+        if self.away is not None:
+            raise StoreAway(self.away)
+        self.asked.append(queries)
+        scores = queries.astype(np.float64) @ self.X.T.astype(np.float64)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return Found(
+            [
+                [Hit(self.names[i], float(scores[row, i]), {}) for i in found]
+                for row, found in enumerate(order)
+            ],
+            "7",
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def full_page() -> bytes:
+    """A metrics page with every series of the gateway."""
+    from prometheus_client import generate_latest
+
+    from kinstream.search.gateway.metrics import GatewayMetrics
+
+    store = Memory(["a"], np.ones((1, 2)))
+    with running({"docs": section()}, create=lambda *_: store) as gateway:
+        metrics = GatewayMetrics(gateway.service)
+        gateway.announced.announce("docs", bilinear(2, 1), 3)
+        gateway.settle()
+        metrics.seconds.labels("/search", "200").observe(0.1)
+        return generate_latest(metrics.registry)
+
+
+def section(**more: Any) -> dict[str, Any]:
+    """A space that follows the models of the tests."""
+    return {
+        "learner": LEARNER,
+        "store": "memory",
+        "collection": "items",
+        "distance": "inner-product",
+        **more,
+    }

@@ -1,0 +1,247 @@
+"""The gateway over HTTP: what it answers, under which model, what it refuses and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from kinstream.learners.models.export import encode, export
+from kinstream.search.gateway.service import GatewayService
+from kinstream.streams.errors import PackageMissing, SettingsError
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.settings import Settings
+from tests.learners.published import create as make_learner
+from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
+
+X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
+NAMES = [f"item/{n} ä" for n in range(60)]
+Q = np.random.default_rng(5).normal(size=(4, 5)).astype(np.float32)
+
+
+def exact(Q: Any, k: int, learner: Any = None) -> list[list[str]]:
+    """The scan in float64 under q^T W x, or q^T x without a learner."""
+    wide, items = np.asarray(Q, np.float64), X.astype(np.float64)
+    scores = wide @ items.T if learner is None else wide @ learner.W.astype(np.float64) @ items.T
+    return [[NAMES[i] for i in row] for row in np.argsort(-scores, axis=1, kind="stable")[:, :k]]
+
+
+def ids(answer: dict[str, Any]) -> list[list[str]]:
+    return [[one["id"] for one in result["neighbours"]] for result in answer["results"]]
+
+
+@pytest.fixture
+def store() -> Memory:
+    return Memory(NAMES, X)
+
+
+@pytest.fixture
+def gateway(store: Memory) -> Iterator[Gateway]:
+    limits = {"max_k": 20, "max_rows": 10}
+    with running({"docs": section()}, create=lambda *_: store, **limits) as found:
+        yield found
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> Iterator[httpx.Client]:
+    with served(gateway) as url, httpx.Client(base_url=url, timeout=10) as found:
+        yield found
+
+
+def search(client: httpx.Client, **body: Any) -> httpx.Response:
+    return client.post("/search", json={"space": "docs", "vectors": Q.tolist(), "k": 6, **body})
+
+
+def test_without_a_model_queries_are_asked_as_they_are_and_the_answer_says_so(client: httpx.Client) -> None:
+    answer = search(client)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert ids(found) == exact(Q, 6)
+    assert found["model"] == {
+        "learner": "adapter",
+        "generation": 0,
+        "epoch": -1,
+        "step": 0,
+        "digest": "",
+        "adapted": False,
+    }
+    assert found["store"] == {"kind": "memory", "collection": "items", "version": "7"}
+    assert found["space"] == "docs"
+
+
+def test_the_newest_model_maps_queries_and_is_named(gateway: Gateway, client: httpx.Client) -> None:
+    for step in (3, 9):
+        learner = bilinear(5, step)
+        gateway.announced.announce("docs", learner, step)
+        gateway.settle()
+        found = search(client).json()
+        assert ids(found) == exact(Q, 6, learner) != exact(Q, 6)
+        assert found["model"]["step"] == step and found["model"]["adapted"]
+        assert found["model"]["digest"] == f"{step:064x}"
+    gateway.announced.announce("docs", bilinear(5, 4), 4)  # an older one that arrives late
+    gateway.settle()
+    assert search(client).json()["model"]["step"] == 9
+
+
+def test_after_a_reset_queries_are_asked_as_they_are(gateway: Gateway, client: httpx.Client) -> None:
+    gateway.announced.announce("docs", bilinear(5, 1), 3)
+    gateway.settle()
+    gateway.announced.announce("docs", None, 0, epoch=8)
+    gateway.settle()
+    found = search(client).json()
+    assert found["model"]["epoch"] == 8 and not found["model"]["adapted"] and ids(found) == exact(Q, 6)
+
+
+def test_map_gives_what_the_store_would_be_asked_with(gateway: Gateway, client: httpx.Client) -> None:
+    learner = bilinear(5, 1)
+    gateway.announced.announce("docs", learner, 3)
+    gateway.settle()
+    found = client.post("/map", json={"vectors": Q.tolist()}).json()
+    assert found["model"]["step"] == 3
+    np.testing.assert_allclose(found["vectors"], Q.astype(np.float64) @ learner.W, rtol=1e-6, atol=1e-6)
+
+
+def test_a_learner_without_a_query_map_is_left_out_and_reported(
+    gateway: Gateway, client: httpx.Client
+) -> None:
+    gateway.announced.announce("docs", bilinear(5, 1), 3)
+    gateway.settle()
+    other = make_learner("opml")
+    other.learn_triplets(*np.random.default_rng(1).normal(size=(3, 20, 5)))  # type: ignore[attr-defined]
+    gateway.announced.announce("docs", other, 7)
+    gateway.wait(
+        lambda: client.get("/spaces").json()["spaces"][0]["announced"] == "1.0.7", "the announcement is known"
+    )
+    (space,) = client.get("/spaces").json()["spaces"]
+    assert space["behind"] and space["model"]["step"] == 3
+    series = 'kinstream_gateway_model_failures_total{learner="adapter",reason="refused",space="docs"}'
+    gateway.wait(lambda: f"{series} 1.0" in client.get("/metrics").text, "it is counted")
+    assert search(client).json()["model"]["step"] == 3
+
+
+def test_a_model_of_another_dimension_than_the_store_does_not_serve(
+    gateway: Gateway, client: httpx.Client
+) -> None:
+    gateway.announced.announce("docs", bilinear(4, 1), 3)
+    gateway.wait(lambda: gateway.service.spaces["docs"].newest.name.step == 3, "it is loaded")
+    found = search(client).json()
+    assert not found["model"]["adapted"] and ids(found) == exact(Q, 6)
+    (space,) = client.get("/spaces").json()["spaces"]
+    assert space["behind"] and space["dimension"] == 5
+
+
+BAD: list[tuple[dict[str, Any], int, str, str | None]] = [
+    ({"vectors": [[1, 2, 3]]}, 422, "wrong-dimension", "vectors[0]"),
+    ({"vectors": {"x": [[1, 2, 3, 4, 5]]}}, 422, "invalid", "vectors"),
+    ({"vectors": [[1] * 5] * 11}, 422, "too-large", "vectors"),
+    ({"vectors": [[1, 2, 3, 4, 1e300]]}, 422, "too-large", "vectors[0][4]"),
+    ({"k": 21}, 422, "too-large", "k"),
+    ({"k": 0}, 422, "invalid", "k"),
+    ({"filter": [1]}, 422, "invalid", "filter"),
+    ({"where": {}}, 422, "invalid", "where"),
+    ({"space": "nowhere"}, 404, "unknown-space", "space"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "reason", "place"), BAD)
+def test_malformed_requests(
+    client: httpx.Client, body: dict[str, Any], status: int, reason: str, place: str | None
+) -> None:
+    told = search(client, **body)
+    assert (told.status_code, told.json()["reason"], told.json()["place"]) == (status, reason, place)
+
+
+def test_a_store_that_is_away_is_503_with_a_reason_and_not_ready(
+    gateway: Gateway, client: httpx.Client, store: Memory
+) -> None:
+    store.away = "no route"
+    told = search(client)
+    assert (
+        told.status_code == 503 and told.json()["reason"] == "store" and "no route" in told.json()["detail"]
+    )
+    assert told.headers["retry-after"] == "1"
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.json()["waiting_for"] == ["the store of 'docs': no route"]
+    assert client.get("/healthz").status_code == 200
+    assert 'kinstream_gateway_store_failures_total{space="docs"} 1.0' in client.get("/metrics").text
+    store.away = None
+    gateway.wait(lambda: client.get("/readyz").status_code == 200, "it is seen that the store is back")
+    assert search(client).status_code == 200
+
+
+def test_before_models_are_known_it_does_not_answer(store: Memory) -> None:
+    gateway = Gateway({"docs": section()}, create=lambda *_: store)
+    gateway.announced.caught_up = False
+    gateway.service.start()
+    try:
+        with served(gateway) as url, httpx.Client(base_url=url) as client:
+            told = search(client)
+            assert told.status_code == 503 and told.json()["reason"] == "not-ready"
+            assert "models of 'docs' under 'adapter'" in told.json()["detail"]
+            gateway.announced.caught_up = True
+            gateway.wait(lambda: client.get("/readyz").status_code == 200, "ready")
+            assert search(client).status_code == 200
+    finally:
+        gateway.service.stop()
+    assert store.closed
+
+
+def test_an_exported_model_is_pinned_and_needs_no_brokers(store: Memory, tmp_path: Path) -> None:
+    learner = bilinear(5, 2)
+    version = ModelVersion("docs", "taste", "oasis/1", 2, 5, 70, "t", 0, 9, "", "ab" * 32, 1)
+    file = tmp_path / "taste.npz"
+    file.write_bytes(encode(export(learner, version, {}), "npz"))
+    pinned = section(model=str(file)) | {"learner": None}
+    settings = Settings.model_validate({"gateway": {"http_port": 0, "spaces": {"docs": pinned}}})
+    service = GatewayService(settings, create=lambda *_: store)
+    assert service.models is None
+    gateway = object.__new__(Gateway)
+    gateway.service, gateway.settings = service, settings
+    service.start()
+    try:
+        gateway.wait(lambda: service.ready, "ready")
+        with served(gateway) as url, httpx.Client(base_url=url) as client:
+            found = search(client).json()
+            assert ids(found) == exact(Q, 6, learner)
+            assert found["model"] == {
+                "learner": "taste",
+                "generation": 2,
+                "epoch": 5,
+                "step": 70,
+                "digest": "ab" * 32,
+                "adapted": True,
+            }
+            (space,) = client.get("/spaces").json()["spaces"]
+            assert space["announced"] is None and not space["behind"]
+    finally:
+        service.stop()
+
+
+def refused(**space: Any) -> str:
+    settings = Settings.model_validate({"gateway": {"spaces": {"docs": section(**space)}}})
+    with pytest.raises(SettingsError) as error:
+        GatewayService(settings)
+    return str(error.value)
+
+
+def test_what_cannot_be_served_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match="name a space"):
+        GatewayService(Settings())
+    assert "gateway.spaces.docs: no store is called 'memory'" in refused()
+    assert "did you mean qdrant" in refused(store="qdrent")
+    assert "there is no tale" in refused(store="pgvector", options={"tale": 1})
+    monkeypatch.setattr("kinstream.streams.extras.installed", lambda package: package != "psycopg")
+    assert "pip install 'kinstream[pgvector]'" in refused(store="pgvector")
+    settings = Settings.model_validate({"gateway": {"spaces": {"docs": section(store="pgvector")}}})
+    with pytest.raises(PackageMissing):
+        GatewayService(settings)
+    for section_ in ({"learner": None}, {"model": "x.npz"}):
+        with pytest.raises(ValueError, match="set learner"):
+            Settings.model_validate({"gateway": {"spaces": {"docs": section(**section_)}}})

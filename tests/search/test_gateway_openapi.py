@@ -1,0 +1,140 @@
+"""A fuzzer drives the gateway by its own schema, while models change and the store comes and goes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from numpy.typing import NDArray
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import negative_data_rejection
+
+from kinstream.search.stores.base import Found
+from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
+from tests.search.test_openapi import CHECKS
+
+OPERATIONS = (("/search", "POST"), ("/map", "POST"), ("/spaces", "GET"))
+MODELS = 40
+
+
+class Remembering(Memory):
+    """A store that names each of its answers, and keeps what it was asked with."""
+
+    def __init__(self, names: list[str], X: NDArray[Any]) -> None:
+        super().__init__(names, X)
+        self.of: dict[str, NDArray[np.float32]] = {}
+        self._next = itertools.count()
+
+    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> Found:
+        found = super().search(queries, k, where)
+        version = str(next(self._next))
+        self.of[version] = queries
+        return found._replace(version=version)
+
+
+@pytest.fixture(scope="module")
+def store() -> Remembering:
+    # One dimension, so that many of the generated requests are answered.
+    return Remembering([str(n) for n in range(20)], np.random.default_rng(2).normal(size=(20, 1)))
+
+
+@pytest.fixture(scope="module")
+def gateway(store: Remembering) -> Iterator[Gateway]:
+    with running({"docs": section()}, create=lambda *_: store) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def api(gateway: Gateway) -> Iterator[Any]:
+    with served(gateway) as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+@pytest.fixture
+def restless(gateway: Gateway, store: Remembering) -> Iterator[None]:
+    """Models change, and the store comes and goes, all the while."""
+    stop = threading.Event()
+    first = max((key[3] for key in gateway.announced.learners), default=0)
+
+    def change() -> None:
+        for step in itertools.count(first + 1):
+            gateway.announced.announce("docs", bilinear(1, step % MODELS), step)
+            if stop.wait(0.03):
+                return
+            store.away = None if store.away or step % 5 else "fetching coffee"
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+        store.away = None
+        gateway.wait(lambda: gateway.service.ready, "ready again")
+
+
+def test_every_operation_is_driven(api: Any) -> None:
+    found = {(one.ok().path, one.ok().method.upper()) for one in api.get_all_operations()}
+    assert found == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+@pytest.mark.usefixtures("restless")
+def test_every_answer_is_in_the_schema_and_of_one_model(
+    api: Any, gateway: Gateway, store: Remembering, path: str, method: str, mode: GenerationMode
+) -> None:
+    if path == "/spaces" and not mode.is_positive:
+        mode = GenerationMode.POSITIVE  # it takes nothing that could be wrong
+    operation = api[path][method]
+    seen: list[int] = []
+    named = set()
+    # A store that is away answers 503, which announces itself and is no error of the gateway.
+    checks = [check for check in CHECKS if check.__name__ != "not_a_server_error"]
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def drive(case: Any) -> None:
+        answer = case.call()
+        away = answer.status_code == 503
+        case.validate_response(
+            answer, checks=[one for one in checks if not (away and one is negative_data_rejection)]
+        )
+        seen.append(answer.status_code)
+        assert answer.status_code != 500
+        if answer.status_code == 200 and path in ("/search", "/map"):
+            named.add(check(answer.json(), case.body))
+
+    def check(answer: dict[str, Any], body: dict[str, Any]) -> int:
+        """The step of the one model that the answer is of."""
+        model = answer["model"]
+        W = np.eye(1)
+        if model["adapted"]:
+            W = gateway.announced.learners["docs", 1, 0, model["step"]].W
+            assert model["digest"] == f"{model['step']:064x}"
+        rows = np.atleast_2d(np.array(body["vectors"], np.float32))
+        asked = store.of[answer["store"]["version"]] if path == "/search" else np.array(answer["vectors"])
+        np.testing.assert_allclose(asked, rows @ W, rtol=1e-5, atol=1e-30)
+        return int(model["step"])
+
+    drive()
+    assert seen
+    if mode.is_positive:
+        assert 200 in seen
+        assert path == "/spaces" or len(named) > 1
+    else:
+        assert any(status >= 400 for status in seen)

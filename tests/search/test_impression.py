@@ -1,0 +1,151 @@
+"""Ids of drafted lists: whoever has the key reads them, and nobody else learns or changes anything."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from kinstream.search.interleaving.draft import Side, team_draft
+from kinstream.search.interleaving.impression import (
+    MAX_ITEMS,
+    PREFIX,
+    Impression,
+    Keys,
+    list_id_of,
+    mark_of,
+    read,
+    show,
+)
+from kinstream.streams.records.gate import UNADAPTED, Version
+
+KEYS = Keys("a secret of the tests")
+NONCE = b"nonce!"
+VERSIONS = st.just(UNADAPTED) | st.builds(
+    Version, st.integers(1, 2**31 - 1), st.integers(0, 2**62), st.integers(0, 2**62)
+)
+
+
+@st.composite
+def impressions(draw: st.DrawFn) -> Impression:
+    n = draw(st.integers(0, MAX_ITEMS))
+    return Impression(
+        draw(st.integers(0, 2**48 - 1)),
+        draw(VERSIONS),
+        draw(VERSIONS),
+        tuple(draw(st.lists(st.integers(0, 2**24 - 1), min_size=n, max_size=n))),
+        tuple(draw(st.lists(st.sampled_from(Side), min_size=n, max_size=n))),
+        frozenset(draw(st.sets(st.integers(0, n - 1)))) if n else frozenset(),
+        frozenset(draw(st.sets(st.sampled_from(Side)))),
+    )
+
+
+@settings(deadline=None)
+@given(impressions(), st.text(min_size=1, max_size=20), st.binary(min_size=6, max_size=6))
+def test_what_is_written_is_read(one: Impression, space: str, nonce: bytes) -> None:
+    assert read(KEYS, space, list_id_of(KEYS, space, one, nonce)) == one
+
+
+def _shown(query: int = 0, size: int = 10) -> tuple[str, tuple[str, ...]]:
+    rankings = (
+        (UNADAPTED, [f"i{k}" for k in range(10)]),
+        (Version(1, 0, 500), [f"i{k}" for k in range(9, -1, -1)]),
+    )
+    shown = show(KEYS, "docs", rankings, size, time_ms=1_700_000_000_000, nonce=query.to_bytes(6, "big"))
+    return shown.list_id, shown.items
+
+
+def test_any_changed_bit_another_space_and_another_key_are_detected() -> None:
+    list_id, _ = _shown()
+    text = list_id.removeprefix(PREFIX)
+    raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    for bit in range(len(raw) * 8):
+        raw[bit >> 3] ^= 1 << (bit & 7)
+        changed = PREFIX + base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode()
+        assert read(KEYS, "docs", changed) is None, bit
+        raw[bit >> 3] ^= 1 << (bit & 7)
+    for length in range(len(list_id)):
+        assert read(KEYS, "docs", list_id[:length]) is None
+    assert read(KEYS, "other", list_id) is None
+    assert read(Keys("another secret of the tests"), "docs", list_id) is None
+    assert read(KEYS, "docs", list_id) is not None
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_an_error(text: str) -> None:
+    assert read(KEYS, "docs", text) is None
+    assert read(KEYS, "docs", PREFIX + text) is None
+
+
+def test_a_list_of_ten_fits_a_hundred_characters() -> None:
+    rankings = (
+        (Version(3, 120_034, 520_000), [f"i{k}" for k in range(10)]),
+        (Version(3, 120_034, 530_000), [f"j{k}" for k in range(10)]),
+    )
+    shown = show(KEYS, "docs", rankings, 10, time_ms=1_700_000_000_000, nonce=NONCE)
+    assert len(shown.list_id) <= 100
+    assert shown.list_id.isascii()
+    assert set(shown.list_id[len(PREFIX) :]) <= set(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    )
+
+
+def test_the_id_says_whose_pick_every_item_was_and_clicks_are_credited_by_it() -> None:
+    for query in range(200):
+        list_id, items = _shown(query)
+        impression = read(KEYS, "docs", list_id)
+        assert impression is not None
+        assert impression.marks == tuple(mark_of("docs", item) for item in items)
+        head = (1_700_000_000_000).to_bytes(6, "big") + query.to_bytes(6, "big")
+        first, second = [f"i{k}" for k in range(10)], [f"i{k}" for k in range(9, -1, -1)]
+        draft = team_draft(first, second, 10, seed=KEYS.seed, impression=f"docs/{head.hex()}")
+        assert (draft.items, draft.picks) == (items, impression.picks)
+        for item, pick in zip(items, impression.picks, strict=True):
+            won = 1 if pick is Side.CANDIDATE else -1
+            assert impression.outcome("docs", [item, "not shown"]) == (
+                won,
+                frozenset({mark_of("docs", item)}),
+            )
+        assert impression.outcome("docs", ["not shown"]) == (0, frozenset())
+
+
+def test_new_items_and_empty_rankings_are_carried() -> None:
+    rankings: Any = ((UNADAPTED, ["a", "b"]), (Version(1, 0, 1), []))
+    shown = show(KEYS, "docs", rankings, 5, time_ms=9, nonce=NONCE, fresh={"b", "z"})
+    found = read(KEYS, "docs", shown.list_id)
+    assert found is not None
+    assert (found.empty, found.fresh) == (frozenset({Side.CANDIDATE}), frozenset({1}))
+    assert found.picks == (Side.SERVING, Side.SERVING)
+
+
+def test_ids_do_not_show_who_picks_first() -> None:
+    """The bit of the first pick, encrypted, is as often 1 as 0 for either side: chi-squared over 2,000 ids."""
+    places = {True: [0, 0], False: [0, 0]}
+    for query in range(2_000):
+        list_id, _ = _shown(query)
+        text = list_id.removeprefix(PREFIX)
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        found = read(KEYS, "docs", list_id)
+        assert found is not None
+        # Time, nonce, flags, count; 3 and 3 bytes and one more of the step's 2: the picks begin after them.
+        at = 6 + 6 + 2 + 3 + 4
+        places[found.picks[0] is Side.CANDIDATE][raw[at] & 1] += 1
+    assert stats.chi2_contingency([places[True], places[False]]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 1.0])
+def test_a_query_is_always_or_never_drafted_and_the_share_is_kept(share: float) -> None:
+    n = 20_000
+    chosen = [KEYS.chosen("docs", f"query {k}".encode(), share) for k in range(n)]
+    assert chosen == [KEYS.chosen("docs", f"query {k}".encode(), share) for k in range(n)]
+    assert stats.binomtest(sum(chosen), n, share).pvalue > 1e-4
+
+
+def test_a_larger_share_keeps_the_queries_of_a_smaller_one() -> None:
+    queries = [f"query {k}".encode() for k in range(2_000)]
+    few, many = ({q for q in queries if KEYS.chosen("docs", q, share)} for share in (0.1, 0.3))
+    assert few < many
