@@ -72,7 +72,7 @@ WIDE: Final = WINDOW
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class Component:
     """One metric of a mixture.
 
     Parameters
@@ -299,7 +299,7 @@ class Mixture(Composite):
     def _renew(self) -> None:
         """As before the first block."""
         self._scaler = self._scales = OneScale(self.warm_up)
-        self._members: tuple[Member, ...] = ()
+        self._members: tuple[Component, ...] = ()
         self._views = {}
         self._weights: Vector = np.empty(0)
         self._spreads = np.empty(0)
@@ -319,9 +319,9 @@ class Mixture(Composite):
             return Softmax(buffer=self.buffer, groups=groups, dtype=self.dtype)
 
         self._members = (
-            *(Member(name, view, learner(name), learns=True) for name, view in learners.items()),
+            *(Component(name, view, learner(name), learns=True) for name, view in learners.items()),
             *(
-                Member(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
+                Component(name, view, Euclidean(warm_up=2, dtype=self.dtype), learns=False)
                 for name, view in UNLEARNED.items()
             ),
         )
@@ -351,7 +351,7 @@ class Mixture(Composite):
         return np.where([part == heaviest for part in parts], found, 0.0)
 
     @staticmethod
-    def _part(member: Member) -> str:
+    def _part(member: Component) -> str:
         """Members of one part are linear maps of the same coordinates: of z, of z within bounds, or of directions."""
         if member.view in ("cosine", "zscore-cosine"):
             return member.view

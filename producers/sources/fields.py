@@ -38,7 +38,7 @@ VECTORS: Final = frozenset({"vector", "query_vector"})
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MappedField:
     """A field and its path. `where` begins the refusals that concern it."""
 
     name: str
@@ -46,8 +46,8 @@ class Field:
     where: str
 
 
-def _field(name: str, path: Path) -> Field:
-    return Field(name, path, f"{name} ({path.text})")
+def _field(name: str, path: Path) -> MappedField:
+    return MappedField(name, path, f"{name} ({path.text})")
 
 
 class Fields:
@@ -83,8 +83,8 @@ class Fields:
             except BadRecord as error:
                 raise SettingsError(f"space must be valid: {error.detail}") from error
         self._space = space
-        self._fields: dict[str, Field] = {}
-        self.vectors: dict[str, tuple[Field, ...]] = {}
+        self._fields: dict[str, MappedField] = {}
+        self.vectors: dict[str, tuple[MappedField, ...]] = {}
         for name, given in paths.items():
             if isinstance(given, Mapping):
                 if name not in VECTORS or not given:
@@ -98,11 +98,11 @@ class Fields:
             else:
                 self._fields[name] = _field(name, compiled(f"fields.{name}", given))
 
-    def find(self, name: str) -> Field | None:
+    def find(self, name: str) -> MappedField | None:
         """The field of that name, if the settings have it."""
         return self._fields.get(name)
 
-    def __getitem__(self, name: str) -> Field:
+    def __getitem__(self, name: str) -> MappedField:
         return self._fields[name]
 
     def __contains__(self, name: str) -> bool:

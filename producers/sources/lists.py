@@ -15,7 +15,7 @@ from kinstream.producers.sources.convert import (
     whole,
     wholes,
 )
-from kinstream.producers.sources.fields import Field, Fields
+from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
@@ -88,7 +88,7 @@ class ClickLists:
         found = self._fields.find(name) or self._fields.find("clicked") or self._fields["items"]
         return refused(found.where, what)
 
-    def _raw(self, record: Incoming, field: Field) -> list[Any]:
+    def _raw(self, record: Incoming, field: MappedField) -> list[Any]:
         found = record.at(field.path)
         if type(found) is not list:
             raise refused(field.where, "is missing" if found is None else "is no list")

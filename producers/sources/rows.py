@@ -9,7 +9,7 @@ import numpy as np
 
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
 from kinstream.producers.sources.convert import flag, name_of, optional_name, refused, set_flag, vector
-from kinstream.producers.sources.fields import Field, Fields
+from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table
@@ -59,7 +59,9 @@ class _Rows:
             raise BadRecord(Reason.EMPTY, f"{self._many[0].where}: the list is empty")
         return 1 if count is None else count
 
-    def values(self, record: Incoming, field: Field, rows: int, read: Callable[[Any, str], Any]) -> list[Any]:
+    def values(
+        self, record: Incoming, field: MappedField, rows: int, read: Callable[[Any, str], Any]
+    ) -> list[Any]:
         """The value of a field for each row."""
         found = record.at(field.path)
         if not field.path.many:

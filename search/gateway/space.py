@@ -12,7 +12,7 @@ from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.stores.base import Found, Store, StoreAway
+from kinstream.search.stores.base import Store, StoreAway, StoreHits
 from kinstream.streams.records.values import Vectors
 
 log = logging.getLogger("kinstream.gateway")
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     """The hits of a request, and the one model and the one state of the store that they come from."""
 
     model: QueryModel
-    found: Found
+    found: StoreHits
     store_seconds: float
 
 

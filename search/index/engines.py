@@ -15,7 +15,7 @@ from kinstream.learners.base import Learner
 from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.validation import one_of
 from kinstream.search.index.create import create
-from kinstream.search.index.exact import First, Found, Mapped, first_slots
+from kinstream.search.index.exact import First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.items import Modalities, Slots, features
 from kinstream.search.index.mapped import EXACT, MappedIndex, create_mapped
 from kinstream.search.index.mapping import CHUNK, Mapping, divided, linear
@@ -58,7 +58,7 @@ class Engine(Protocol):
     def drop(self, slots: Slots) -> None:
         """Remove items."""
 
-    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> NearestSlots:
         """The k nearest of each raw query (q, D); among equally near items at the cut, those that `first` selects."""
 
     def adopt(self, model: Model) -> bool:
@@ -89,7 +89,7 @@ class MappedEngine:
     def drop(self, slots: Slots) -> None:
         self._index.drop(slots)
 
-    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> NearestSlots:
         return self._index.search(self.map(rows), k, first)
 
     def adopt(self, model: Model) -> bool:
@@ -131,7 +131,7 @@ class OnlineEngine:
         with self._turn:
             self._index.drop([str(slot) for slot in slots.tolist()])
 
-    def search(self, rows: Vectors, k: int, first: First = first_slots) -> Found:
+    def search(self, rows: Vectors, k: int, first: First = first_slots) -> NearestSlots:
         def names(ids: Sequence[str], m: int) -> list[str]:
             return [str(slot) for slot in first(np.array(ids, np.int64), m).tolist()]
 
@@ -139,12 +139,12 @@ class OnlineEngine:
             k = min(k, len(self._index))
             if not k:
                 none = np.zeros(len(rows), np.int64)
-                return Found(np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0)), none)
+                return NearestSlots(np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0)), none)
             found = self._index.search(self.map(rows), k, names)
         slots = np.full((len(rows), k), -1, np.int64)
         for row, ids in enumerate(found.ids):
             slots[row, : len(ids)] = [int(slot) for slot in ids]
-        return Found(slots, found.distances, found.examined)
+        return NearestSlots(slots, found.distances, found.examined)
 
     def adopt(self, model: Model) -> bool:
         matrix, offset, unit = linear(model, self._dimension)

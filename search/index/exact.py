@@ -50,7 +50,7 @@ EPS: Final = 2.0**-24
 LONGEST: Final = 1e18
 
 
-class Found(NamedTuple):
+class NearestSlots(NamedTuple):
     """The nearest of q queries.
 
     Parameters
@@ -129,7 +129,7 @@ class Exact:
         self._live[slots] = False
         self._lengths[slots] = np.nan
 
-    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> NearestSlots:
         k = min(k, self._count)
         slots = np.full((len(Q), k), -1, np.int64)
         distances = np.full((len(Q), k), np.inf)
@@ -139,7 +139,7 @@ class Exact:
             for at in range(0, len(Q), many):
                 for row, near in enumerate(self._candidates(Q[at : at + many], k, there), at):
                     slots[row], distances[row] = nearest(near, self.measured(Q[row], near), k, first)
-        return Found(slots, distances, np.full(len(Q), self._count, np.int64))
+        return NearestSlots(slots, distances, np.full(len(Q), self._count, np.int64))
 
     def measured(self, query: Mapped, slots: Slots) -> Distances:
         """Squared distances in float64 of items in these slots; infinite if they are NaN."""

@@ -12,8 +12,8 @@ from kinstream.search.index.exact import (
     LONGEST,
     Exact,
     First,
-    Found,
     Mapped,
+    NearestSlots,
     first_slots,
     lengths,
     nearest,
@@ -99,14 +99,16 @@ class Faiss:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(Z - self._centre)
 
-    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> NearestSlots:
         count = len(self._exact)
         k = min(k, count)
         if not k:
-            return Found(np.empty((len(Q), 0), np.int64), np.empty((len(Q), 0)), np.zeros(len(Q), np.int64))
+            return NearestSlots(
+                np.empty((len(Q), 0), np.int64), np.empty((len(Q), 0)), np.zeros(len(Q), np.int64)
+            )
         if self._kind == HNSW:
             return self._searched(Q, k, first)
-        found = Found(
+        found = NearestSlots(
             np.empty((len(Q), k), np.int64), np.empty((len(Q), k)), np.full(len(Q), count, np.int64)
         )
         moved = self._moved(Q)
@@ -139,7 +141,7 @@ class Faiss:
         reach = np.sqrt(edge) * (1.0 + (d + 16) * 2.0**-52) + 2.0 * EPS * both
         return bool(squared - off > reach * reach)
 
-    def _searched(self, Q: Mapped, k: int, first: First) -> Found:
+    def _searched(self, Q: Mapped, k: int, first: First) -> NearestSlots:
         """By the graph of HNSW."""
         keep = self._faiss.IDSelectorBitmap(np.packbits(self._live, bitorder="little"))
         options = self._faiss.SearchParametersHNSW(sel=keep, efSearch=max(self._depth, 2 * k))
@@ -151,7 +153,7 @@ class Faiss:
             near = self._slot_of[numbers[row][numbers[row] >= 0]]
             near, far = nearest(near, self._exact.measured(query, near), k, first)
             slots[row, : len(near)], distances[row, : len(near)] = near, far
-        return Found(slots, distances, (numbers >= 0).sum(axis=1))
+        return NearestSlots(slots, distances, (numbers >= 0).sum(axis=1))
 
 
 def _faiss() -> Any:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from kinstream.search.index.exact import Exact, First, Found, Mapped, first_slots
+from kinstream.search.index.exact import Exact, First, Mapped, NearestSlots, first_slots
 from kinstream.search.index.faiss import FLAT, HNSW, Faiss
 from kinstream.search.index.items import Slots
 from kinstream.search.index.scan_kernels import measure, products
@@ -29,7 +29,7 @@ class MappedIndex(Protocol):
     def drop(self, slots: Slots) -> None:
         """Remove items; unknown ones are ignored."""
 
-    def search(self, Q: Mapped, k: int, first: First = first_slots) -> Found:
+    def search(self, Q: Mapped, k: int, first: First = first_slots) -> NearestSlots:
         """The k nearest of each query (q, k') float32.
 
         Parameters

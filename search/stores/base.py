@@ -52,7 +52,7 @@ class Hit(NamedTuple):
     fields: dict[str, Any]
 
 
-class Found(NamedTuple):
+class StoreHits(NamedTuple):
     """The hits of each query, most similar first; and the state of the store that all of them come from.
 
     `version` is None for a store that cannot name its state.
@@ -71,7 +71,7 @@ class Store(Protocol):
     def check(self) -> int | None:
         """Ask the store whether it can answer; returns the number of features, None if it takes any."""
 
-    def search(self, queries: Vectors, k: int, where: Any) -> Found:
+    def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         """The k most similar items to each query.
 
         Parameters

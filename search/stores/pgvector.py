@@ -21,7 +21,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from kinstream.search.stores.base import BadFilter, Found, Hit, Place, StoreAway, no_options
+from kinstream.search.stores.base import BadFilter, Hit, Place, StoreAway, StoreHits, no_options
 from kinstream.search.stores.filters import conditions
 from kinstream.streams.configuration.services import COSINE
 from kinstream.streams.records.values import Vectors
@@ -122,7 +122,7 @@ class PgVector:
         self._type = found[1]
         return None if found[2] is None else int(found[2])
 
-    def search(self, queries: Vectors, k: int, where: Any) -> Found:
+    def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         if self._type is None:
             self.check()
         assert self._type is not None
@@ -137,7 +137,7 @@ class PgVector:
             if name is not None:
                 shown = dict(zip(self._place.columns, fields, strict=True))
                 hits[query].append(Hit(str(name), float(similarity), shown))
-        return Found(hits, version)
+        return StoreHits(hits, version)
 
     def close(self) -> None:
         with contextlib.suppress(queue.Empty):

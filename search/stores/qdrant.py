@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from kinstream.search.stores.base import BadFilter, Found, Hit, Place, StoreAway, no_options
+from kinstream.search.stores.base import BadFilter, Hit, Place, StoreAway, StoreHits, no_options
 from kinstream.streams.configuration.services import COSINE, INNER
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
@@ -61,7 +61,7 @@ class Qdrant:
             )
         return int(vectors.size)
 
-    def search(self, queries: Vectors, k: int, where: Any) -> Found:
+    def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
         rule = _filter(where)
         requests = [
             models.QueryRequest(
@@ -86,7 +86,7 @@ class Qdrant:
             ]
             for answer in found
         ]
-        return Found(hits, None)
+        return StoreHits(hits, None)
 
     def close(self) -> None:
         if self._client is not None:

@@ -16,7 +16,7 @@ from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.stores import kinds
-from kinstream.search.stores.base import Found, Hit, Place, Store, StoreAway
+from kinstream.search.stores.base import Hit, Place, Store, StoreAway, StoreHits
 from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 from tests.learners.published import create
@@ -112,13 +112,13 @@ class Memory:
             raise StoreAway(self.away)
         return int(self.X.shape[1])
 
-    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> Found:
+    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> StoreHits:
         if self.away is not None:
             raise StoreAway(self.away)
         self.asked.append(queries)
         scores = queries.astype(np.float64) @ self.X.T.astype(np.float64)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return Found(
+        return StoreHits(
             [
                 [Hit(self.names[i], float(scores[row, i]), {}) for i in found]
                 for row, found in enumerate(order)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from kinstream.search.stores.base import Found
+from kinstream.search.stores.base import StoreHits
 from tests.search.gateways import Gateway, Memory, bilinear, running, section, served
 from tests.search.test_openapi import CHECKS
 
@@ -31,7 +31,7 @@ class Remembering(Memory):
         self.of: dict[str, NDArray[np.float32]] = {}
         self._next = itertools.count()
 
-    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> Found:
+    def search(self, queries: NDArray[np.float32], k: int, where: Any) -> StoreHits:
         found = super().search(queries, k, where)
         version = str(next(self._next))
         self.of[version] = queries

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kinstream.search.index.lsh import kernels
 from kinstream.search.index.lsh.keys import Keys
 from kinstream.search.index.online.metric import Metric
-from kinstream.search.index.online.vectors import CHUNK, Items, Slots, grown
+from kinstream.search.index.online.vectors import CHUNK, Slots, VectorSlots, grown
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 #: Lengths are checked when the map, or the hyperplanes on their way, have moved by this share of their norm.
@@ -32,7 +32,7 @@ class Candidates:
     moved far since, the mean square of y's products with the hyperplanes is a better length.
     """
 
-    def __init__(self, items: Items, metric: Metric, keys: Keys) -> None:
+    def __init__(self, items: VectorSlots, metric: Metric, keys: Keys) -> None:
         self._items, self._metric, self._keys = items, metric, keys
         self._lengths = np.zeros(0, np.float32)
         self._seen = metric.recomputed

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kinstream.search.index.lsh import kernels
 from kinstream.search.index.lsh.keys import Keys, doubt
 from kinstream.search.index.online.metric import Metric
-from kinstream.search.index.online.vectors import Items, Slots, grown
+from kinstream.search.index.online.vectors import Slots, VectorSlots, grown
 
 #: Levels to the length of a hyperplane's normal vector: deadlines are kept in 16 bits.
 _LEVELS: Final = 16_384.0
@@ -42,7 +42,7 @@ class Deadlines:
         #: Slots that have deadlines; None until first used.
         self._with: Slots | None = None
 
-    def start(self, metric: Metric, items: Items, sample: int | None) -> None:
+    def start(self, metric: Metric, items: VectorSlots, sample: int | None) -> None:
         """All keys are about to be computed: begin new paths.
 
         Parameters
@@ -65,7 +65,7 @@ class Deadlines:
             self._radii = np.zeros(items.slots)
         self.cells, self._with = 0, None
 
-    def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: Items) -> None:
+    def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: VectorSlots) -> None:
         """Set the deadlines of items whose keys were just computed.
 
         Parameters
@@ -116,7 +116,12 @@ class Deadlines:
         return kernels.count_due(self._due, now, _GLANCE) * _GLANCE / max(1, self.cells)
 
     def repair(
-        self, now: NDArray[np.uint16], metric: Metric, items: Items, keys: Keys, touched: NDArray[np.bool_]
+        self,
+        now: NDArray[np.uint16],
+        metric: Metric,
+        items: VectorSlots,
+        keys: Keys,
+        touched: NDArray[np.bool_],
     ) -> tuple[int, int]:
         """Flip stale bits; returns how many bits were checked and flipped."""
         unsure, unsure_thresholds = doubt(metric, items.X.dtype)

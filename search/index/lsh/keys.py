@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.search.index.lsh import kernels
 from kinstream.search.index.online.metric import Metric
-from kinstream.search.index.online.vectors import CHUNK, Items, Slots, grown
+from kinstream.search.index.online.vectors import CHUNK, Slots, VectorSlots, grown
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 
@@ -31,7 +31,7 @@ class Keys:
         if slots > len(self.table):
             self.table = grown(self.table, slots)
 
-    def write(self, slots: Slots, items: Items, metric: Metric) -> Iterator[tuple[Slots, NDArray[Any]]]:
+    def write(self, slots: Slots, items: VectorSlots, metric: Metric) -> Iterator[tuple[Slots, NDArray[Any]]]:
         """Compute the keys of some slots, in pieces.
 
         Yields

@@ -18,7 +18,7 @@ from kinstream.search.index.lsh import kernels
 from kinstream.search.index.lsh.candidates import lowest
 from kinstream.search.index.lsh.keys import Keys
 from kinstream.search.index.online.metric import Metric
-from kinstream.search.index.online.vectors import Items, Slots, grown
+from kinstream.search.index.online.vectors import Slots, VectorSlots, grown
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 #: The c of u and q, as a share of the length of P1_j.
@@ -48,7 +48,7 @@ class SecondLevel:
         self._hashes = np.zeros((len(watched), 0, _WORDS), np.uint64)
         self._flipped = np.zeros((0, len(watched)), np.bool_)
 
-    def start(self, metric: Metric, items: Items, sample: int | None) -> None:
+    def start(self, metric: Metric, items: VectorSlots, sample: int | None) -> None:
         """All keys are about to be computed: their hyperplanes are the ones to compare with from now on.
 
         Parameters
@@ -67,7 +67,7 @@ class SecondLevel:
         self._present = np.zeros(items.slots, np.bool_)
         self.cells = 0
 
-    def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: Items) -> None:
+    def enter(self, slots: Slots, S: NDArray[Any], metric: Metric, items: VectorSlots) -> None:
         """Hash items whose keys were just computed.
 
         Parameters
@@ -105,7 +105,12 @@ class SecondLevel:
         return self._retrieved
 
     def repair(
-        self, now: NDArray[np.uint16], metric: Metric, items: Items, keys: Keys, touched: NDArray[np.bool_]
+        self,
+        now: NDArray[np.uint16],
+        metric: Metric,
+        items: VectorSlots,
+        keys: Keys,
+        touched: NDArray[np.bool_],
     ) -> tuple[int, int]:
         """Flip bits found stale; returns how many bits were checked and flipped."""
         looked = flipped = 0

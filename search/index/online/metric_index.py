@@ -14,7 +14,7 @@ from kinstream.search.index.online.base import Counters, First, Found
 from kinstream.search.index.online.metric import HELD, Metric
 from kinstream.search.index.online.ranking import nearest
 from kinstream.search.index.online.settings import Settings
-from kinstream.search.index.online.vectors import Items, Slots, vectors
+from kinstream.search.index.online.vectors import Slots, VectorSlots, vectors
 
 
 class MetricIndex(ABC):
@@ -94,7 +94,7 @@ class MetricIndex(ABC):
         if self._d is not None:
             return
         self._d = d
-        self.items = Items(d, self.settings.dtype)
+        self.items = VectorSlots(d, self.settings.dtype)
         self.metric = Metric(d, self.settings.bits, self.settings.seed, self.stats, self._hold(d))
         self._begun()
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinstream.search.index.online.base import First
 from kinstream.search.index.online.lengths import lengths
 from kinstream.search.index.online.metric import Metric
-from kinstream.search.index.online.vectors import Items, Slots
+from kinstream.search.index.online.vectors import Slots, VectorSlots
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 #: Differences are mapped in tables of this many rows, the last one filled up: a product's bits can depend on how many
@@ -35,7 +35,9 @@ def underflow(d: int, dtype: Any) -> float:
     return float(2.0 * d * np.finfo(dtype).tiny)
 
 
-def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric) -> NDArray[np.float64]:
+def distances(
+    q: NDArray[np.float64], slots: Slots, items: VectorSlots, metric: Metric
+) -> NDArray[np.float64]:
     """|G (q - x)|^2 in float64 of the items in some slots."""
     found = np.empty(len(slots))
     Z = np.zeros((_ROWS, metric.d))
@@ -48,7 +50,7 @@ def distances(q: NDArray[np.float64], slots: Slots, items: Items, metric: Metric
     return found
 
 
-def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric: Metric) -> Slots:
+def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: VectorSlots, metric: Metric) -> Slots:
     """The items in some slots that can be among the k nearest, by distances in the items' own type."""
     if len(slots) <= max(k, _ROWS):
         return slots
@@ -63,7 +65,7 @@ def foremost(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric:
     return np.asarray(slots[near])
 
 
-def projected(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric: Metric) -> Slots:
+def projected(q: NDArray[np.float64], slots: Slots, k: int, items: VectorSlots, metric: Metric) -> Slots:
     """The items in some slots that are nearest by the hyperplanes alone, if that saves time.
 
     |P (q - x)|^2 / bits estimates |G (q - x)|^2, with a relative standard deviation of the root of 2 / bits (Johnson
@@ -81,7 +83,7 @@ def projected(q: NDArray[np.float64], slots: Slots, k: int, items: Items, metric
 
 
 def nearest(
-    slots: Slots, squared: NDArray[np.float64], items: Items, k: int, first: First | None = None
+    slots: Slots, squared: NDArray[np.float64], items: VectorSlots, k: int, first: First | None = None
 ) -> tuple[Slots, NDArray[np.float64]]:
     """The k nearest, nearest first; of equal distances the item inserted first.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kinstream.search.index.online.metric import Metric
 from kinstream.search.index.online.ranking import rounding
-from kinstream.search.index.online.vectors import CHUNK, Items, Slots, grown
+from kinstream.search.index.online.vectors import CHUNK, Slots, VectorSlots, grown
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 
@@ -22,7 +22,7 @@ class Squares:
     error : values are off by at most this times |x|^2.
     """
 
-    def __init__(self, metric: Metric, items: Items) -> None:
+    def __init__(self, metric: Metric, items: VectorSlots) -> None:
         self._metric, self._items = metric, items
         self.values = np.zeros(0)
         self.error = self._fresh_error = 0.0

@@ -14,7 +14,7 @@ CHUNK: Final = 4_096
 _FIRST: Final = 64
 
 
-class Items:
+class VectorSlots:
     """Vectors in slots.
 
     Attributes
