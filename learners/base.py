@@ -81,7 +81,9 @@ class Outcomes:
         return len(self.mistake)
 
     def __getitem__(self, rows: slice) -> Outcomes:
-        """A view of some of the rows."""
+        """A view of some of the rows; of all of them, this object itself."""
+        if rows.start in (0, None) and rows.stop == len(self) and rows.step is None:
+            return self
         return Outcomes(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def report(self) -> Report:

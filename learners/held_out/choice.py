@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.ensembles.chosen import chosen
+from kinstream.learners.shared.arrays import plain
 from kinstream.streams.records.values import ConstraintBlock
 
 Numbers = NDArray[np.int64]
@@ -42,11 +43,12 @@ class Choice:
 
     def rows(self, block: ConstraintBlock) -> Flags:
         """(m,) rows of events that are held out."""
+        words = plain(block.tables[0].vectors, np.float32).view(np.uint32)
+        if block.events is None:
+            found = np.empty(len(block), np.bool_)
+            chosen(words, block.index[:, 0], self._key, self._limit, found)
+            return found
         firsts = first_rows(block)
-        # Adding zero makes -0 and 0 one value.
-        words = np.ascontiguousarray(block.tables[0].vectors + np.float32(0.0), np.float32).view(np.uint32)
         found = np.empty(len(firsts), np.bool_)
         chosen(words, block.index[firsts, 0], self._key, self._limit, found)
-        if len(firsts) == len(block):
-            return found
         return np.repeat(found, np.diff(firsts, append=len(block)))

@@ -69,8 +69,9 @@ class Judge:
 
     def knows(self, block: ConstraintBlock) -> bool:
         """Whether earlier blocks had these modalities."""
-        known = None if self._modalities is None else dict(self._modalities.pairs)
-        return known == {table.name: table.vectors.shape[1] for table in block.tables}
+        if self._modalities is None:
+            return False
+        return dict(self._modalities.pairs) == {table.name: table.vectors.shape[1] for table in block.tables}
 
     def watches(self, held: Flags) -> bool:
         """Whether a block with these held-out rows changes the sums."""
@@ -93,10 +94,11 @@ class Judge:
         BadRecord
             The block has other modalities than earlier ones.
         """
-        found = copy(self)
-        rows = np.flatnonzero(held & ~block.split(learner.form))
+        whole = block.events is None and block.earlier is None
+        rows = np.flatnonzero(held if whole else held & ~block.split(learner.form))
         if self._scales.ready and not len(rows):
-            return found, None
+            return self, None
+        found = copy(self)
         if len(block.tables) == 1 and self.knows(block):
             parts = [block.tables[0].vectors]
         else:

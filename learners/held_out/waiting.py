@@ -33,7 +33,9 @@ class Waiting:
     def of(cls, block: ConstraintBlock, parts: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Self:
         """Some rows of a block, at least one; `parts` are its tables in the model's order."""
         index = block.index[rows]
-        vectors = np.concatenate([part[index] for part in parts], axis=2, dtype=np.float32)
+        vectors = np.asarray(parts[0][index], np.float32)
+        if len(parts) > 1:
+            vectors = np.concatenate([part[index] for part in parts], axis=2, dtype=np.float32)
         events = rows if block.events is None else block.events[rows].astype(np.int64)
         return cls(block.kind, vectors, block.signs[rows], events)
 

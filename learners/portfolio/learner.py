@@ -18,6 +18,7 @@ from kinstream.learners.portfolio.metric import Metric
 from kinstream.learners.portfolio.unit import Unit
 from kinstream.learners.portfolio.views import Views
 from kinstream.learners.shared import scaler
+from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.events import Events, shared, take
 from kinstream.learners.shared.one_modality import Index
 from kinstream.learners.shared.scaler import WARM_UP
@@ -217,7 +218,7 @@ class Portfolio(Composite):
         if start < len(index):
             with np.errstate(all="ignore"):
                 scaled = self._scaler.apply(vectors)
-                X = np.require(scaled, self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+                X = plain(scaled, self.dtype)
             self._learn_on(block, index, X, start, outcomes)
         if late is not None:
             take(outcomes, start, late)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import UNDEFINED, Outcomes
 from kinstream.learners.base import Rows as Vectors
 from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
+from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.scaler import Scaler
 from kinstream.streams.errors import BadRecord, Reason
 
@@ -150,7 +151,7 @@ def ends_of(numbers: Numbers) -> Numbers:
 
 def _plain(numbers: Numbers) -> Numbers:
     """The numbers in the common layout, because kernels are compiled for one layout."""
-    return np.require(numbers, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    return plain(numbers, np.int32)
 
 
 def shared(events: Numbers | None, m: int) -> Numbers | None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
+from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.scaler import Features, Rows, Scaler
 from kinstream.learners.shared.validation import whole
 
@@ -186,10 +187,10 @@ class Following(Scaler):
         if self._sums.shape[1] != vectors.shape[1]:
             self._open(vectors.shape[1])
         # Kernels are compiled for writable arrays.
-        plain = np.require(vectors, None, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        X = plain(vectors)
         with np.errstate(all="ignore"):
-            own = hashes(np.ascontiguousarray(plain, np.float32).view(np.uint32))
-        return plain, own, np.asarray(np.isfinite(plain).all(axis=1))
+            own = hashes(np.ascontiguousarray(X, np.float32).view(np.uint32))
+        return X, own, np.asarray(np.isfinite(X).all(axis=1))
 
     def _take(
         self, X: Rows, own: NDArray[np.uint64], finite: NDArray[np.bool_], index: NDArray[np.int32]

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.shared.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock
 
@@ -147,7 +148,7 @@ def checked_index(index: NDArray[np.int32], width: int, rows: int) -> NDArray[np
         raise BadRecord(Reason.BAD_SHAPE, f"an index of shape {index.shape}, not (m, {width})")
     if len(index) and (index.min() < 0 or index.max() >= rows):
         raise BadRecord(Reason.BAD_SHAPE, f"the index points outside its table of {rows} rows")
-    return np.require(index, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    return plain(index, np.int32)
 
 
 def _shapes(tables: Mapping[str, Rows]) -> dict[str, tuple[int, ...]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.pairs_of_triplets import merged, pairs_of_triplets
 from kinstream.learners.shared import scaler as scalers
+from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.events import (
     Batch as Batch,
 )
@@ -389,10 +390,10 @@ class SingleModal(ABC):
         with np.errstate(all="ignore"):
             scaled = self._scaler.apply(self._scaler.cut(vectors))
             narrow = self.raw and scaled.dtype == np.float32
-            X = np.require(scaled, None if narrow else self.dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+            X = plain(scaled, None if narrow else self.dtype)
         usable = np.ones(len(index[rows]), np.bool_)
-        if not self.raw:
-            usable = np.isfinite(X).all(axis=1)[index[rows]].all(axis=1)
+        if not self.raw and not (finite := np.isfinite(X)).all():
+            usable = finite.all(axis=1)[index[rows]].all(axis=1)
         part = outcomes[rows]
         given = None if targets is None else targets[rows]
         group = 1 if kind is self.form or self.form is Kind.TRIPLET else 2

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.shared.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.values import Kind
 
@@ -119,7 +120,7 @@ def checked_index(vectors: Rows, index: Index, kind: Kind, dimension: int | None
         raise BadRecord(Reason.BAD_SHAPE, "vectors without features")
     if len(index) and (index.min() < 0 or index.max() >= len(vectors)):
         raise BadRecord(Reason.BAD_SHAPE, f"the index points outside its table of {len(vectors)} rows")
-    return np.require(index, np.int32, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    return plain(index, np.int32)
 
 
 def checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.int8]:
@@ -128,7 +129,7 @@ def checked_signs(signs: NDArray[np.int8], kind: Kind, m: int) -> NDArray[np.int
         raise BadRecord(Reason.BAD_SHAPE, f"{m} constraints need as many signs, not {signs.shape}")
     if kind is Kind.PAIR and not np.isin(signs, (-1, 1)).all():
         raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
-    return np.require(signs, np.int8, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    return plain(signs, np.int8)
 
 
 def words_of(kinds: frozenset[Kind]) -> str:

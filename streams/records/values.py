@@ -5,7 +5,7 @@ A message carries a block of 1..N rows. Vectors are float32, one table per modal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -307,15 +307,21 @@ class ConstraintBlock:
 
     def take(self, rows: slice | NDArray[np.bool_] | NDArray[np.integer]) -> ConstraintBlock:
         """Some of the constraints, over the same tables."""
-        return replace(
-            self,
-            index=self.index[rows],
-            signs=self.signs[rows],
-            rule=self.rule[rows],
-            derived=self.derived[rows],
-            weights=self.weights[rows],
-            targets=None if self.targets is None else self.targets[rows],
-            events=None if self.events is None else self.events[rows],
+        return ConstraintBlock(
+            self.space,
+            self.kind,
+            self.tables,
+            self.index[rows],
+            self.signs[rows],
+            self.rules,
+            self.rule[rows],
+            self.derived[rows],
+            self.weights[rows],
+            self.time_ms,
+            self.epoch,
+            None if self.targets is None else self.targets[rows],
+            None if self.events is None else self.events[rows],
+            self.earlier,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,18 @@ from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.streams.compute.compiled import compiled
 
 Words = NDArray[np.uint32]
+_NEGATIVE_ZERO: Final = np.uint32(1 << 31)
 
 
 @compiled
 def chosen(words: Words, rows: NDArray[Any], key: Words, limit: np.uint64, found: NDArray[np.bool_]) -> None:
-    """Fill in found (k,): whether the hash of a key and a row's own hash is below a limit. Each row is hashed once.
+    """Fill in found (k,): whether the hash of a key and a row's own hash is below a limit; -0 counts as 0.
+
+    Each row is hashed once.
 
     Parameters
     ----------
-    words : (n, w) the table.
+    words : (n, w) the table, the bits of float32.
     rows : (k,) of the table.
     key : (2,)
     """
@@ -27,7 +30,12 @@ def chosen(words: Words, rows: NDArray[Any], key: Words, limit: np.uint64, found
     for t in range(len(rows)):
         wanted[rows[t]] = True
     places = np.flatnonzero(wanted)
-    own = hashes(words if len(places) == len(words) else words[places])
+    picked = words[places]
+    for i in range(len(places)):
+        for j in range(words.shape[1]):
+            if picked[i, j] == _NEGATIVE_ZERO:
+                picked[i, j] = 0
+    own = hashes(picked)
     keyed = np.empty((len(places), 4), np.uint32)
     for i in range(len(places)):
         keyed[i, 0], keyed[i, 1] = key[0], key[1]
