@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-
-_FLAGS: Final = ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
 
 
 def plain(array: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
@@ -17,4 +15,4 @@ def plain(array: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """
     if isinstance(array, np.ndarray) and (dtype is None or array.dtype == dtype) and array.flags.carray:
         return array
-    return np.require(array, dtype, _FLAGS)
+    return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
