@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from kinstream.streams.groups import start_of
-from kinstream.streams.kafka.acls import ROLES, as_json
+from kinstream.streams.kafka.acls import ROLES, Role, as_json
 from kinstream.streams.topics import CATALOGUE
 
 FOLDER: Final = Path(__file__).resolve().parent / "helm" / "kinstream" / "files"
 #: Placeholders for the prefix of the topics and for the name of an agent.
 PREFIX: Final = "{prefix}"
 AGENT: Final = "{agent}"
+#: Placeholder for the topic of a source, which is not ours.
+SOURCE: Final = "{source}"
 #: Placeholder for the start of the names of groups, which depends on the prefix.
 GROUPS: Final = "{groups}"
 
@@ -37,18 +40,22 @@ def topics() -> dict[str, Any]:
 
 
 def roles() -> dict[str, Any]:
-    """The rights of each role, as `spec.authorization.acls` of a KafkaUser."""
+    """The rights of each role, as `spec.authorization.acls` of a KafkaUser; `source` are those on a source's topic."""
     return {
         "roles": {
             name: {
                 "agent": role.agent,
-                "acls": [
-                    _of_any_prefix(acl) for acl in as_json(role.grants(PREFIX, AGENT if role.agent else None))
-                ],
+                "acls": _acls(role, ()),
+                "source": [acl for acl in _acls(role, (SOURCE,)) if acl["resource"]["name"] == SOURCE],
             }
             for name, role in ROLES.items()
         }
     }
+
+
+def _acls(role: Role, sources: Iterable[str]) -> list[dict[str, Any]]:
+    grants = role.grants(PREFIX, AGENT if role.agent else None, sources)
+    return [_of_any_prefix(acl) for acl in as_json(grants)]
 
 
 def _of_any_prefix(acl: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def documents(name: str) -> tuple[Document, ...]:
 def read_settings(documents: tuple[Document, ...], folder: Path) -> Settings:
     """The settings as a worker reads them; the brokers are in its environment."""
     file = folder / "kinstream.toml"
-    file.write_text(settings_file(documents), encoding="utf-8")
+    # The key of the gate is a file of the pod.
+    (folder / "key").write_text("k" * 48, encoding="utf-8")
+    text = settings_file(documents).replace("/etc/kinstream-gate/key", str(folder / "key"))
+    file.write_text(text, encoding="utf-8")
     return load(file)
 
 
@@ -128,12 +131,14 @@ def test_long_names_stay_names_and_stay_apart(tmp_path: Path) -> None:
 
 def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, ...], tmp_path: Path) -> None:
     settings = read_settings(documents, tmp_path)
-    wanted = [["worker", "builder", name, "--create"] for name in settings.builders]
+    wanted = [["worker", "source", name, "--create"] for name in settings.sources]
+    wanted += [["worker", "builder", name, "--create"] for name in settings.builders]
     wanted += [["worker", "learner", name, "--create"] for name in settings.learners]
     wanted += [["worker", "metrics", "--create"]]
+    wanted += [["worker", "gate", "--create"]] if settings.gate else []
     workers = list(wanted)
-    if settings.search.spaces:
-        wanted += [["search"]]
+    wanted += [["search"]] if settings.search.spaces else []
+    wanted += [["gateway"]] if settings.gateway.spaces else []
     found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
     assert sorted(found) == sorted(wanted)
     for _, agent, *rest in workers:
@@ -154,12 +159,17 @@ def test_the_settings_are_those_of_the_values(
         for agent, entry in given[section].items():
             told = getattr(found, section)[agent].model_dump(by_alias=True, exclude_unset=True)
             assert json.loads(json.dumps(told)) == entry["settings"]
-    searched = given.get("search", {})
-    told = found.search.model_dump(exclude_unset=True)
-    assert {key: one for key, one in told.items() if key != "spaces"} == (
-        values["search"]["settings"] | searched.get("settings", {}) if searched else {}
-    )
-    assert told.get("spaces", {}) == searched.get("spaces", {})
+    for service in ("search", "gateway"):
+        asked = given.get(service, {})
+        told = getattr(found, service).model_dump(mode="json", exclude_unset=True)
+        assert {key: one for key, one in told.items() if key != "spaces"} == (
+            values[service]["settings"] | asked.get("settings", {}) if asked else {}
+        )
+        assert told.get("spaces", {}) == asked.get("spaces", {})
+    gates = given.get("gate", {}).get("spaces", {})
+    assert {space: one.model_dump(exclude_unset=True) for space, one in found.gate.items()} == gates
+    for source, entry in given.get("sources", {}).items():
+        assert found.sources[source].model_dump(exclude_unset=True) == entry["settings"]
     store = values["checkpoints"] | given["checkpoints"]
     assert (found.checkpoints.keep, found.checkpoints.interval_seconds) == (
         store["keep"],
@@ -202,41 +212,49 @@ def test_a_release_may_begin_without_builders_and_learners() -> None:
     assert found.keys() == {"blue-kinstream-metrics"}
 
 
+@pytest.mark.parametrize("service", ["search", "gateway"])
 @pytest.mark.parametrize("name", ["secured", "strimzi"])
-def test_the_service_of_the_query_agent_finds_it(name: str, tmp_path: Path) -> None:
+def test_the_service_of_an_agent_with_queries_finds_it(name: str, service: str, tmp_path: Path) -> None:
     documents = rendered(name)
-    service = of_kind("Service", documents)["blue-kinstream-search"]["spec"]
-    (port,) = service["ports"]
-    assert port["port"] == read_settings(documents, tmp_path).search.http_port == 8088
+    agent, wanted = f"blue-kinstream-{service}", {"search": 8088, "gateway": 8089}[service]
+    found_service = of_kind("Service", documents)[agent]["spec"]
+    (port,) = found_service["ports"]
+    assert port["port"] == getattr(read_settings(documents, tmp_path), service).http_port == wanted
     deployments = of_kind("Deployment", documents)
     found = [
         name
         for name, one in deployments.items()
-        if service["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        if found_service["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
     ]
-    assert found == ["blue-kinstream-search"]
+    assert found == [agent]
     assert container(pods(documents)[found[0]])["ports"][0]["name"] == port["targetPort"]
     # Headless would hand out pods that are not ready to who balances by itself.
-    assert "publishNotReadyAddresses" not in service and "clusterIP" not in service
+    assert "publishNotReadyAddresses" not in found_service and "clusterIP" not in found_service
 
 
 def test_no_query_agent_runs_where_no_space_is_named(tmp_path: Path) -> None:
     documents = rendered("minimal")
-    assert not [one for one in documents if "search" in one["metadata"]["name"]]
-    assert not read_settings(documents, tmp_path).search.spaces
+    names = {one["metadata"]["name"] for one in documents}
+    assert not names & {f"blue-kinstream-{agent}" for agent in ("search", "gateway", "gate")}
+    settings = read_settings(documents, tmp_path)
+    assert not settings.search.spaces and not settings.gateway.spaces and not settings.gate
 
 
 def test_an_entry_stands_over_the_workload() -> None:
     found = of_kind("Deployment", rendered("secured"))
     replicas = {name.removeprefix("blue-kinstream-"): one["spec"]["replicas"] for name, one in found.items()}
     assert replicas == {
+        "source-web": 1,
         "builder-one-pass": 1,
         "builder-clicks": 3,
         "learner-opml": 2,
         "learner-per-modality": 1,
         "learner-euclidean": 1,
+        "learner-queries": 1,
         "metrics": 2,
         "search": 2,
+        "gateway": 1,
+        "gate": 1,
     }
     opml = container(pods(rendered("secured"))["blue-kinstream-learner-opml"])
     assert opml["resources"]["limits"] == {"memory": "4Gi"}
@@ -312,7 +330,8 @@ def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...],
     worker = settings.worker
     for name in of_kind("Deployment", documents):
         found = container(pods(documents)[name])
-        where = settings.search if found["args"] == ["search"] else worker
+        services = {"search": settings.search, "gateway": settings.gateway}
+        where = services.get(found["args"][0], worker)
         assert where.http_host == "0.0.0.0"
         assert found["ports"] == [{"name": "metrics", "containerPort": where.http_port}]
         asked = {kind: found[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -389,9 +408,10 @@ def test_only_the_metrics_can_be_reached() -> None:
         assert wanted <= one["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_who_asks_reaches_the_query_agents_alone() -> None:
+@pytest.mark.parametrize("agent", ["blue-kinstream-search", "blue-kinstream-gateway"])
+def test_clients_reach_the_agents_with_queries_alone(agent: str) -> None:
     documents = rendered("secured")
-    policy = of_kind("NetworkPolicy", documents)["blue-kinstream-search"]
+    policy = of_kind("NetworkPolicy", documents)[agent]
     # What is not named stays as the policy of all pods has it: who asks is let in, and nobody is let out.
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     (rule,) = policy["spec"]["ingress"]
@@ -403,9 +423,9 @@ def test_who_asks_reaches_the_query_agents_alone() -> None:
         for name, one in of_kind("Deployment", documents).items()
         if wanted <= one["spec"]["template"]["metadata"]["labels"].items()
     ]
-    assert reached == ["blue-kinstream-search"]
+    assert reached == [agent]
     everybody = rendered("secured", "--set", "networkPolicy.searchFrom=null")
-    (rule,) = of_kind("NetworkPolicy", everybody)["blue-kinstream-search"]["spec"]["ingress"]
+    (rule,) = of_kind("NetworkPolicy", everybody)[agent]["spec"]["ingress"]
     assert "from" not in rule
     assert not of_kind("NetworkPolicy", rendered("strimzi"))
 
@@ -439,6 +459,27 @@ def test_secrets_are_files_and_the_settings_take_them(
     kafka = KafkaSettings()
     assert (kafka.security_protocol, kafka.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-256")
     assert kafka.sasl_password.get_secret_value() == kafka.ssl_key_password.get_secret_value() == "hushhush"
+
+
+def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
+    documents = rendered("secured")
+    assert 'gate_key_file = "/etc/kinstream-gate/key"' in settings_file(documents).split("[")[0]
+    with_files = set()
+    for name, pod in pods(documents).items():
+        secrets = {one["name"]: one["secret"] for one in pod["volumes"] if "secret" in one}
+        mounts = {one["name"]: one for one in container(pod)["volumeMounts"]}
+        assert secrets["gate-key"]["secretName"] == "kinstream-gate"
+        assert secrets["gate-key"]["items"] == [{"key": "key", "path": "key"}]
+        assert mounts["gate-key"]["mountPath"] == "/etc/kinstream-gate"
+        assert all(mounts[one]["readOnly"] for one in secrets)
+        if "secret-files" in secrets:
+            assert secrets["secret-files"]["secretName"] == "kinstream-stores"
+            assert mounts["secret-files"]["mountPath"] == "/etc/kinstream-secrets"
+            with_files.add(name)
+    assert with_files == {"blue-kinstream-gateway"}
+    for name in ("minimal", "strimzi"):
+        assert "gate_key_file" not in settings_file(rendered(name))
+        assert not [one for pod in pods(rendered(name)).values() for one in pod["volumes"] if "secret" in one]
 
 
 def test_login_without_a_secret_is_refused() -> None:
@@ -503,8 +544,8 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
         (mount,) = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
         assert mount["mountPath"] == "/var/lib/kinstream"
-        # A query agent only reads.
-        assert mount.get("readOnly", False) is (container(pod)["args"] == ["search"])
+        # Query agents and gateways only read.
+        assert mount.get("readOnly", False) is (container(pod)["args"] in (["search"], ["gateway"]))
 
 
 # ---- other refusals -----------------------------------------------------------------------------------------------
@@ -529,6 +570,19 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ("search.spaces.shop.index=exact", "missing property 'learner'"),
         ("search.spaces.shop.learner=opml,search.spaces.shop.index=fast", "index"),
         ("search.settings.threds=2", "threds"),
+        ("gateway.spaces.docs.store=pgvector", "missing property 'collection'"),
+        (
+            "gateway.spaces.docs.store=pgvector,gateway.spaces.docs.collection=x,gateway.spaces.docs.learner=no",
+            "gateway.spaces.docs follows no, which is not a learner",
+        ),
+        (
+            "gateway.spaces.docs.store=pgvector,gateway.spaces.docs.collection=x,gateway.spaces.docs.connection=y",
+            "connection",
+        ),
+        ("gateway.settings.threds=2", "threds"),
+        ("gate.spaces.docs.per_user=5", "gate.keySecret.name"),
+        ("gate.spaces.docs.share=much", "share"),
+        ("sources.web.settings.kind=clicks", "missing property 'topic'"),
         (
             "search.spaces.shop.learner=opml,newGeneration.agents={search}",
             "newGeneration.agents: there is no search",
@@ -606,6 +660,10 @@ def test_a_user_of_strimzi_may_what_its_role_needs() -> None:
         "blue-kinstream-learner-opml": as_json(role("learner").grants("red", "opml")),
         "blue-kinstream-metrics": as_json(role("metrics").grants("red")),
         "blue-kinstream-search": as_json(role("search").grants("red")),
+        "blue-kinstream-learner-queries": as_json(role("learner").grants("red", "queries")),
+        "blue-kinstream-gateway": as_json(role("models").grants("red")),
+        "blue-kinstream-source-orders": as_json(role("source").grants("red", "orders", ["shop.orders"])),
+        "mender": as_json(role("redrive").grants("red", None, ["shop.orders"])),
         "shop": as_json(role("producer").grants("red")),
         "search": as_json(role("models").grants("red")),
     }
@@ -653,9 +711,10 @@ def test_prometheus_finds_every_worker() -> None:
     for name, one in of_kind("Deployment", documents).items():
         assert service["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
         assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
-    # The monitor sees the other Service as well, and must not ask a query agent twice.
-    (other,) = (one for one in of_kind("Service", documents).values() if one is not service)
-    assert endpoint["port"] not in [one["name"] for one in other["spec"]["ports"]]
+    # The monitor sees the other Services as well, and must not ask an agent twice.
+    others = [one for one in of_kind("Service", documents).values() if one is not service]
+    assert len(others) == 2
+    assert endpoint["port"] not in [one["name"] for other in others for one in other["spec"]["ports"]]
 
 
 def test_the_job_is_one_that_rules_and_dashboards_know() -> None:

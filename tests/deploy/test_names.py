@@ -17,6 +17,8 @@ import yaml
 from kinstream.cli.main import cli
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
+from kinstream.streams.configuration.services import GatewaySettings, GatewaySpaceSettings
+from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.settings import (
     BuilderSettings,
     KafkaSettings,
@@ -121,7 +123,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
     groupless = set()
     for deployment in of_kind("Deployment", documents):
         command, *words = container(pods(documents)[deployment])["args"]
-        if command == "search":
+        if command in ("search", "gateway"):
             groupless.add(deployment)
             continue
         agent, *rest = [word for word in words if word != "--create"]
@@ -130,7 +132,7 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         (prefix,) = (acl["resource"]["name"] for acl in acls if acl["resource"]["type"] == "group")
         assert [other for other, found in groups.items() if found.startswith(prefix)] == [deployment], group
-    assert groupless == {"blue-kinstream-search"}
+    assert groupless == {"blue-kinstream-search", "blue-kinstream-gateway"}
     for deployment in groupless:
         acls = of_kind("KafkaUser", documents)[deployment]["spec"]["authorization"]["acls"]
         assert acls and {acl["resource"]["type"] for acl in acls} == {"topic"}
@@ -141,7 +143,9 @@ def test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other(name: str, tm
 
 
 def test_the_port_is_the_same_everywhere() -> None:
-    assert f"\nEXPOSE {PORT} {QUERIES}\n" in (DEPLOY / "Containerfile").read_text()
+    assert (
+        f"\nEXPOSE {PORT} {QUERIES} {GatewaySettings().http_port}\n" in (DEPLOY / "Containerfile").read_text()
+    )
     assert SETTINGS["search"]["http_port"] == DEFAULTS["search"]["settings"]["http_port"] == QUERIES
     assert SETTINGS["worker"]["http_port"] == PORT
     assert DEFAULTS["settings"]["worker"]["http_port"] == PORT
@@ -174,6 +178,22 @@ def test_the_chart_takes_the_settings_of_the_query_agent_within_the_same_limits(
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
+def test_the_chart_takes_the_settings_of_the_gateway_within_the_same_limits() -> None:
+    taken = SCHEMA["properties"]["gateway"]["properties"]
+    check_limits(GatewaySettings, taken["settings"]["properties"], without={"spaces"})
+    spaces = taken["spaces"]["additionalProperties"]
+    # Every reader of ConfigMaps would see a connection.
+    check_limits(GatewaySpaceSettings, spaces["properties"], without={"connection"})
+    assert spaces["required"] == GatewaySpaceSettings.model_json_schema()["required"]
+    assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+
+
+def test_the_chart_takes_a_source_with_the_names_of_the_code() -> None:
+    taken = SCHEMA["properties"]["sources"]["additionalProperties"]["properties"]["settings"]
+    assert taken["properties"].keys() < SourceSettings.model_fields.keys()
+    assert taken["required"] == SourceSettings.model_json_schema()["required"]
+
+
 def check_limits(model: Any, taken: dict[str, Any], without: Collection[str] = ()) -> None:
     """See that a schema's properties are the fields of a section, with the same limits."""
     every = model.model_json_schema()["properties"]
@@ -193,7 +213,8 @@ def test_the_defaults_of_the_chart_are_those_of_the_code() -> None:
         known = getattr(Settings(), section).model_dump()
         for name, value in values.items():
             assert value == OF_A_POD.get((section, name), known[name]), f"{section}.{name}"
-    assert DEFAULTS["search"]["settings"] == {"http_host": "0.0.0.0", "http_port": SearchSettings().http_port}
+    for service, settings in (("search", SearchSettings()), ("gateway", GatewaySettings())):
+        assert DEFAULTS[service]["settings"] == {"http_host": "0.0.0.0", "http_port": settings.http_port}
     known = Settings().checkpoints.model_dump()
     assert {name: DEFAULTS["checkpoints"][name] for name in known if name != "url"} == {
         name: value for name, value in known.items() if name != "url"

@@ -122,24 +122,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "kinstream.toml" -}}
 # Made by the chart.
+{{- if .Values.gate.spaces }}
+gate_key_file = "/etc/kinstream-gate/key"
+{{- end }}
 {{- range $name := list "topics" "spaces" "worker" "metrics" }}
 {{- include "kinstream.tomlSection" (dict "name" $name "values" (default dict (get $.Values.settings $name))) }}
 {{- end }}
 {{- $store := .Values.checkpoints }}
 {{- $values := dict "url" (include "kinstream.checkpoints" .) "interval_seconds" $store.interval_seconds "keep" $store.keep }}
 {{- include "kinstream.tomlSection" (dict "name" "checkpoints" "values" $values) }}
-{{- range $section := list "builders" "learners" }}
+{{- range $section := list "sources" "builders" "learners" }}
 {{- $entries := default dict (get $.Values $section) }}
 {{- range $name := keys $entries | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" (printf "%s.%s" $section $name) "values" (get $entries $name).settings) }}
 {{- end }}
 {{- end }}
-{{- with .Values.search.spaces }}
-{{- include "kinstream.tomlSection" (dict "name" "search" "values" $.Values.search.settings) }}
-{{- range $name := keys . | sortAlpha }}
-{{- include "kinstream.tomlSection" (dict "name" (printf "search.spaces.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.search.spaces $name)) }}
+{{- range $service := list "search" "gateway" }}
+{{- $entry := get $.Values $service }}
+{{- if $entry.spaces }}
+{{- include "kinstream.tomlSection" (dict "name" $service "values" $entry.settings) }}
+{{- end }}
+{{- range $name := keys $entry.spaces | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "%s.spaces.%s" $service (include "kinstream.tomlKey" $name)) "values" (get $entry.spaces $name)) }}
 {{- end }}
 {{- end }}
+{{- range $name := keys .Values.gate.spaces | sortAlpha }}
+[gate.{{ include "kinstream.tomlKey" $name }}]
+{{- range $key, $value := get $.Values.gate.spaces $name }}
+{{ $key }} = {{ include "kinstream.tomlValue" $value }}
+{{- end }}
+{{ end }}
 {{- end -}}
 
 {{/* Every agent, as JSON: its name, its role in streams/kafka/acls.py, its own entry over `workload`. */}}
@@ -147,6 +159,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $agents := list -}}
 {{- if and .Values.learners (not .Values.builders) -}}
 {{- fail "learners without builders: they would get no constraints; add a builder" -}}
+{{- end -}}
+{{- range $name, $entry := .Values.sources -}}
+{{- $agents = append $agents (dict "name" (printf "source-%s" $name) "command" (list "worker" "source" $name) "role" "source" "agent" $name "topics" (list $entry.settings.topic) "entry" $entry) -}}
 {{- end -}}
 {{- range $name, $entry := .Values.builders -}}
 {{- $agents = append $agents (dict "name" (printf "builder-%s" $name) "command" (list "worker" "builder" $name) "role" "builder" "agent" $name "entry" $entry) -}}
@@ -160,18 +175,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $agents = append $agents (dict "name" (printf "learner-%s" $name) "command" (list "worker" "learner" $name) "role" "learner" "agent" $name "entry" $entry) -}}
 {{- end -}}
 {{- $agents = append $agents (dict "name" "metrics" "command" (list "worker" "metrics") "role" "metrics" "agent" "" "entry" .Values.metrics) -}}
+{{- if .Values.gate.spaces -}}
+{{- $agents = append $agents (dict "name" "gate" "command" (list "worker" "gate") "role" "gate" "agent" "" "entry" (omit .Values.gate "spaces" "keySecret")) -}}
+{{- end -}}
 {{- $named := list -}}
 {{- range $agents -}}
 {{- $named = append $named .name -}}
 {{- end -}}
-{{- if .Values.search.spaces -}}
-{{- range $name, $space := .Values.search.spaces -}}
-{{- if not (hasKey (default dict $.Values.learners) $space.learner) -}}
-{{- fail (printf "search.spaces.%s follows %s, which is not a learner" $name $space.learner) -}}
+{{- range $service, $role := dict "search" "search" "gateway" "models" -}}
+{{- $entry := get $.Values $service -}}
+{{- range $name, $space := $entry.spaces -}}
+{{- if and $space.learner (not (hasKey (default dict $.Values.learners) $space.learner)) -}}
+{{- fail (printf "%s.spaces.%s follows %s, which is not a learner" $service $name $space.learner) -}}
 {{- end -}}
 {{- end -}}
 {{- /* It has no state, so no generations either. */ -}}
-{{- $agents = append $agents (dict "name" "search" "command" (list "search") "role" "search" "agent" "" "entry" (omit .Values.search "spaces")) -}}
+{{- if $entry.spaces -}}
+{{- $agents = append $agents (dict "name" $service "command" (list $service) "role" $role "agent" "" "service" true "entry" (omit $entry "spaces")) -}}
+{{- end -}}
 {{- end -}}
 {{- range $agents -}}
 {{- $_ := set . "workload" (mergeOverwrite (deepCopy $.Values.workload) (omit (deepCopy .entry) "settings")) -}}
@@ -272,7 +293,10 @@ The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "componen
 {{- $kafka := include "kinstream.kafka" (dict "root" $root "user" .user) | fromJson -}}
 {{- $worker := $root.Values.settings.worker -}}
 {{- $claim := include "kinstream.claim" $root -}}
-{{- $search := eq .component "search" -}}
+{{- $service := has .component (list "search" "gateway") -}}
+{{- $port := $worker.http_port -}}
+{{- if $service -}}{{- $port = (get $root.Values .component).settings.http_port -}}{{- end -}}
+{{- $gate := $root.Values.gate -}}
 serviceAccountName: {{ include "kinstream.serviceAccount" $root }}
 automountServiceAccountToken: false
 # A Service called kafka or kinstream would otherwise become variables that look like settings.
@@ -304,7 +328,7 @@ containers:
     {{- if .serves }}
     ports:
       - name: metrics
-        containerPort: {{ ternary $root.Values.search.settings.http_port $worker.http_port $search | int }}
+        containerPort: {{ $port | int }}
     {{- end }}
     {{- if .probes }}
     # The page starts after the brokers have answered and kernels are loaded.
@@ -339,9 +363,19 @@ containers:
       {{- if $claim }}
       - name: checkpoints
         mountPath: /var/lib/kinstream
-        {{- if $search }}
+        {{- if $service }}
         readOnly: true
         {{- end }}
+      {{- end }}
+      {{- if $workload.secretFiles }}
+      - name: secret-files
+        mountPath: /etc/kinstream-secrets
+        readOnly: true
+      {{- end }}
+      {{- if $gate.spaces }}
+      - name: gate-key
+        mountPath: /etc/kinstream-gate
+        readOnly: true
       {{- end }}
       {{- with $kafka.mounts }}
       {{- toYaml . | nindent 6 }}
@@ -358,6 +392,21 @@ volumes:
   - name: checkpoints
     persistentVolumeClaim:
       claimName: {{ $claim }}
+  {{- end }}
+  {{- with $workload.secretFiles }}
+  - name: secret-files
+    secret:
+      secretName: {{ . }}
+      defaultMode: 288
+  {{- end }}
+  {{- if $gate.spaces }}
+  - name: gate-key
+    secret:
+      secretName: {{ required "gate.keySecret.name: the gate needs a Secret with its key" $gate.keySecret.name }}
+      defaultMode: 288
+      items:
+        - key: {{ $gate.keySecret.key }}
+          path: key
   {{- end }}
   {{- with $kafka.volumes }}
   {{- toYaml . | nindent 2 }}
