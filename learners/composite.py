@@ -3,23 +3,94 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.base import Outcomes, Rows
+from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.distances import of_embedded
-from kinstream.learners.shared.events import Numbers
+from kinstream.learners.shared.drift import Drift
+from kinstream.learners.shared.events import Numbers, shared
 from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
+from kinstream.learners.shared.validation import checked_index
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
+from kinstream.streams.records.state import with_prefix, without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, PREFIX_RULE, ConstraintBlock, Kind, Table
 
 
 class Composite(SingleModal):
     """A learner of one modality made of members; its metric puts those of the members side by side.
 
-    A subclass gives `learn`, `state`, `restore` and `exported` instead of what `SingleModal` builds these from.
+    Its scales, weights and members fit the features that it began with. When these have drifted, it begins anew, as a
+    learner of the new features would; `renewals` counts that.
+
+    A subclass gives `_learn_part`, `_renew`, `_whole`, `_restore_whole` and `exported` instead of what `SingleModal`
+    builds these from.
     """
+
+    def __init__(self, *, dtype: str, scaler: str | None, warm_up: int) -> None:
+        super().__init__(dtype=dtype, scaler=scaler, warm_up=warm_up)
+        self._drift = Drift()
+
+    @abstractmethod
+    def _learn_part(
+        self, block: ConstraintBlock, vectors: Rows, events: Numbers | None, outcomes: Outcomes
+    ) -> None:
+        """Learn checked constraints over a table (n, d), at least one, and report on them."""
+
+    @abstractmethod
+    def _renew(self) -> None:
+        """As before the first block."""
+
+    @abstractmethod
+    def _whole(self) -> State:
+        """All there is, but for the drift and the number of constraints; arrays are copies."""
+
+    @abstractmethod
+    def _restore_whole(self, state: State) -> int | None:
+        """Continue from `_whole()`, after `_renew`; returns d, or None before the first block."""
+
+    @property
+    def renewals(self) -> int:
+        """How often it began anew because the features had drifted."""
+        return self._drift.renewals
+
+    def learn(self, block: ConstraintBlock) -> Outcomes:
+        if block.kind not in self.accepts:
+            raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
+        vectors, events = self._table(block), shared(block.events, len(block))
+        index = checked_index(vectors, block.index, block.kind, self._dimension)
+        outcomes = Outcomes.blank(len(index))
+        if len(index) == 0:
+            return outcomes
+        self._dimension = vectors.shape[1]
+        outcomes.split[:] = block.split(self.form)
+        start, given = 0, replace(block, index=index)
+        while start < len(index):
+            stop = self._drift.until(vectors, index, events, start)
+            part = given if stop - start == len(index) else given.take(slice(start, stop))
+            self._learn_part(part, vectors, shared(part.events, len(part)), outcomes[slice(start, stop)])
+            if self._drift.due:
+                self._drift.renew()
+                self._renew()
+            start = stop
+        self.accepted += len(index) - int(outcomes.rejected.sum())
+        return outcomes
+
+    def state(self) -> State:
+        state: State = {"accepted": self.accepted} | with_prefix("drift.", self._drift.state())
+        return state | self._whole()
+
+    def restore(self, state: State) -> None:
+        self._renew()
+        self.accepted = int(state["accepted"])
+        self._drift = Drift()
+        drift = without_prefix("drift.", state)
+        # Models of earlier versions hold none.
+        if drift:
+            self._drift.restore(drift)
+        self._dimension = self._restore_whole(state)
 
     @abstractmethod
     def exported(self) -> tuple[dict[str, Rows], list[dict[str, str]]]:
@@ -84,6 +155,12 @@ class Composite(SingleModal):
         if block.kind is Kind.PAIR and not np.isin(block.signs, (-1, 1)).all():
             raise BadRecord(Reason.BAD_SHAPE, "the sign of a pair must be 1 or -1")
         return block.tables[0].vectors
+
+    def _model(self) -> State:
+        raise NotImplementedError("`_whole` gives all there is")
+
+    def _restore_model(self, state: State) -> int:
+        raise NotImplementedError("`_restore_whole` takes all there is")
 
     def _begin(self, d: int) -> None:
         """Members begin by themselves."""

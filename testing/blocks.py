@@ -15,6 +15,10 @@ SCALER_STATE = frozenset(
 ) | frozenset(
     f"scaler.{n}" for n in ("renewals", "settling", "squared", "counts", "sums", "seen", "scale", "length")
 )
+#: Entries by which a learner of members notices that features have drifted.
+DRIFT_STATE = frozenset(
+    f"drift.{n}" for n in ("renewals", "windows", "suspected", "counts", "sums", "seen", "scale", "moments")
+)
 #: Entries that belong to its targets.
 TARGETS_STATE = frozenset(f"targets.{n}" for n in ("similar", "dissimilar", "constraints", "vectors"))
 

@@ -46,7 +46,7 @@ class Choice:
         words = plain(block.tables[0].vectors, np.float32).view(np.uint32)
         if block.events is None:
             found = np.empty(len(block), np.bool_)
-            chosen(words, block.index[:, 0], self._key, self._limit, found)
+            chosen(words, block.index[:, 0].copy(), self._key, self._limit, found)
             return found
         firsts = first_rows(block)
         found = np.empty(len(firsts), np.bool_)

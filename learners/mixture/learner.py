@@ -19,9 +19,9 @@ from kinstream.learners.mixture.views import OneScale, View
 from kinstream.learners.mixture.weighing import weights
 from kinstream.learners.one_modality.lda import LDA
 from kinstream.learners.one_modality.softmax import BATCH, Softmax
-from kinstream.learners.shared.events import Numbers, shared, take
+from kinstream.learners.shared.events import Numbers, take
 from kinstream.learners.shared.one_modality import SingleModal
-from kinstream.learners.shared.validation import checked_index, whole
+from kinstream.learners.shared.validation import whole
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.records.state import without_prefix
@@ -185,29 +185,21 @@ class Mixture(Composite):
         """Weight of every member; none before the first block."""
         return {m.name: float(w) for m, w in zip(self._members, self._weights, strict=True)}
 
-    def learn(self, block: ConstraintBlock) -> Outcomes:
-        vectors, events = self._table(block), shared(block.events, len(block))
-        index = checked_index(vectors, block.index, block.kind, self._dimension)
-        outcomes = Outcomes.blank(len(index))
-        if len(index) == 0:
-            return outcomes
-        self._dimension, self._metric = vectors.shape[1], None
-        outcomes.split[:] = block.split(self.form)
+    def _learn_part(
+        self, block: ConstraintBlock, vectors: Rows, events: Numbers | None, outcomes: Outcomes
+    ) -> None:
+        self._metric = None
         if not self._members:
             self._start(block.rules[block.rule[0]] in PREFERENCE_RULES)
-        start, late = self._watched(vectors, index, block.signs, events, outcomes)
-        if start < len(index):
+        start, late = self._watched(vectors, block.index, block.signs, events, outcomes)
+        if start < len(block):
             self._views = self._views or self._scales.views()
-            self._learn_on(replace(block, index=index), events, start, outcomes)
+            self._learn_on(block, events, start, outcomes)
         if late is not None:
             take(outcomes, start, late)
-        self.accepted += len(index) - int(outcomes.rejected.sum())
-        return outcomes
 
-    def state(self) -> State:
-        state: State = {"accepted": self.accepted}
-        if self._dimension is not None:
-            state["dimension"] = self._dimension
+    def _whole(self) -> State:
+        state: State = {} if self._dimension is None else {"dimension": self._dimension}
         state |= {f"scaler.{name}": value for name, value in self._scaler.state().items()}
         if not self._members:
             return state
@@ -217,13 +209,11 @@ class Mixture(Composite):
             state |= {f"member.{member.name}.{k}": value for k, value in member.learner.state().items()}
         return state | {f"before.{name}": matrix.copy() for name, matrix in self._before.items()}
 
-    def restore(self, state: State) -> None:
-        self._renew()
-        self.accepted = int(state["accepted"])
+    def _restore_whole(self, state: State) -> int | None:
         self._dimension = int(state["dimension"]) if "dimension" in state else None
         self._scaler.restore(without_prefix("scaler.", state))
         if "lists" not in state:
-            return
+            return self._dimension
         self._start(bool(state["lists"]))
         self._spreads = np.array(state["spreads"], np.float64)
         self._neighbours.restore(without_prefix("neighbours.", state))
@@ -233,6 +223,7 @@ class Mixture(Composite):
         if self._scaler.ready:
             self._views = self._scales.views()
         self._weigh()
+        return self._dimension
 
     @property
     def metric(self) -> list[tuple[View, Rows]]:
@@ -297,7 +288,6 @@ class Mixture(Composite):
         return arrays, parts
 
     def _renew(self) -> None:
-        """As before the first block."""
         self._scaler = self._scales = OneScale(self.warm_up)
         self._members: tuple[Component, ...] = ()
         self._views = {}
@@ -468,9 +458,3 @@ class Mixture(Composite):
         with one_blas_thread():
             parts = [(views[part], shortest(np.concatenate(stack))) for part, stack in stacks.items()]
             return joined(parts, self._neighbours.window, min(self.rank or d, d))
-
-    def _model(self) -> State:
-        raise NotImplementedError("`state` gives all there is")
-
-    def _restore_model(self, state: State) -> int:
-        raise NotImplementedError("`restore` takes all there is")

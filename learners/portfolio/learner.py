@@ -19,11 +19,11 @@ from kinstream.learners.portfolio.unit import Unit
 from kinstream.learners.portfolio.views import Views
 from kinstream.learners.shared import scaler
 from kinstream.learners.shared.arrays import plain
-from kinstream.learners.shared.events import Events, shared, take
+from kinstream.learners.shared.events import Events, Numbers, shared, take
 from kinstream.learners.shared.one_modality import Index
 from kinstream.learners.shared.scaler import WARM_UP
-from kinstream.learners.shared.validation import checked_index, not_negative, positive, whole
-from kinstream.streams.errors import BadRecord, CheckpointError, Reason, SettingsError
+from kinstream.learners.shared.validation import not_negative, positive, whole
+from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table
 
@@ -159,7 +159,7 @@ class Portfolio(Composite):
         self._accepts = frozenset[Kind]().union(*(learner.accepts for learner in learners))
         self._form = Kind.PAIR if any(one.form is Kind.PAIR for one in learners) else Kind.TRIPLET
         names = "-".join(one.algorithm.replace("/", "-") for one in learners)
-        self._algorithm = f"portfolio-{names}/5"
+        self._algorithm = f"portfolio-{names}/6"
 
     @property
     def accepts(self) -> frozenset[Kind]:  # type: ignore[override]
@@ -173,7 +173,7 @@ class Portfolio(Composite):
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]
-        """Such as "portfolio-opml-1-lego-1/5"."""
+        """Such as "portfolio-opml-1-lego-1/6"."""
         return self._algorithm
 
     @property
@@ -202,33 +202,24 @@ class Portfolio(Composite):
             self._metric = portfolio_metric.together(self._members, list(self._weights()), self._unit.sample)
         return self._metric
 
-    def learn(self, block: ConstraintBlock) -> Outcomes:
-        if block.kind not in self.accepts:
-            raise BadRecord(Reason.WRONG_KIND, f"{self.algorithm} does not learn from {block.kind}s")
-        vectors, events = self._table(block), shared(block.events, len(block))
-        index = checked_index(vectors, block.index, block.kind, self._dimension)
-        outcomes = Outcomes.blank(len(index))
-        if len(index) == 0:
-            return outcomes
-        self._dimension, self._metric = vectors.shape[1], None
-        outcomes.split[:] = block.split(self.form)
-        start, late = self._watched(vectors, index, block.signs, events, outcomes)
+    def _learn_part(
+        self, block: ConstraintBlock, vectors: Rows, events: Numbers | None, outcomes: Outcomes
+    ) -> None:
+        self._metric = None
+        start, late = self._watched(vectors, block.index, block.signs, events, outcomes)
         if self._unit.ready and not self._hubs.begun:
             self._hubs.begin(self._unit.sample.astype(self.dtype), self._members)
-        if start < len(index):
+        if start < len(block):
             with np.errstate(all="ignore"):
-                scaled = self._scaler.apply(vectors)
-                X = plain(scaled, self.dtype)
-            self._learn_on(block, index, X, start, outcomes)
+                X = plain(self._scaler.apply(vectors), self.dtype)
+            self._learn_on(block, block.index, X, start, outcomes)
         if late is not None:
             take(outcomes, start, late)
-        self.accepted += len(index) - int(outcomes.rejected.sum())
-        return outcomes
 
-    def state(self) -> State:
-        state: State = {"accepted": self.accepted}
+    def _whole(self) -> State:
+        state: State = {}
         if self._dimension is not None:
-            state |= self._model()
+            state |= self._own()
         state |= {f"scaler.{name}": value for name, value in self._scaler.state().items()}
         for member, gone in zip(self._members, self._gone, strict=True):
             if not gone:
@@ -236,14 +227,13 @@ class Portfolio(Composite):
                 state |= {f"member.{member.name}.{name}": value for name, value in own}
         return state
 
-    def restore(self, state: State) -> None:
-        self._renew()
-        self.accepted = int(state["accepted"])
+    def _restore_whole(self, state: State) -> int | None:
         self._scaler.restore(without_prefix("scaler.", state))
-        self._dimension = self._restore_model(state) if "dimension" in state else None
+        self._dimension = self._restore_own(state) if "dimension" in state else None
         for member, gone in zip(self._members, self._gone, strict=True):
             if not gone:
                 member.learner.restore(without_prefix(f"member.{member.name}.", state))
+        return self._dimension
 
     def exported(self) -> tuple[dict[str, Rows], list[dict[str, str]]]:
         """The metric as arrays by name, and its parts; see docs/portfolio.md.
@@ -291,7 +281,7 @@ class Portfolio(Composite):
         )
         return found
 
-    def _model(self) -> State:
+    def _own(self) -> State:
         state: State = {f"views.{name}": value for name, value in self._views.state().items()}
         state |= {f"hubs.{name}": value for name, value in self._hubs.state().items()}
         return state | {
@@ -303,7 +293,7 @@ class Portfolio(Composite):
             "seen": self._seen.copy(),
         }
 
-    def _restore_model(self, state: State) -> int:
+    def _restore_own(self, state: State) -> int:
         for name in ("losses", "gone", "refused", "sizes", "seen"):
             found, own = np.asarray(state[name]), getattr(self, f"_{name}")
             if found.shape != own.shape:

@@ -76,7 +76,7 @@ def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: 
     else:
         switched = np.flatnonzero(arrays > 1e-5)
         assert len(set(switched // TOGETHER)) <= 2 and arrays.max() <= 1e-2
-        assert np.all(losses[np.delete(np.arange(STEPS), switched)] <= 1e-5) and losses.max() <= 1e-2
+        assert np.all(losses[np.delete(np.arange(STEPS), switched)] <= 5e-5) and losses.max() <= 1e-2
         assert np.mean(entries <= 1e-5) >= 0.98
 
 

@@ -605,7 +605,7 @@ def test_kinds_are_those_of_the_learners() -> None:
     assert (Portfolio().form, Portfolio().accepts) == (Kind.PAIR, frozenset(Kind))
     model = Portfolio(members={"opml": {}, "oasis": {}})
     assert (model.form, model.accepts) == (Kind.TRIPLET, frozenset({Kind.TRIPLET}))
-    assert model.algorithm == "portfolio-opml-1-oasis-1/5"
+    assert model.algorithm == "portfolio-opml-1-oasis-1/6"
     with pytest.raises(BadRecord, match="does not learn from pairs"):
         model.learn(pair_blocks(1, 4)[0])
     with pytest.raises(BadRecord, match="sign of a pair must be 1 or -1"):

@@ -16,9 +16,9 @@ from kinstream.learners.several_modalities.omdml import OMDML
 from kinstream.testing.learners import digest
 
 MAKERS: Final[dict[str, Callable[[], Any]]] = {
-    "omdml": lambda: OMDML(0.9, 1.0, 1e9),
-    "omdml, projecting later": lambda: OMDML(0.9, 1.0, 1e9, psd_every=3),
-    "lomdml": lambda: LOMDML(2, 0.01, 0.9, 1e9, own_hinge=False),
+    "omdml": lambda: OMDML(0.9, 1.0, 1e9, unit="published"),
+    "omdml, projecting later": lambda: OMDML(0.9, 1.0, 1e9, psd_every=3, unit="published"),
+    "lomdml": lambda: LOMDML(2, 0.01, 0.9, 1e9, own_hinge=False, unit="published"),
 }
 Rows = NDArray[np.float64]
 

@@ -67,8 +67,7 @@ class Case:
 
     def grants(self, role: str) -> list[Grant]:
         """What the printed commands allow."""
-        agent = {"builder": "one-pass", "learner": "opml"}.get(role)
-        named = [agent] if agent else []
+        named = [NAMES[role]] if role in NAMES else []
         status, text = ended(
             command(
                 self.system.file, "topics", "acls", role, *named, "--principal", f"User:{self.user(role)}"
@@ -256,13 +255,17 @@ def _no_secret(case: Case, secret: str, pages: list[str]) -> None:
 
 # ---- one permission less ---------------------------------------------------------------------------------------------
 
-NAMES = {"builder": "one-pass", "learner": "opml"}
+NAMES = {"builder": "one-pass", "learner": "opml", "source": "web"}
+#: A source's topic, which is not one of ours.
+WEB = f"web-{uuid4().hex[:8]}"
+SOURCE = {"topic": WEB, "kind": "relations", "space": "s", "fields": {"left": "a", "right": "b"}}
 #: How each role is tried. A worker that is allowed everything would not end, so `lacking` is asked before.
 PRODUCE = ("produce", "labelled", "ROWS", "--space", "s")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "topics": ("topics", "check"),
     "producer": PRODUCE,
     "pacing": (*PRODUCE, "--max-backlog", "5"),
+    "source": ("worker", "source", "web", "--create", "--unsupervised"),
     "builder": ("worker", "builder", "one-pass", "--create", "--unsupervised"),
     "learner": ("worker", "learner", "opml", "--create", "--unsupervised"),
     "metrics": ("worker", "metrics", "--create", "--unsupervised"),
@@ -289,7 +292,7 @@ def _needed() -> list[tuple[str, int, str]]:
         for name, role in ROLES.items()
         # The system of these tests has no gate.
         if name != "gate"
-        for number, grant in enumerate(role.grants(agent=NAMES.get(name)))
+        for number, grant in enumerate(role.grants(agent=NAMES.get(name), sources=(WEB,)))
         for operation in grant.operations
         if not grant.optional
     ]
@@ -302,11 +305,12 @@ def standing(secured_kafka: SecuredBroker, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch:
         for name, value in as_admin(secured_kafka).items():
             patch.setenv(name, value)
-        system = System(folder / "system", secured_kafka.bootstrap)
+        system = System(folder / "system", secured_kafka.bootstrap, sources__web=SOURCE)
         case = Case(secured_kafka, system, patch, folder)
         case.run_as_admin("topics", "create")
+        secured_kafka.create_topic(WEB)
         with system.cluster() as cluster:
-            for role in ("builder", "learner", "metrics"):
+            for role in ("source", "builder", "learner", "metrics"):
                 spec = agent_spec(system.settings, role, NAMES.get(role))
                 open_generation(spec, system.settings, cluster, create=True)
         case.run_as_admin(*case.filled(PRODUCE))
@@ -325,7 +329,7 @@ def test_a_principal_that_lacks_one_is_told_which(
     standing: Case, name: str, number: int, operation: str
 ) -> None:
     case = standing
-    grants = ROLES[name].grants(case.system.prefix, NAMES.get(name))
+    grants = ROLES[name].grants(case.system.prefix, NAMES.get(name), (WEB,))
     one = replace(grants[number], operations=(operation,))
     words, file = COMMANDS[name], case.system.file
     if operation == "CREATE":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kinstream.learners.mixture.learner import LEARNED, NARROW, UNLEARNED
-from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.blocks import DRIFT_STATE, SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.softmax import FOLLOWS
 from tests.learners.published import create
@@ -17,6 +17,7 @@ NEIGHBOURS = (
 #: What follows the rows, whether or not a member learns from them.
 WATCHING = (
     SCALER_STATE
+    | DRIFT_STATE
     | {"lists", "spreads"}
     | {f"neighbours.{name}" for name in NEIGHBOURS}
     | {f"before.{name}" for name in (*LEARNED, *NARROW)}

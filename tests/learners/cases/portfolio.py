@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kinstream.testing.blocks import SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
+from kinstream.testing.blocks import DRIFT_STATE, SCALER_STATE, TARGETS_STATE, pair_blocks, triplet_blocks
 from kinstream.testing.learners import Case
 from tests.learners.cases.oahu import LIFT_STATE, SMALL
 from tests.learners.published import create
@@ -21,7 +21,7 @@ def watching(*names: str) -> frozenset[str]:
     """Entries that follow the input: the portfolio's own, and those of members."""
     own = {"accepted", *TARGETS_STATE, *LIFT_STATE, "steps"}
     members = {f"member.{name}.{entry}" for name in (*names, *UNLEARNED) for entry in own}
-    return STANDING | SCALER_STATE | members | {"scaler.sampled", "scaler.sample"}
+    return STANDING | SCALER_STATE | DRIFT_STATE | members | {"scaler.sampled", "scaler.sample"}
 
 
 def cases() -> list[Case]:
