@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.distances import of_embedded
-from kinstream.learners.shared.drift import Drift
+from kinstream.learners.drift import Drift
 from kinstream.learners.shared.events import Numbers, shared
 from kinstream.learners.shared.one_modality import Batch, Index, SingleModal
 from kinstream.learners.shared.validation import checked_index

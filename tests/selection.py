@@ -41,6 +41,7 @@ LONG: Final = (
     "tests/search/test_lsh_linear.py",
     "tests/search/test_lsh_second_level.py",
     "tests/search/test_recall.py",
+    "tests/learners/test_batch.py",
     "tests/learners/test_eigenpair.py",
     "tests/learners/test_equal_vectors.py",
     "tests/learners/test_late_events.py",
@@ -53,6 +54,7 @@ LONG: Final = (
     "tests/search/test_model.py::test_threads_share_a_model",
     # Learners of several modalities, whose kernels take long to compile, beyond one case of each.
     "tests/learners/test_lomdml.py",
+    "tests/learners/test_fusion.py",
     "tests/learners/test_multi_modal_path.py",
     "tests/learners/test_omdl_lr.py",
     "tests/learners/test_omks.py",
@@ -105,6 +107,8 @@ LONG: Final = (
     "tests/processors/test_closure.py::test_draws_without_replacement_are_uniform",
     "tests/processors/test_closure_hubs.py",
     # Figures of simulated and of real clicks.
+    "tests/clicks/test_bad_input.py::test_contradictions_one_by_one_have_a_letter_each_and_change_nothing",
+    "tests/clicks/test_bad_input.py::test_ten_thousand_relations_that_merge_stay_within_their_caps",
     "tests/clicks/test_mistake_rate.py",
     "tests/clicks/test_online_mistake_rate.py",
     "tests/clicks/test_open_bandit.py",
@@ -165,6 +169,8 @@ LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
     r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
     r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
+    r"|_as_they_say\[closure\]|check\[(portfolio|omks|kernel-lego)|_that_measures\[portfolio|_runs\[docs/learning.md:2"
+    r"|steps_are_those_of_the_formulas\[(?!3-24-dot|2-100-512-none)"
     r"|_never_stopped\[learner-(?!(opml|copml|mixture|softmax|lda|oasis|oahu)\])|_runs\[docs/sklearn.md"
     r"|_crashes_change_nothing\[([4-9]|1\d)-)"
 )

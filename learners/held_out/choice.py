@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.learners.kernels.ensembles.chosen import chosen
-from kinstream.learners.shared.arrays import plain
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.records.values import ConstraintBlock
 
 Numbers = NDArray[np.int64]

@@ -18,11 +18,11 @@ from kinstream.learners.portfolio.metric import Metric
 from kinstream.learners.portfolio.unit import Unit
 from kinstream.learners.portfolio.views import Views
 from kinstream.learners.shared import scaler
-from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.events import Events, Numbers, shared, take
 from kinstream.learners.shared.one_modality import Index
 from kinstream.learners.shared.scaler import WARM_UP
 from kinstream.learners.shared.validation import not_negative, positive, whole
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, CheckpointError, SettingsError
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock, Kind, Table

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from kinstream.learners.base import UNDEFINED, Outcomes
 from kinstream.learners.base import Rows as Vectors
 from kinstream.learners.kernels.events import Judged, hinge_verdicts, mark, order
-from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.scaler import Scaler
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason
 
 Numbers = NDArray[np.int32]

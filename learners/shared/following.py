@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from kinstream.learners.base import State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
-from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.scaler import Features, Rows, Scaler
 from kinstream.learners.shared.validation import whole
+from kinstream.streams.compute.arrays import plain
 
 #: A deviation counts as at least this share of the range: so features that rarely vary are not amplified.
 LEAST: Final = 1.0 / 6.0

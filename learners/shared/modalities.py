@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.shared.arrays import plain
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import DEFAULT_MODALITY, ConstraintBlock
 

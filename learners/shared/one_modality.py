@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Outcomes, Rows, State
 from kinstream.learners.pairs_of_triplets import merged, pairs_of_triplets
 from kinstream.learners.shared import scaler as scalers
-from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.events import (
     Batch as Batch,
 )
@@ -40,6 +39,7 @@ from kinstream.learners.shared.validation import (
     whole,
     words_of,
 )
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.state import without_prefix
 from kinstream.streams.records.values import ConstraintBlock, Kind

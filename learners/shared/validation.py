@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kinstream.learners.shared.arrays import plain
+from kinstream.streams.compute.arrays import plain
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.values import Kind
 

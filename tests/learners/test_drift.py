@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kinstream.learners.drift import FIRST, WINDOW, Drift
 from kinstream.learners.registry import create
-from kinstream.learners.shared.drift import FIRST, WINDOW, Drift
 from kinstream.testing.blocks import block
 from kinstream.testing.learners import digest
 from tests.learners.test_following import SETS, changed, error, learn, of_labels

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from kinstream.learners.base import Rows, State
 from kinstream.learners.kernels.ensembles.distinct import hashes
 from kinstream.learners.kernels.ensembles.windows import watch
-from kinstream.learners.shared.arrays import plain
 from kinstream.learners.shared.events import Numbers
 from kinstream.learners.shared.following import LEAST
+from kinstream.streams.compute.arrays import plain
 
 Features = NDArray[np.float64]
 Index = NDArray[np.int32]
