@@ -94,7 +94,7 @@ def create(kind: str, **settings: Any) -> Learner:
     Examples
     --------
     >>> create("opml", gamma=1e-2).algorithm
-    'opml/2'
+    'opml/3'
     """
     learner = _class(kind)
     known = settings_of(kind)

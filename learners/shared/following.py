@@ -6,8 +6,9 @@ One step size then suits all.
 Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
 Nothing is learned during the first window. Each later one is compared with the window of the scale. If the second
 moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more than
-`FACTOR`, the scale is renewed, between two events. That window may also hold old features, so `SETTLING` is enough in
-the next one. The model is converted:
+`FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had, because one
+that hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold old
+features, so `SETTLING` is enough in the next one. The model is converted:
 
 - A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
 - For a feature that changes more, its old part in the metric does not apply to the new values. The model then stays
@@ -37,6 +38,8 @@ ONE: Final = 32
 LEFT: Final = 1.0
 #: The same in the window after a renewal.
 SETTLING: Final = 0.25
+#: Most of the change of one feature's second moment that counts, as a multiple of that moment.
+MOST: Final = 30.0
 #: Change of the mean squared length from which a scale is renewed.
 FACTOR: Final = 4.0
 #: Change of a feature's factor up to which the metric is preserved.
@@ -235,13 +238,14 @@ class Following(Scaler):
         with np.errstate(all="ignore"):
             variance = squares / float(self._counts[0])
             found = (variance + (mean - self._scale.shift) ** 2) * self._scale.factor**2
-            total, before = float(found.sum()), float(self._scale.moments.sum())
+            moments = self._scale.moments
+            total, before = float(found.sum()), float(moments.sum())
             if not (np.isfinite(total) and total > 0.0 < before):
                 return False
-            if not 1.0 / FACTOR <= total / before <= FACTOR:
-                return True
-            allowed = SETTLING if self._settling else LEFT
-            return self.name != "none" and float(np.abs(found - self._scale.moments).sum()) > allowed * before
+            if self.name == "none":
+                return not 1.0 / FACTOR <= total / before <= FACTOR
+            change = float(np.minimum(np.abs(found - moments), MOST * moments).sum())
+            return total < before / FACTOR or change > (SETTLING if self._settling else LEFT) * before
 
 
 def rescaled(matrix: Rows, ratio: Features) -> Rows:

@@ -113,7 +113,7 @@ class SingleModal(ABC):
         self._scaler: Scaler = scalers.create(self.scaler, self.warm_up)
         if unit == scalers.PUBLISHED:
             return
-        vars(self)["algorithm"] = scalers.next_version(self.algorithm)
+        vars(self)["algorithm"] = scalers.following_version(self.algorithm)
         if self.scaler != "unit":
             self._scaler = Following(self.scaler, self.warm_up, centred=self.centred)
 

@@ -235,10 +235,10 @@ def create(name: str | None, warm_up: int = WARM_UP) -> Scaler:
             return Scaler()
 
 
-def next_version(algorithm: str) -> str:
-    """The same algorithm, one version later."""
+def following_version(algorithm: str) -> str:
+    """The same algorithm behind a scaler that follows the features, in its second version."""
     name, _, version = algorithm.rpartition("/")
-    return f"{name}/{int(version) + 1}"
+    return f"{name}/{int(version) + 2}"
 
 
 def followed(unit: str, scaler: str | None) -> str:

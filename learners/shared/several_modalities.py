@@ -111,7 +111,7 @@ class MultiModal(ABC):
         self.unit = unit
         vars(self).pop("algorithm", None)
         if unit != scalers.PUBLISHED:
-            vars(self)["algorithm"] = scalers.next_version(self.algorithm)
+            vars(self)["algorithm"] = scalers.following_version(self.algorithm)
 
     def _new_scalers(self) -> list[Scaler]:
         if self.unit == scalers.PUBLISHED or self.scaler == "unit":

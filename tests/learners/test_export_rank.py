@@ -15,7 +15,7 @@ from kinstream.streams.records.values import Kind, ModelVersion
 from kinstream.testing.blocks import pair_blocks, triplet_blocks
 
 D = 5
-VERSION = ModelVersion("s", "l", "opml/2", 1, 1, 0, "t", 0, 0, "", "", 0)
+VERSION = ModelVersion("s", "l", "opml/3", 1, 1, 0, "t", 0, 0, "", "", 0)
 #: Not linear; of the portfolio, of several parts side by side; of the adapter, for queries alone (docs/adapter.md).
 OTHERS = ("adapter", "kernel-lego", "oahu", "omdl-lr-like", "omks", "portfolio")
 

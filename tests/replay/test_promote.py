@@ -801,7 +801,7 @@ def test_a_state_says_what_it_was_made_from(ended: System, folder: Path) -> None
     found = StateFolder(str(folder)).read()
     assert found == result.saved
     assert (found.learner, found.beside, found.birth.cluster_id) == ("opml", 1, "memory")
-    assert found.birth.settings["algorithm"] == "opml/2"
+    assert found.birth.settings["algorithm"] == "opml/3"
     assert found.birth.settings_digest == result.settings_digest
     assert (found.birth.input_topic_id, found.birth.input_partitions) == ("id", 2)
     assert dict(found.birth.start_offsets) == {p: ended.log.end(CONSTRAINTS, p) for p in range(2)}

@@ -258,7 +258,13 @@ def _no_secret(case: Case, secret: str, pages: list[str]) -> None:
 NAMES = {"builder": "one-pass", "learner": "opml", "source": "web"}
 #: A source's topic, which is not one of ours.
 WEB = f"web-{uuid4().hex[:8]}"
-SOURCE = {"topic": WEB, "kind": "relations", "space": "s", "fields": {"left": "a", "right": "b"}}
+SOURCE = f"""
+[sources.web]
+topic = "{WEB}"
+kind = "relations"
+space = "s"
+fields = {{left = "a", right = "b"}}
+"""
 #: How each role is tried. A worker that is allowed everything would not end, so `lacking` is asked before.
 PRODUCE = ("produce", "labelled", "ROWS", "--space", "s")
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -305,7 +311,9 @@ def standing(secured_kafka: SecuredBroker, tmp_path_factory: pytest.TempPathFact
     with pytest.MonkeyPatch.context() as patch:
         for name, value in as_admin(secured_kafka).items():
             patch.setenv(name, value)
-        system = System(folder / "system", secured_kafka.bootstrap, sources__web=SOURCE)
+        system = System(folder / "system", secured_kafka.bootstrap)
+        system.file.write_text(system.file.read_text() + SOURCE)
+        system.settings = load(system.file)
         case = Case(secured_kafka, system, patch, folder)
         case.run_as_admin("topics", "create")
         secured_kafka.create_topic(WEB)
