@@ -6,8 +6,8 @@ One step size then suits all.
 Statistics come from a **window**: `warm_up` distinct vectors, or twice as many constraints (the first: four times).
 Nothing is learned during the first window. Each later one is compared with the window of the scale. If the second
 moments of the scaled features have changed by more than `LEFT` of their sum, or the mean squared length by more than
-`FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had, because one
-that hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold old
+`FACTOR`, the scale is renewed, between two events. No feature counts for more than `MOST` times what it had: one that
+hardly varied in the first window may have a thousandfold moment in any later one. That window may also hold old
 features, so `SETTLING` is enough in the next one. The model is converted:
 
 - A feature whose factor changes at most `KEPT` times keeps its part in the metric: L_new = L_old D_old D_new^-1.
