@@ -11,7 +11,7 @@ RUN_EXTRAS := demo
 TEST_EXTRAS := dev,worker,learn,files,report,search,gateway,pgvector,qdrant,baselines,onnx
 LONG_EXTRAS := dev,all,recipes
 # Processes that run tests: some wait for others.
-JOBS ?= 3
+JOBS ?= 4
 
 # Tests start hundreds of processes: each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE

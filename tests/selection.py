@@ -169,7 +169,7 @@ LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
     r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
     r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
-    r"|_as_they_say\[closure\]|check\[(portfolio|omks|kernel-lego)|_that_measures\[portfolio|_runs\[docs/learning.md:2"
+    r"|_as_they_say\[closure\]|_that_measures\[portfolio|_runs\[docs/learning.md:2"
     r"|steps_are_those_of_the_formulas\[(?!3-24-dot|2-100-512-none)"
     r"|_never_stopped\[learner-(?!(opml|copml|mixture|softmax|lda|oasis|oahu)\])|_runs\[docs/sklearn.md"
     r"|_crashes_change_nothing\[([4-9]|1\d)-)"

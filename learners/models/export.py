@@ -45,6 +45,11 @@ NEAREST: Final = {
     "dot": "query_map of q, @ x, largest first",
 }
 
+#: The same of an export with an item map, whose store holds mapped items and ranks by the inner product.
+NEAREST_MAPPED: Final = "query_map of q, @ item_map of x, largest first"
+QUERY_SIDE: Final = "q @ query.T"
+ITEM_SIDE: Final = {"cosine": "(x / |x|) @ item.T", "dot": "x @ item.T"}
+
 #: Matrix and offset by modality.
 Maps = dict[str, tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]]
 
@@ -63,8 +68,9 @@ class Export:
         order differs from that of the distance, which uses only the positive semi-definite part of W.
         An adapter has none of these, but float32 `U` and `V` (d, r), or `W` (d, d) of rank 0. Metadata gives under
         `query_map` the image of a raw query q, and under `rank` the order of items x: a service computes the query map
-        with numpy, and queries a store of unchanged items by the cosine or dot `product`. Other learners of a
-        similarity also have `query_map` if they do not scale items.
+        with numpy, and queries a store of unchanged items by the cosine or dot `product`. Of a smaller rank k it has
+        `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner product
+        ranks. Other learners of a similarity also have `query_map` if they do not scale items.
         A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`.
     metadata : texts by name.
     """
@@ -188,21 +194,25 @@ def export(
 
     Parameters
     ----------
-    rank : columns at most, of a linear map of one modality: see `best_directions`. None for as many as it has.
+    rank : columns at most, of a linear map of one modality: see `best_directions`; of an adapter, whose items are then
+        mapped as well: see `Adapter.item_map`. None for as many as there are.
 
     Raises
     ------
     SettingsError, CheckpointError : as `linear_map` and `linear_maps`; and a rank for what is not one linear map.
     """
     more = {}
-    if rank is not None and (
-        isinstance(learner, Adapter | Composite) or not isinstance(learner, SingleModal)
-    ):
+    if rank is not None and (isinstance(learner, Composite) or not isinstance(learner, SingleModal)):
         raise SettingsError(
             f"{learner.algorithm} is not one linear map, which is all that can be exported with a smaller rank"
         )
     arrays: dict[str, NDArray[np.floating[Any]]]
-    if isinstance(learner, Adapter):
+    if isinstance(learner, Adapter) and rank is not None:
+        use, scaler = QUERY_SIDE, _left_over(learner.scaler)
+        arrays = dict(zip(("query", "item"), _item_map(learner, rank), strict=True))
+        more = {"query_map": use, "item_map": ITEM_SIDE[learner.product]}
+        more |= {"rank": NEAREST_MAPPED, "product": "dot"}
+    elif isinstance(learner, Adapter):
         found = query_map(learner)
         arrays = {name: np.asarray(one, np.float32) for name, one in found.arrays.items()}
         use, scaler = found.use, _left_over(learner.scaler)
@@ -236,6 +246,15 @@ def export(
             more["query_map"] = SIMILARITY
     metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
     return Export(arrays, metadata)
+
+
+def _item_map(learner: Adapter, rank: int) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """As float32, or a SettingsError that says why there is none."""
+    try:
+        A, B = learner.item_map(rank)
+    except ValueError as error:
+        raise SettingsError(f"{learner.algorithm} has no item map of rank {rank}: {error}") from error
+    return np.asarray(A, np.float32), np.asarray(B, np.float32)
 
 
 def origin(version: ModelVersion, versions: dict[str, str]) -> dict[str, str]:

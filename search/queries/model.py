@@ -105,6 +105,8 @@ def _map_in(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     """The map of an exported file. Raises ValueError if there is none."""
     if "query_map" not in metadata:
         raise ValueError(f"{metadata['algorithm']} has no query map")
+    if "item_map" in metadata:
+        raise ValueError("it is for a store of mapped items; export it without --rank")
     (form,) = [names for names in _FORMS if set(names) <= set(arrays)]
     found = [arrays[name] for name in form]
     shapes = {one.shape for one in found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -62,6 +62,39 @@ def test_the_directions_that_are_kept_are_those_in_which_the_metric_varies_most(
 
 def test_a_rank_of_as_many_columns_changes_nothing() -> None:
     np.testing.assert_array_equal(of_rank(D, "zscore")[1], of_rank(None, "zscore")[1])
+
+
+@pytest.mark.parametrize("product", ["cosine", "dot"])
+def test_an_adapter_of_a_smaller_rank_maps_items_as_well(product: str) -> None:
+    draw = np.random.default_rng(2)
+    learner = cast(Any, create("adapter", product=product, memory=64))
+    x, near, far = draw.normal(size=(3, 300, D))
+    learner.learn_triplets(x, near, far)
+    whole = export(learner, VERSION, {})
+    U, V = whole.arrays["U"], whole.arrays["V"]
+    # As the metadata says it.
+    Q, X = draw.normal(size=(8, D)), 3.0 * draw.normal(size=(50, D))
+    lengths = np.linalg.norm(X, axis=1, keepdims=True) if product == "cosine" else 1.0
+    wanted = (Q + (Q @ U) @ V.T) @ (X / lengths).T
+    assert whole.metadata["product"] == product
+    for rank in (D, 2):
+        found = export(learner, VERSION, {}, rank)
+        assert {name: one.shape for name, one in found.arrays.items()} == {
+            "query": (rank, D),
+            "item": (rank, D),
+        }
+        assert found.metadata["query_map"] == "q @ query.T" and found.metadata["product"] == "dot"
+        assert found.metadata["item_map"] == ("(x / |x|) @ item.T" if product == "cosine" else "x @ item.T")
+        products = (Q @ found.arrays["query"].T) @ (X / lengths @ found.arrays["item"].T).T
+        if rank == D:
+            np.testing.assert_allclose(products, wanted, atol=1e-4)
+    # Two of five directions rank better than chance.
+    assert np.corrcoef(products.ravel(), wanted.ravel())[0, 1] > 0.3
+
+
+def test_an_item_map_of_more_dimensions_than_features_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no item map of rank 6: k must be 1 to 5"):
+        export(learned("adapter"), VERSION, {}, D + 1)
 
 
 @pytest.mark.parametrize("kind", ["portfolio", "mixture", "omdml", "fusion"])

@@ -120,6 +120,13 @@ def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path) -> None:
             QueryModel.from_file(file)
 
 
+def test_a_file_for_mapped_items_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "model.npz"
+    file.write_bytes(encode(export(learned("adapter"), VERSION, {}, 2), "npz"))
+    with pytest.raises(SettingsError, match="for a store of mapped items; export it without --rank"):
+        QueryModel.from_file(file)
+
+
 def create_opml() -> Any:
     learner: Any = create("opml")
     learner.learn_triplets(*np.random.default_rng(1).normal(size=(3, 20, D)))
