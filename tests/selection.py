@@ -32,7 +32,9 @@ LONG: Final = (
     # One property of every learner in every setting.
     "tests/learners/test_export_onnx.py::test_every_learner_has_the_form_or_says_that_it_has_none",
     "tests/learners/test_export_onnx.py::test_the_scaler_is_within",
+    "tests/learners/test_export_rank.py::test_an_export_has_at_most_as_many_columns_as_features",
     "tests/learners/test_first_model.py",
+    "tests/learners/test_itml_online.py",
     "tests/learners/test_no_python_per_constraint.py",
     "tests/search/test_served_exactly.py",
     "tests/streams/test_crashes_of_kinds.py",
@@ -69,6 +71,7 @@ LONG: Final = (
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
     "tests/learners/test_soml.py::test_utilised_means_other_bits_and_the_converse",
     "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
+    "tests/replay/test_held_out.py::test_one_modality_and_several_stand_in_one_table",
     # What compiles the kernels of other learners than the default ones, or does a thing for every learner again.
     "tests/cli/test_models.py::test_topic_and_checkpoints_list_the_same_models",
     "tests/cli/test_models.py::test_map_and_offset_are_the_transform",
