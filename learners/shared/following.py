@@ -35,7 +35,7 @@ LEAST: Final = 1.0 / 6.0
 #: Distinct vectors for a scale with one factor for all features.
 ONE: Final = 32
 #: Change of the second moments, as a share of their sum, from which a scale is renewed.
-LEFT: Final = 1.0
+LEFT: Final = 0.75
 #: The same in the window after a renewal.
 SETTLING: Final = 0.25
 #: Most of the change of one feature's second moment that counts, as a multiple of that moment.

@@ -31,8 +31,8 @@ CHUNK, SHORT = 32, 16
 #: Those that work in chunks of so many, whichever way they take.
 IN_CHUNKS = {"oahu"}
 #: Those that take a step of their model, in numpy, for so many constraints. LDA does so for 32 differences of a kind; a
-#: mixture judges 64 rows, too.
-STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "softmax": 16}
+#: mixture judges 64 rows, too; and both kinds of several members compare windows of vectors.
+STEPPING = {"adapter": 16, "lda": 32, "mixture": 16, "portfolio": 128, "softmax": 16}
 #: Lines that a block may take more than another for what is in it, such as an eigendecomposition for some pair.
 SLACK = 4
 
