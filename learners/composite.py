@@ -105,6 +105,15 @@ class Composite(SingleModal):
         """
 
     @property
+    @abstractmethod
+    def remembered(self) -> Rows:
+        """(n, d) scaled vectors of the stream that the state holds."""
+
+    def embed_scaled(self, Z: Rows) -> Rows:
+        """`transform` of scaled vectors (n, d)."""
+        return self._mapped(Z)
+
+    @property
     def map(self) -> Rows:
         raise SettingsError(f"{self.algorithm} is not a linear map")
 

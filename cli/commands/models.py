@@ -137,11 +137,9 @@ def export(
     settings = settings_of(ctx)
     version = find(_models(settings, checkpoints), space, learner)
     form = form or output.suffix.removeprefix(".")
-    if form == "onnx" and rank is not None:
-        raise click.UsageError("--rank: an ONNX model has all columns; export npz or safetensors")
     model, versions = rebuilt(version, settings), computed_with(version, settings)
     if form == "onnx":
-        data, summary = _as_onnx(model, version, versions)
+        data, summary = _as_onnx(model, version, versions, rank)
     else:
         data, summary = _as_arrays(model, version, versions, form, rank)
     unfinished = output.with_name(f".{output.name}.part")
@@ -167,12 +165,14 @@ def _as_arrays(
     return encode(exported, form), f"{summary} {dtype}{scaler}"
 
 
-def _as_onnx(learner: Any, version: ModelVersion, versions: dict[str, str]) -> tuple[bytes, str]:
+def _as_onnx(
+    learner: Any, version: ModelVersion, versions: dict[str, str], rank: int | None
+) -> tuple[bytes, str]:
     """The bytes of an ONNX file, and a summary of it."""
     from kinstream.learners.models.export import origin
     from kinstream.learners.models.onnx import encode_onnx
 
-    data = encode_onnx(learner, origin(version, versions))
+    data = encode_onnx(learner, origin(version, versions), rank)
     return data, f"onnx, {len(data):,} bytes"
 
 

@@ -240,6 +240,12 @@ class Mixture(Composite):
             self._metric = self._together()
         return self._metric
 
+    @property
+    def remembered(self) -> Rows:
+        if not self._views:
+            raise CheckpointError(f"{self.algorithm} still scales: its members have learned nothing yet")
+        return self._neighbours.window
+
     def quick_distance(self, X: Rows, Y: Rows) -> Rows:
         """Squared distances (n,) of all members, of which `distance` and `transform` leave some directions out.
 

@@ -17,6 +17,7 @@ from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
 from kinstream.learners.composite import Composite
 from kinstream.learners.mixture.learner import Mixture
+from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.query_map import SCALERS, SIMILARITY, query_map
 from kinstream.learners.registry import create_in
 from kinstream.learners.several_modalities.fusion import Fusion
@@ -25,7 +26,6 @@ from kinstream.learners.shared.one_modality import SingleModal
 from kinstream.learners.shared.several_modalities import MultiModal
 from kinstream.streams.agents.space import core_state, restore_space
 from kinstream.streams.checkpoints.state_bytes import State, from_bytes
-from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.errors import CheckpointError, SettingsError
 from kinstream.streams.records.values import ModelVersion
 
@@ -36,6 +36,8 @@ ADDED: Final = "x_NAME @ map.NAME.T + offset.NAME of all modalities, added up"
 PARTS: Final = "z = (x - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
 PARTS_ADDED: Final = "z = (x - shift) * factor; then all `parts` added up: docs/mixture.md"
 PARTS_UNIT: Final = "z = (x / |x| - shift) * factor; then all `parts` concatenated: docs/portfolio.md"
+#: After either, of an export with fewer columns.
+KEPT: Final = "; then @ keep.T"
 
 RANKED: Final = "((q - shift) * factor) @ similarity @ ((x - shift) * factor), largest first"
 RANKED_UNIT: Final = "(q / |q|) @ similarity @ (x / |x|), largest first"
@@ -71,7 +73,8 @@ class Export:
         with numpy, and queries a store of unchanged items by the cosine or dot `product`. Of a smaller rank k it has
         `query` and `item` (k, d) instead, and metadata gives the images of queries and of items, whose inner product
         ranks. Other learners of a similarity also have `query_map` if they do not scale items.
-        A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`.
+        A portfolio and a mixture have no single map, but the parts that metadata lists under `parts`, and `keep` (r, k)
+        if fewer columns were asked for.
     metadata : texts by name.
     """
 
@@ -175,18 +178,6 @@ def _left_over(scaler: str) -> str:
     return "unit" if scaler == "unit" else "none"
 
 
-def best_directions(learner: SingleModal, rank: int) -> NDArray[np.float64]:
-    """Orthonormal rows (min(rank, k), k): of what the map (k, d) makes of the features, where that varies most.
-
-    Features count by their spread, as far as the scaler knows it, and as if they did not depend on each other.
-    """
-    with one_blas_thread():
-        left = np.linalg.svd(learner.map.astype(np.float64) * learner.spread, full_matrices=False)[0]
-    # The sign of a direction is the library's choice: make it ours.
-    top = np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)
-    return np.asarray((left * np.where(top < 0.0, -1.0, 1.0)).T[:rank])
-
-
 def export(
     learner: Learner, version: ModelVersion, versions: dict[str, str], rank: int | None = None
 ) -> Export:
@@ -194,18 +185,14 @@ def export(
 
     Parameters
     ----------
-    rank : columns at most, of a linear map of one modality: see `best_directions`; of an adapter, whose items are then
-        mapped as well: see `Adapter.item_map`. None for as many as there are.
+    rank : columns at most: see `best_columns`; of an adapter, whose items are then mapped as well: see
+        `Adapter.item_map`. None for as many as there are.
 
     Raises
     ------
-    SettingsError, CheckpointError : as `linear_map` and `linear_maps`; and a rank for what is not one linear map.
+    SettingsError, CheckpointError : as `linear_map`, `linear_maps` and `best_columns`.
     """
     more = {}
-    if rank is not None and (isinstance(learner, Composite) or not isinstance(learner, SingleModal)):
-        raise SettingsError(
-            f"{learner.algorithm} is not one linear map, which is all that can be exported with a smaller rank"
-        )
     arrays: dict[str, NDArray[np.floating[Any]]]
     if isinstance(learner, Adapter) and rank is not None:
         use, scaler = QUERY_SIDE, _left_over(learner.scaler)
@@ -223,17 +210,24 @@ def export(
         use = PARTS if scaler == "none" else PARTS_UNIT
         if isinstance(learner, Mixture):
             use = PARTS_ADDED
+        if rank is not None:
+            arrays["keep"] = best_columns(learner, rank)
+            use += KEPT
         more["parts"] = json.dumps(listed)
     elif isinstance(learner, MultiModal | Fusion):
         maps, use, scaler = linear_maps(learner)
+        lengths = "" if scaler == "none" else ", of vectors divided by their length"
+        if lengths and use == ADDED:
+            lengths += " over all modalities"
+        if rank is not None:
+            maps, use = _fewer_columns_of_several(learner, maps, use, rank), ADDED
         arrays = {f"map.{name}": matrix for name, (matrix, _) in maps.items()}
         arrays |= {f"offset.{name}": offset for name, (_, offset) in maps.items()}
-        if scaler != "none":
-            use += f", of vectors divided by their length{' over all modalities' if use == ADDED else ''}"
+        use += lengths
     else:
         matrix, offset, scaler = linear_map(learner)
-        if rank is not None and rank < len(matrix) and isinstance(learner, SingleModal):
-            kept = best_directions(learner, rank)
+        if rank is not None and rank < len(matrix):
+            kept = best_columns(learner, rank)
             matrix, offset = (kept @ matrix).astype(matrix.dtype), (kept @ offset).astype(offset.dtype)
         arrays = {"map": matrix, "offset": offset}
         use = "x @ map.T + offset" if scaler == "none" else "(x / |x|) @ map.T + offset"
@@ -246,6 +240,17 @@ def export(
             more["query_map"] = SIMILARITY
     metadata = more | origin(version, versions) | {"scaler": scaler, "use": use}
     return Export(arrays, metadata)
+
+
+def _fewer_columns_of_several(learner: MultiModal | Fusion, maps: Maps, use: str, rank: int) -> Maps:
+    """The maps of the modalities as maps to `rank` columns, whose results are added up."""
+    kept = best_columns(learner, rank)
+    sizes = [len(matrix) for matrix, _ in maps.values()]
+    cut = [kept] * len(maps) if use == ADDED else np.split(kept, np.cumsum(sizes)[:-1], axis=1)
+    return {
+        name: ((part @ matrix).astype(matrix.dtype), (part @ offset).astype(offset.dtype))
+        for part, (name, (matrix, offset)) in zip(cut, maps.items(), strict=True)
+    }
 
 
 def _item_map(learner: Adapter, rank: int) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:

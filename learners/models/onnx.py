@@ -10,6 +10,7 @@ from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
 from kinstream.learners.kernels.ensembles.oahu import DEAD
 from kinstream.learners.mixture.learner import Mixture
+from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.onnx_graph import Graph, Value
 from kinstream.learners.oahu.learner import OAHU
 from kinstream.learners.oahu.network import OAHUNetwork
@@ -25,7 +26,7 @@ OUTPUT = "y"
 INPUT = "x"
 
 
-def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
+def encode_onnx(learner: Learner, metadata: dict[str, str], rank: int | None = None) -> bytes:
     """The bytes of an ONNX file.
 
     Its input `x` (n, d) takes raw features; with several modalities there is an input `x_NAME` for each that measures.
@@ -37,11 +38,12 @@ def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
     ----------
     learner : a linear map, OAHU, a portfolio of such members, a mixture, or one of these for each modality.
     metadata : texts by name.
+    rank : columns of the output at most: see `best_columns`. None for as many as there are.
 
     Raises
     ------
     SettingsError
-        The learner has no such form, or the package onnx is not installed.
+        The learner has no such form or rank, or the package onnx is not installed.
     CheckpointError
         Nothing has been learned yet.
     """
@@ -57,6 +59,10 @@ def encode_onnx(learner: Learner, metadata: dict[str, str]) -> bytes:
         output = _queries(graph, learner, x) if isinstance(learner, Adapter) else _single(graph, learner, x)
     else:
         raise SettingsError(f"{learner.algorithm} has no such export")
+    if rank is not None and isinstance(learner, Adapter):
+        raise SettingsError(f"{learner.algorithm} maps queries to as many columns; export npz or safetensors")
+    if rank is not None and rank < output.width:
+        output = graph.mapped(output, best_columns(learner, rank).T)
     named = graph.op("Identity", [output.name], output.dtype, output.width, named=OUTPUT)
     inputs = ", ".join(value.name for value in graph.inputs)
     use = f"{OUTPUT} of raw features {inputs}: squared Euclidean distance of its rows is the learned one"

@@ -252,6 +252,12 @@ class Portfolio(Composite):
         shift, factor = self.affine() or (np.zeros(d), np.full(d, self._unit.factor))
         return {"shift": shift, "factor": factor} | arrays, parts
 
+    @property
+    def remembered(self) -> Rows:
+        if not self._unit.ready:
+            raise CheckpointError(f"{self.algorithm} still scales: its members have learned nothing yet")
+        return self._unit.sample
+
     def distance(self, X: Rows, Y: Rows) -> Rows:
         left, right = self.scale(X), self.scale(Y)
         if left.shape != right.shape or not self._scaler.ready:

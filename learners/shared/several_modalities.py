@@ -269,6 +269,11 @@ class MultiModal(ABC):
         form."""
         return {name: one.affine() for (name, _), one in zip(self.modalities, self._scalers, strict=True)}
 
+    @property
+    def spreads(self) -> dict[str, NDArray[np.float64]]:
+        """For each modality the root mean square (d,) of its scaled features, as `SingleModal.spread`."""
+        return {name: one.spread(d) for (name, d), one in zip(self.modalities, self._scalers, strict=True)}
+
     def distance(self, X: Features, Y: Features) -> Rows:
         """Learned squared distances (n,) between the rows of X and those of Y, as `transform` takes them."""
         begun = self._begun(X)

@@ -15,6 +15,7 @@ import pytest
 
 from kinstream.learners.adapter.learner import Adapter
 from kinstream.learners.base import Learner
+from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.export import origin
 from kinstream.learners.models.onnx import encode_onnx
 from kinstream.learners.one_modality.kernel_lego import KernelLEGO
@@ -154,6 +155,18 @@ def test_a_fusion_has_an_input_for_each_modality_that_measures(base: str, how: s
 )
 def test_networks_of_oahu(settings: dict[str, Any], dtype: str) -> None:
     check(learned("oahu", hidden=12, embedding=6, dtype=dtype, **settings))
+
+
+@pytest.mark.parametrize(
+    "kind", ["opml", "mixture", "fusion", "oahu", pytest.param("portfolio", marks=pytest.mark.long)]
+)
+def test_a_smaller_rank_keeps_some_directions_of_the_output(kind: str) -> None:
+    learner = learned(kind, **({"scaler": "zscore"} if kind == "oahu" else {}))
+    X = features(learner, 24)
+    wanted = learner.transform(X) @ best_columns(learner, 2).T
+    found = run(encode_onnx(learner, {}, 2), X)
+    np.testing.assert_allclose(found, wanted, atol=1e-3 * float(np.abs(wanted).max()))
+    assert run(encode_onnx(learner, {}, 1_000), X).shape == learner.transform(X).shape
 
 
 def test_a_portfolio_has_members_that_the_arrays_have_not() -> None:

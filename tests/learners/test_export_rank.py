@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from kinstream.learners.models.columns import best_columns
 from kinstream.learners.models.export import export
 from kinstream.learners.one_modality.opml import OPML
 from kinstream.learners.registry import create, own_names
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.values import Kind, ModelVersion
+from kinstream.streams.records.values import Kind, ModelVersion, Table
 from kinstream.testing.blocks import pair_blocks, triplet_blocks
 
 D = 5
@@ -97,7 +100,83 @@ def test_an_item_map_of_more_dimensions_than_features_is_refused() -> None:
         export(learned("adapter"), VERSION, {}, D + 1)
 
 
-@pytest.mark.parametrize("kind", ["portfolio", "mixture", "omdml", "fusion"])
-def test_a_rank_is_refused_for_what_is_not_one_map(kind: str) -> None:
-    with pytest.raises(SettingsError, match="is not one linear map"):
-        export(learned(kind), VERSION, {}, 2)
+def of_several_parts(kind: str, **settings: Any) -> tuple[Any, Any]:
+    """A learner of several parts or modalities, and features whose directions vary by very different amounts."""
+    draw = np.random.default_rng(4)
+    several = kind in ("omdml", "fusion")
+    learner = cast(Any, create(kind, **settings))
+    widths = np.array([9.0, 5.0, 1.0, 0.3, 0.1])
+
+    def features(drawn: Any) -> Any:
+        x = (widths * drawn + 3.0).astype(np.float32)
+        return {"a": x[:, :2], "b": x[:, 2:]} if several else {"x": x}
+
+    for block in triplet_blocks(3, D, messages=40):
+        found = features(draw.normal(size=block.tables[0].vectors.shape))
+        learner.learn(replace(block, tables=tuple(Table(name, part) for name, part in found.items())))
+    asked = features(draw.normal(size=(500, D)))
+    return learner, asked if several else asked["x"]
+
+
+def by_metadata(exported: Any, X: Any) -> Any:
+    """What the documents say about the arrays of a file, in numpy."""
+    arrays, use = exported.arrays, exported.metadata["use"]
+    assert exported.metadata["scaler"] == "none"
+    if "parts" not in exported.metadata:
+        assert use.split(":")[0].endswith("added up")
+        return sum(X[name] @ arrays[f"map.{name}"].T + arrays[f"offset.{name}"] for name in X)
+    z = (X - arrays["shift"]) * arrays["factor"]
+    found = 0.0
+    for part in json.loads(exported.metadata["parts"]):
+        seen = np.clip(z, arrays[part["low"]], arrays[part["high"]]) if "low" in part else z
+        if part["view"] == "directions":
+            seen = (seen + arrays[part["offset"]]) * arrays[part["scale"]] if "offset" in part else seen
+            seen = seen / np.linalg.norm(seen, axis=1, keepdims=True)
+        found = found + seen @ arrays[part["map"]].T
+    assert "added up" in use and use.endswith("; then @ keep.T")
+    return found @ arrays["keep"].T
+
+
+@pytest.mark.parametrize("kind", ["mixture", "omdml", "fusion"])
+def test_what_has_several_parts_is_written_with_fewer_columns_as_well(kind: str) -> None:
+    learner, X = of_several_parts(kind)
+    whole = np.asarray(learner.transform(X), np.float64)
+    centred = whole - whole.mean(axis=0)
+    variances = np.linalg.eigvalsh(centred.T @ centred / len(centred))[::-1]
+    for rank in (1, 3):
+        short = by_metadata(export(learner, VERSION, {}, rank), X)
+        assert short.shape == (len(whole), rank)
+        # Never more than the best directions of these rows have, and nearly as much.
+        kept = short.var(axis=0).sum() / variances[:rank].sum()
+        assert 0.9 < kept <= 1.0 + 1e-6
+    # With all columns, the distances are those of the learner.
+    short = by_metadata(export(learner, VERSION, {}, whole.shape[1]), X)
+    gaps = [np.linalg.norm(one[:250] - one[250:], axis=1) for one in (whole, short)]
+    np.testing.assert_allclose(gaps[1], gaps[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scaler"),
+    [("oahu", "zscore"), ("oahu", "minmax"), pytest.param("portfolio", "none", marks=pytest.mark.long)],
+)
+def test_the_directions_of_networks_are_found_from_vectors(kind: str, scaler: str) -> None:
+    learner, X = of_several_parts(kind, scaler=scaler)
+    whole = np.asarray(learner.transform(X), np.float64)
+    variances = np.linalg.eigvalsh(np.cov(whole.T, bias=True))[::-1]
+    for rank in (1, 3):
+        kept = best_columns(learner, rank)
+        np.testing.assert_allclose(kept @ kept.T, np.eye(rank), atol=1e-9)
+        np.testing.assert_array_equal(kept, best_columns(learner, rank))
+        assert 0.75 < (whole @ kept.T).var(axis=0).sum() / variances[:rank].sum() <= 1.0 + 1e-6
+
+
+def test_a_network_that_knows_nothing_of_its_features_says_so() -> None:
+    learner, _ = of_several_parts("oahu")
+    with pytest.raises(SettingsError, match="no export of a smaller rank without a scaler"):
+        best_columns(learner, 2)
+
+
+def test_a_portfolio_or_mixture_that_remembers_too_few_vectors_says_so() -> None:
+    learner, _ = of_several_parts("mixture")
+    with pytest.raises(SettingsError, match=r"remembers \d+ vectors, too few for a rank of 1000000"):
+        export(learner, VERSION, {}, 1_000_000)
