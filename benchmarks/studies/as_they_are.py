@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.datasets import load_digits
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
+from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
 from benchmarks.studies.never_worse import directions
 from kinstream.learners.sklearn import MetricLearner
+from kinstream.replay.evaluation.runner.batch import Fitted, fitted
 from kinstream.streams.compute.blas_threads import one_blas_thread
+from kinstream.streams.errors import SettingsError
 
 Rows = NDArray[np.floating[Any]]
 Codes = NDArray[np.int64]
@@ -38,7 +39,7 @@ SETS: Final = ("digits", *(name for name in NAMES if name != "emnist_balanced_pa
 #: Rows of a set with images, rows to test on, and rows that batch learners take.
 IMAGE_ROWS: Final = 5_000
 TEST_ROWS: Final = 1_500
-BATCH_ROWS: Final = 600
+BATCH_LEARNERS: Final = ("lda", "nca", "lmnn")
 CHUNK: Final = 250
 ALLOWED: Final = 0.005
 LEVEL: Final = 0.05
@@ -98,23 +99,18 @@ def simple(X: Rows) -> dict[str, Map]:
 
 
 def batch_learners(X: Rows, y: Codes, seed: int) -> Iterator[tuple[str, Map]]:
-    """LDA, NCA and LMNN behind a z-score."""
-    from metric_learn import LMNN
-
+    """LDA, NCA and LMNN behind a z-score, as `kinstream evaluate --batch` fits them."""
     scale = simple(X)["z"]
-    few = np.random.default_rng(seed).permutation(len(X))[:BATCH_ROWS]
-    k = min(3, int(np.bincount(y[few])[np.unique(y[few])].min()) - 1)
-    models = {"LDA": LinearDiscriminantAnalysis(), "NCA": NeighborhoodComponentsAnalysis(random_state=seed)}
-    if k > 0:
-        models["LMNN"] = LMNN(n_neighbors=k, random_state=seed)
-    for name, model in models.items():
-        rows = np.arange(len(X)) if name == "LDA" else few
-        model.fit(scale(X[rows]), y[rows])
+    for kind in BATCH_LEARNERS:
+        try:
+            model = fitted(kind, scale(X), y, seed)
+        except SettingsError:
+            continue
 
-        def apply(Z: Rows, model: Any = model) -> Rows:
-            return np.asarray(model.transform(scale(Z)))
+        def apply(Z: Rows, model: Fitted = model) -> Rows:
+            return model.transform(scale(Z))
 
-        yield name, apply
+        yield kind, apply
 
 
 def learned(
