@@ -29,6 +29,8 @@ FALLS: Final = 1000.0
 LATE: Final = 4.0
 #: A gradient longer than this times the usual one is shortened.
 LONGEST: Final = 10.0
+#: Vectors whose factor s_j is at most this in the gradients of all rows of a step are left out of it.
+NEAR: Final = 1e-3
 GROUPS: Final = ("chains", "none")
 
 Model = NDArray[np.floating[Any]]
@@ -47,8 +49,9 @@ class Softmax(SingleModal):
 
         dl / dW = 2 W sum_j s_j (x - h_j)(x - h_j)',    s_j = [j in T] q_j / sum_T q_i - q_j,
 
-    of size `step` w / sqrt(1 + n / 1000) after n rows, w the largest entry of the first map. What measures distances is
-    the mean of the iterates, A <- A + (W - A) 4 / (k + 3) at step k.
+    of size `step` w / sqrt(1 + n / 1000) after n rows, w the largest entry of the first map. Vectors whose factors s_j
+    are at most .001 for all sixteen are left out. What measures distances is the mean of the iterates,
+    A <- A + (W - A) 4 / (k + 3) at step k.
 
     The first map is made from the first `buffer` rows: their principal directions where there are more features than
     `rank`, else the identity; scaled so that the squared distance within groups is 4 on average. These rows are learned
@@ -59,7 +62,8 @@ class Softmax(SingleModal):
     rank : rows of the map at most.
     step : size of the first steps, as a share of the first map's largest entry.
     memory : vectors that are remembered, at least 2.
-    per_group : of each group at most, at least 1.
+    per_group : of each group at most, at least 1. With few, more rows soon teach nothing: what five vectors a class
+        separate best is not what finds neighbours among thousands.
     buffer : rows that the first map is made from, at least 16.
     groups : what belongs together.
 
@@ -115,11 +119,11 @@ class Softmax(SingleModal):
 
     def __init__(
         self,
-        rank: int = 100,
+        rank: int = 64,
         step: float = 0.01,
         *,
         memory: int = 512,
-        per_group: int = 5,
+        per_group: int = 50,
         buffer: int = 128,
         groups: str = "chains",
         dtype: str = "float64",
@@ -323,7 +327,9 @@ class Softmax(SingleModal):
         count = softmax.residuals(gaps, best, goals, self._groups[:used], s)
         if count == 0:
             return False, False
-        G = PH.T @ (s.sum(axis=0)[:, None] * H) - (s @ PH).T @ X - PX.T @ (s @ H)
+        near = np.flatnonzero(np.abs(s).max(axis=0) > NEAR)
+        s, H, PH = s[:, near], H[near], PH[near]
+        G = PH.T @ (s.sum(axis=0)[:, None] * H) - (s @ PH).T @ X - PX.T @ (s @ H - s.sum(axis=1)[:, None] * X)
         G *= 2.0 / count
         length = float(np.sqrt(np.sum(G * G, dtype=np.float64)))
         if not np.isfinite(length) or length == 0.0:
