@@ -41,11 +41,16 @@ SMALL: Final[dict[str, Any]] = {"warm_up": 8, "buffer": 24, "refit_every": 24}
 FOLLOWING: Final[dict[str, Any]] = {"scaler": "zscore"}
 #: Whose outcomes the metrics agent has counted: one with weights among them.
 COUNTED: Final = ("opml", "omks")
+#: What the defaults of a kind were when its checkpoint was written.
+THEN: Final[dict[str, dict[str, Any]]] = {"softmax": {"per_group": 5}}
 MESSAGES: Final = 6
 
 
-def config(root: Path | str) -> Settings:
-    """Every kind of builder and learner under its own name; each learner follows the first builder it can use."""
+def config(root: Path | str, then: bool = False) -> Settings:
+    """Every kind of builder and learner under its own name; each learner follows the first builder it can use.
+
+    With `then`, defaults that have changed since are given as they were.
+    """
     sources = {kind: {"kind": kind} for kind in builders.names()}
     labelled = [k for k in sources if any(e.__name__ == "SampleBlock" for e in builders.create(k).follows)]
     made: dict[str, Any] = {}
@@ -53,6 +58,7 @@ def config(root: Path | str) -> Settings:
         usable = {learners.create(kind).form, Kind.TRIPLET}
         follows = next(name for name in reversed(labelled) if builders.create(name).emits & usable)
         arguments = {name: value for name, value in SMALL.items() if learners.has(kind, name)}
+        arguments |= THEN.get(kind, {}) if then else {}
         # These generations began before learners held events out.
         made[kind] = {"kind": kind, "from": [follows], "held_out": 0.0, **arguments}
         if learners.has(kind, "unit"):
