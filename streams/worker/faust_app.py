@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from kinstream.streams.kafka.clients import faust_broker
 from kinstream.streams.settings import Settings
 from kinstream.streams.worker.partition_task import QUEUE_RUNS
 from kinstream.streams.worker.port import Port, PortedApp, Run
 from kinstream.streams.worker.recovery import TableManager
+
+#: How long a broker may keep a fetch that finds no records. The embedded broker keeps it for all of this time, even if
+#: records come meanwhile.
+FETCH_WAIT_MS: Final = 1_500
+EMBEDDED_FETCH_WAIT_MS: Final = 50
 
 Handler = Callable[..., Awaitable[None]]
 
@@ -20,6 +25,7 @@ def make_app(
     settings: Settings,
     port: Port,
     *,
+    embedded: bool,
     deliver: Callable[[Run], Awaitable[None]],
     on_revoked: Handler,
     on_rebalance_complete: Handler,
@@ -28,6 +34,7 @@ def make_app(
 
     Parameters
     ----------
+    embedded : the broker is the embedded one.
     deliver : awaited with every run of records of the input topic, in the order of each partition.
     on_revoked, on_rebalance_complete : faust's signal handlers, `(app, revoked, **)` and `(app, **)`.
     """
@@ -35,6 +42,7 @@ def make_app(
     app = PortedApp(
         group,
         port=port,
+        fetch_wait_ms=EMBEDDED_FETCH_WAIT_MS if embedded else FETCH_WAIT_MS,
         **faust_broker(settings.kafka),
         autodiscover=False,
         store="memory://",

@@ -32,10 +32,16 @@ class Port(Protocol):
 
 
 class PortedApp(faust.App):
-    """A faust app whose transport serves a worker."""
+    """A faust app whose transport serves a worker.
 
-    def __init__(self, name: str, *, port: Port, **options: Any) -> None:
+    Parameters
+    ----------
+    fetch_wait_ms : how long brokers may keep a fetch that finds no records.
+    """
+
+    def __init__(self, name: str, *, port: Port, fetch_wait_ms: int, **options: Any) -> None:
         self.port = port
+        self.fetch_wait_ms = fetch_wait_ms
         super().__init__(name, **options)
 
     def _create_directories(self) -> None:

@@ -45,6 +45,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = super()._create_worker_consumer(transport)
         # faust offers this only together with its own transactions.
         consumer._isolation_level = "read_committed"
+        # For faust it is a constant.
+        consumer._fetch_max_wait_ms = cast(PortedApp, self.app).fetch_wait_ms
         return consumer
 
     async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:

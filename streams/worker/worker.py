@@ -134,6 +134,8 @@ class Worker:
             self.input_topic,
             self.settings,
             self,
+            # It alone gives no id.
+            embedded=not self.generation.birth.cluster_id,
             deliver=self.partitions.deliver,
             on_revoked=self._on_revoked,
             on_rebalance_complete=self._on_rebalance_complete,

@@ -97,7 +97,12 @@ def test_what_shapes_the_outputs_is_what_it_was(application: str) -> None:
 def test_it_is_restored_and_goes_on_as_if_it_had_never_stopped(application: str, tmp_path: Path) -> None:
     shutil.copytree(CHECKPOINTS / application, tmp_path / "old" / application)
     old, fresh = (
-        Agent(spec_of(application, tmp_path / name), config(tmp_path / name, then=True), log_of(LOG), tmp_path / name)
+        Agent(
+            spec_of(application, tmp_path / name),
+            config(tmp_path / name, then=True),
+            log_of(LOG),
+            tmp_path / name,
+        )
         for name in ("old", "fresh")
     )
     half = old.runners[0].machine.next_offset
