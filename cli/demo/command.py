@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -10,31 +10,49 @@ from click.core import ParameterSource
 from kinstream.cli.demo.descriptions import DEMOS
 from kinstream.cli.shared.context import global_arguments
 
+#: The demonstration with a page of its own.
+SEARCH: Final = "search"
+
 
 @click.command()
-@click.argument("name", type=click.Choice(list(DEMOS)), default="breast-cancer")
+@click.argument("name", type=click.Choice([*DEMOS, SEARCH]), default="breast-cancer")
 @click.option("--keep-running", is_flag=True, help="Keep the agents running at the end, until Ctrl-C.")
-@click.option("--rate", default=400.0, show_default=True, help="Rows per second; not of clicks.")
+@click.option("--rate", default=400.0, show_default=True, help="Rows per second; not of clicks and search.")
 @click.option(
-    "--repeat", default=6, show_default=True, help="Passes over the data; not of clicks. [digits: 3]"
+    "--repeat",
+    default=6,
+    show_default=True,
+    help="Passes over the data; not of clicks and search. [digits: 3]",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Of the page of search; by default any."
 )
 @click.pass_context
 def demo(ctx: click.Context, /, name: str, keep_running: bool, **options: Any) -> None:
-    """Learn from data of scikit-learn on the embedded broker and show the result.
+    """Learn on the embedded broker from data that ships with Python packages, and show the result.
 
     breast-cancer and digits send labelled rows. clicks sends items, result lists and their clicks, but no labels.
+    search embeds the documentation of numpy, scipy and scikit-learn, and learns from clicks on search results and from
+    labels; its page in the browser shows both rankings and takes clicks.
 
     \b
     Examples:
       kinstream demo --keep-running
       kinstream demo clicks
+      kinstream demo search
     """
     from kinstream.cli.demo.run import run
 
     _refuse_settings(ctx)
     given = {n: v for n, v in options.items() if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
-    if name == "clicks" and given:
-        raise click.UsageError(f"{', '.join(f'--{n}' for n in given)}: not for the demonstration clicks")
+    unknown = set(given) - ({"port"} if name == SEARCH else set() if name == "clicks" else {"rate", "repeat"})
+    if unknown:
+        listed = ", ".join(f"--{n}" for n in given if n in unknown)
+        raise click.UsageError(f"{listed}: not for the demonstration {name}")
+    if name == SEARCH:
+        from kinstream.cli.demo.search.run import run as search
+
+        search(keep_running=keep_running, port=options["port"])
     run(DEMOS[name](**given), keep_running=keep_running)
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Final, NoReturn
 
 import click
@@ -16,11 +13,12 @@ from rich.live import Live
 
 from kinstream.cli.compiling import compile_together
 from kinstream.cli.demo.descriptions import Demo
+from kinstream.cli.demo.processes import end, fresh_folder, tell_failure
 from kinstream.cli.demo.summary import tell_summary
 from kinstream.cli.demo.view import View
 from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.metrics_pages import Numbers, read_pages
-from kinstream.cli.local.system import LocalSystem, Process, status_of, stop_on_signals, tail
+from kinstream.cli.local.system import LocalSystem, Process, stop_on_signals
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.views.tables import for_a_person
 from kinstream.learners.warm_up import parts
@@ -43,12 +41,12 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
     """
     lock = FolderLock(demo.folder)
     stopping = stop_on_signals()
-    config = _fresh_folder(demo.folder) / "kinstream.toml"
+    config = fresh_folder(demo.folder) / "kinstream.toml"
     config.write_text(demo.settings.format(checkpoints=(demo.folder / "checkpoints").as_posix()))
     settings = load(config)
     click.echo(NOTICE, err=True)
     if not _compiled(settings, stopping):
-        _end(_STOPPED)
+        end(_STOPPED)
     broker = EmbeddedBroker(settings)
     environment = {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     system = LocalSystem(settings, ["--config", str(config)], environment, demo.folder / "logs")
@@ -71,22 +69,7 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
     if status == 0 and not keep_running:
         tell_summary(demo, settings, view.numbers)
     lock.release()
-    _end(status)
-
-
-def _end(status: int) -> NoReturn:
-    """The broker's threads run in this process and are no longer needed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
-def _fresh_folder(folder: Path) -> Path:
-    """A folder for this run. The embedded broker forgets its log, so checkpoints of an earlier run are of no use."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    return folder
+    end(status)
 
 
 def _compiled(settings: Settings, stopping: threading.Event) -> bool:
@@ -137,7 +120,7 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
         while not stopping.wait(0.5):
             failed = system.failed()
             if failed is not None:
-                return _tell_failure(failed)
+                return tell_failure(failed)
             if time.monotonic() > deadline:
                 logs = demo.folder / "logs"
                 click.echo(f"not finished within {DEADLINE_SECONDS:.0f} s; logs: {logs}", err=True)
@@ -157,9 +140,3 @@ def _watch(demo: Demo, system: LocalSystem, view: View, stopping: threading.Even
     if not for_a_person():
         click.echo("\n".join(view.lines()))
     return 0
-
-
-def _tell_failure(process: Process) -> int:
-    click.echo(f"{process.name} ended with status {process.popen.returncode}; {process.log}:", err=True)
-    click.echo(tail(process.log), err=True)
-    return status_of(process.popen.returncode)

@@ -84,8 +84,8 @@ class Adapter(Bilinear):
 
     Notes
     -----
-    A similar pair is a list with one item clicked. The item of a dissimilar pair is only remembered. The triplets of
-    an event with one query are one list: its clicked items, and others that were shown.
+    A similar pair is a list with one item clicked. The item of a dissimilar pair is only remembered. Constraints that
+    follow one another and have one query vector are one list: its clicked items, and others that were shown.
 
     A list pulls as much as every other one, however many of its items were clicked. The weight w_c of a click is the
     constraint's, and for the n-th click on an item 8 / n of that if n > 8; n is counted while the item is remembered.

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.extras import importing
 
 Vectors = NDArray[np.float32]
@@ -136,7 +137,10 @@ class Embedder:
             analyzer="char_wb", ngram_range=(3, 5), min_df=3, max_features=60_000, sublinear_tf=True
         )
         self._reduced = TruncatedSVD(dimensions, random_state=seed, n_iter=3)
-        self._reduced.fit(self._weights.fit_transform(texts))
+        weighted = self._weights.fit_transform(texts)
+        # Several threads take two to three times as long where other processes work, too.
+        with one_blas_thread():
+            self._reduced.fit(weighted)
 
     def __call__(self, texts: Iterable[str]) -> Vectors:
         """Vectors (n, d) of texts."""

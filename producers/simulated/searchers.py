@@ -128,20 +128,30 @@ def catalogue(space: str, items: Vectors) -> Iterator[ItemBlock]:
         yield ItemBlock(space, names, (Table(DEFAULT_MODALITY, items[rows]),), START_MS)
 
 
-def click_blocks(space: str, found: Searches, queries: Vectors) -> Iterator[ClickBlock]:
-    """The lists as events, a second from each other, the query as its vector."""
-    for first in range(0, len(found), BLOCK):
-        rows = np.arange(first, min(first + BLOCK, len(found)))
+def click_blocks(
+    space: str, found: Searches, queries: Vectors, lists: int = BLOCK, *, first: int = 0
+) -> Iterator[ClickBlock]:
+    """The lists as events, a second from each other, the query as its vector.
+
+    Parameters
+    ----------
+    lists : of a block.
+    first : number of the first list, which names it and its user.
+    """
+    for begin in range(0, len(found), lists):
+        rows = np.arange(begin, min(begin + lists, len(found)))
         distinct, item = np.unique(found.items[rows], return_inverse=True)
-        users = [f"poisoner-{bad}" if bad >= 0 else f"user-{row}" for row, bad in _people(found, rows)]
+        users = [
+            f"poisoner-{bad}" if bad >= 0 else f"user-{first + row}" for row, bad in _people(found, rows)
+        ]
         actors = tuple(dict.fromkeys(users))
         place = {name: number for number, name in enumerate(actors)}
         clicked = np.flatnonzero(found.clicked[rows])
-        length, times = found.items.shape[1], START_MS + 1_000 * rows
+        length, times = found.items.shape[1], START_MS + 1_000 * (first + rows)
         yield ClickBlock(
             space,
             tuple(str(row) for row in distinct.tolist()),
-            tuple(f"list-{row}" for row in rows.tolist()),
+            tuple(f"list-{first + row}" for row in rows.tolist()),
             actors,
             np.full(len(rows), -1, np.int32),
             np.array([place[name] for name in users], np.int32),

@@ -29,6 +29,7 @@ _PACKAGES: Final = {
     "prometheus": "prometheus",
     "amtool": "prometheus-alertmanager",
     "alertmanager": "prometheus-alertmanager",
+    "chromedriver": "chromium-driver",
 }
 
 

@@ -1,0 +1,74 @@
+"""What the demonstration searches: functions, their vectors, and which queries are learned from."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinstream.producers.simulated.documentation import Documented, Embedder, embedder, searched
+
+Vectors = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+#: Queries that are never sent: they measure, and a visitor may try them.
+TESTED: Final = 1_500
+SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Material:
+    """Functions with vectors of their queries and items; row i of `items` answers row i of `queries`.
+
+    Parameters
+    ----------
+    functions : n of them.
+    queries, items : (n, d) of length 1.
+    learned, tested : rows of the queries.
+    embed : texts to vectors, for what a visitor types.
+    """
+
+    functions: tuple[Documented, ...]
+    queries: Vectors
+    items: Vectors
+    learned: Numbers
+    tested: Numbers
+    embed: Embedder
+
+
+class Making:
+    """Makes the material in a thread, because it takes a minute and Ctrl-C must not wait for it.
+
+    Attributes
+    ----------
+    step : what is done now, for people.
+    """
+
+    def __init__(self) -> None:
+        self.step = "Reading the documentation"
+        self._made: Material | None = None
+        self._failed: BaseException | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def made(self) -> Material | None:
+        """The material, None before it is complete. Raises what making it raised."""
+        if self._failed is not None:
+            raise self._failed
+        return self._made
+
+    def _run(self) -> None:
+        try:
+            functions = searched()
+            self.step = "Fitting the embedder on Python's standard library"
+            embed = embedder()
+            self.step = f"Embedding {len(functions):,} functions of numpy, scipy and scikit-learn"
+            queries = embed([one.query for one in functions])
+            items = embed([one.item for one in functions])
+            order = np.random.default_rng([SEED, 1]).permutation(len(functions))
+            self._made = Material(functions, queries, items, order[TESTED:], order[:TESTED], embed)
+        except BaseException as error:
+            self._failed = error

@@ -1,0 +1,141 @@
+"""The demonstration of search in a process, and its page in a browser without a window.
+
+python -m tests.cli.search.browser draws docs/pictures/search.png.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cli.test_demo import ROOT, ended
+from tests.deploy.monitoring.programs import program
+
+PICTURE: Final = ROOT / "docs" / "pictures" / "search.png"
+#: Of the picture: one of the queries that nobody asks.
+QUERY: Final = "Determine whether input has masked values."
+SIZE: Final = (1180, 990)
+_URL: Final = re.compile(r"Page: (http://\S+)")
+
+
+class Demonstration:
+    """A run of `kinstream demo search`; `output` is what it has printed so far."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("KAFKA_", "KINSTREAM_"))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kinstream.cli.main", "demo", "search", *options],
+            cwd=folder,
+            env={**environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+
+    def until(self, text: str, seconds: float = 300.0) -> None:
+        """Wait until it has printed a text."""
+        wait(lambda: text in self.output or self.process.poll() is not None, seconds, lambda: self.output)
+        assert text in self.output, self.output
+
+    @property
+    def url(self) -> str:
+        """Where its page is."""
+        self.until("Page: ", 60.0)
+        found = _URL.search(self.output)
+        assert found is not None, self.output
+        return found[1]
+
+    def wait(self, seconds: float = 60.0) -> int:
+        """Its exit status."""
+        status = self.process.wait(seconds)
+        self._reading.join(seconds)
+        return status
+
+
+@contextmanager
+def demonstration(folder: Path, *options: str) -> Iterator[Demonstration]:
+    """A run that is over at the end of the block, whatever happens in it."""
+    run = Demonstration(folder, *options)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                ended(run.process, 0.0)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium without a window, by selenium."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(option)
+    options.add_argument(f"--window-size={SIZE[0]},{SIZE[1]}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def wait(condition: Callable[[], Any], seconds: float, told: Callable[[], object]) -> None:
+    """Until a condition holds; an AssertionError with what is `told` if it does not within that time."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, told()
+        time.sleep(0.1)
+
+
+def ask(driver: Any, query: str) -> None:
+    """Type a query, and wait for its answers."""
+    field = driver.find_element("id", "query")
+    field.clear()
+    field.send_keys(query + "\n")
+    wait(lambda: names(driver, "adapted"), 30.0, lambda: driver.page_source)
+
+
+def names(driver: Any, side: str) -> list[str]:
+    """The names in a ranking: `embedded` or `adapted`."""
+    script = "return [...document.querySelectorAll(`#${arguments[0]} .name`)].map((one) => one.textContent)"
+    return list(driver.execute_script(script, side))
+
+
+def text(driver: Any, name: str) -> str:
+    """The text of an element by its id."""
+    return str(driver.find_element("id", name).text)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, demonstration(Path(folder), "--keep-running") as run:
+        run.until("Search yourself")
+        with browser() as driver:
+            driver.get(run.url)
+            ask(driver, QUERY)
+            wait(lambda: text(driver, "phase").startswith("Learned"), 30.0, lambda: driver.page_source)
+            driver.save_screenshot(str(PICTURE))
+    print(PICTURE)
+
+
+if __name__ == "__main__":
+    main()
