@@ -13,9 +13,9 @@ from rich.live import Live
 
 from kinstream.cli.compiling import compile_together
 from kinstream.cli.demo.descriptions import Demo
-from kinstream.cli.demo.processes import end, fresh_folder, tell_failure
 from kinstream.cli.demo.summary import tell_summary
 from kinstream.cli.demo.view import View
+from kinstream.cli.local.ending import end, fresh_folder, tell_failure
 from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.metrics_pages import Numbers, read_pages
 from kinstream.cli.local.system import LocalSystem, Process, stop_on_signals

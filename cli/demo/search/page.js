@@ -98,7 +98,7 @@ async function look() {
     byId("ndcg").textContent = state.ndcg.length ? state.ndcg.at(-1).toFixed(3) : "-";
     curve(state.ndcg);
     if (state.ready && !byId("chips").children.length) {
-      byId("chips").append(element("p", "", "Nobody has asked:"));
+      byId("chips").append(element("p", "", "Held-out queries:"));
       for (const text of state.proposed) {
         const chip = element("button", "", text);
         chip.addEventListener("click", () => { byId("query").value = text; search(text); });

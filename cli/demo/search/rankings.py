@@ -40,7 +40,7 @@ class Rankings:
         self._known = {material.functions[row].query: row for row in material.tested.tolist()}
 
     def proposed(self) -> list[str]:
-        """Queries that nobody has asked, of a length that fits the page."""
+        """Held-out queries of a length that fits the page."""
         rows = (self._material.functions[row].query for row in self._material.tested.tolist())
         return [query for query in rows if 30 <= len(query) <= 70][:PROPOSED]
 

@@ -11,11 +11,11 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from kinstream.cli.demo.processes import end, fresh_folder, tell_failure
 from kinstream.cli.demo.search.material import Making
 from kinstream.cli.demo.search.page import HOST, Page
 from kinstream.cli.demo.search.rankings import Rankings
 from kinstream.cli.demo.search.traffic import LISTS, PEOPLE, SPACE, Traffic
+from kinstream.cli.local.ending import end, fresh_folder, tell_failure
 from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.system import LocalSystem, stop_on_signals
 from kinstream.search.queries.adapter import QueryAdapter
@@ -173,9 +173,7 @@ class _Demonstration:
             return self._status
         shown.traffic = traffic = Traffic(settings, material)
         figures = [self._figure()]
-        self._line(
-            f"NDCG@10 of {len(material.tested):,} queries that nobody asks: {figures[0]:.3f} as embedded"
-        )
+        self._line(f"NDCG@10 of {len(material.tested):,} held-out queries: {figures[0]:.3f} as embedded")
         learned = len(material.learned)
         phases = (
             ("Streaming the catalogue", traffic.catalogue(), None),

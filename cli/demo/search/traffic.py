@@ -28,8 +28,8 @@ LISTS_OF_BLOCK: Final = 32
 LABELS_OF_BLOCK: Final = 64
 #: Records that an agent may have to read.
 BEHIND: Final = 8
-#: A click on the page is sent as that of so many people, between as many searches of others: nobody would see what a
-#: single list among ten thousand changes.
+#: A click on the page is sent as that of so many people, between as many searches of others: one list among ten
+#: thousand would change too little to see.
 PEOPLE: Final = 64
 
 

@@ -21,7 +21,7 @@ from tests.cli.test_demo import ROOT, ended
 from tests.deploy.monitoring.programs import program
 
 PICTURE: Final = ROOT / "docs" / "pictures" / "search.png"
-#: Of the picture: one of the queries that nobody asks.
+#: Of the picture: one of the held-out queries.
 QUERY: Final = "Determine whether input has masked values."
 SIZE: Final = (1180, 990)
 _URL: Final = re.compile(r"Page: (http://\S+)")

@@ -21,7 +21,7 @@ def learned() -> QueryModel:
     return QueryModel("search", Name(1, 0, 5), "ab", QueryMap({"W": -np.eye(D, dtype=np.float32)}))
 
 
-def test_a_query_that_nobody_asks_has_an_answer_and_both_rankings_of_it() -> None:
+def test_a_held_out_query_has_an_answer_and_both_rankings_of_it() -> None:
     made = material()
     rankings = Rankings(made)
     asked = rankings.asked(made.functions[20].query)
@@ -57,11 +57,11 @@ def test_a_typed_query_is_embedded_and_has_no_answer() -> None:
     assert asked is not None and asked.answer is None
     np.testing.assert_allclose(asked.vector, np.array([2, 0, 0, 1, 0, 0]) / 5**0.5, rtol=1e-6)
     assert "answer" not in rankings.both(asked, NOTHING)
-    # Learned queries are no secret either, but only those that nobody asks have a known answer.
+    # Learned queries are no secret either, but only held-out ones have a known answer.
     assert rankings.asked("nothing that it knows") is None
 
 
-def test_ndcg_counts_queries_that_nobody_asks_by_the_place_of_their_answer() -> None:
+def test_ndcg_counts_held_out_queries_by_the_place_of_their_answer() -> None:
     made = material()
     rankings = Rankings(made)
     for model, side in ((NOTHING, 1), (learned(), -1)):
@@ -80,7 +80,7 @@ def test_rows_of_a_click_must_be_of_a_list() -> None:
         assert not rankings.has(rows)
 
 
-def test_proposed_queries_are_of_those_that_nobody_asks() -> None:
+def test_proposed_queries_are_held_out() -> None:
     made = material()
     assert set(Rankings(made).proposed()) <= {made.functions[row].query for row in range(16, FUNCTIONS)}
     assert len(Rankings(made).proposed()) == 5

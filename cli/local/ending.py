@@ -1,4 +1,4 @@
-"""What every demonstration does with its folder and its processes."""
+"""How a demonstration begins and ends: its folder, its processes, its exit status."""
 
 from __future__ import annotations
 
