@@ -33,7 +33,12 @@ LONG: Final = (
     "tests/learners/test_export_onnx.py::test_every_learner_has_the_form_or_says_that_it_has_none",
     "tests/learners/test_export_onnx.py::test_the_scaler_is_within",
     "tests/learners/test_export_rank.py::test_an_export_has_at_most_as_many_columns_as_features",
+    "tests/learners/test_export_rank.py::test_what_has_several_parts_is_written_with_fewer_columns_as_well",
+    "tests/learners/test_export_onnx.py::test_a_fusion_has_an_input_for_each_modality_that_measures",
     "tests/learners/test_first_model.py",
+    "tests/learners/test_kernel_lego.py",
+    "tests/learners/test_lego.py::test_rho_is_held_and_counted_as_clipped",
+    "tests/learners/test_oahu.py::test_what_holds_after_every_step",
     "tests/learners/test_itml_online.py",
     "tests/learners/test_no_python_per_constraint.py",
     "tests/search/test_served_exactly.py",
@@ -171,6 +176,7 @@ LONG: Final = (
 LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
     r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
+    r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|portfolio).*check_fit_score_takes_y"
     r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
     r"|_as_they_say\[closure\]|_that_measures\[portfolio|_runs\[docs/learning.md:2"
     r"|steps_are_those_of_the_formulas\[(?!3-24-dot|2-100-512-none)"
