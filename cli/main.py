@@ -16,7 +16,16 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "demo": (
         "kinstream.cli.demo.command:demo",
-        "Learn handwritten digits on the embedded broker and show the result.",
+        "Learn from data of Python packages on the embedded broker, and show the result.",
+    ),
+    "init": ("kinstream.cli.system.init:init", "Write a commented kinstream.toml to begin with."),
+    "check": (
+        "kinstream.cli.system.check:check",
+        "Check settings, brokers, topics, rights, store and clocks, and say what mends each fault.",
+    ),
+    "status": (
+        "kinstream.cli.system.status:status",
+        "Show what runs, how far behind it is, and how good the models are.",
     ),
     "produce": ("kinstream.cli.produce.command:produce", "Send data to kinstream.events."),
     "worker": ("kinstream.cli.commands.worker:worker", "Run one source, builder, learner or metrics agent."),

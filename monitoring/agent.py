@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from kinstream.learners.announcing import withholds
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
-from kinstream.monitoring.tallies import Tallies
+from kinstream.monitoring.tallies import Row, Tallies
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.operations.checkpoints import Agent, checkpoints
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_outcome
 from kinstream.streams.records.identity import Identity, read_identity
 from kinstream.streams.records.message import Message
@@ -122,3 +123,18 @@ def metrics_spec(settings: Settings) -> AgentSpec:
             Roster(settings),
         ),
     )
+
+
+def read_tallies(settings: Settings) -> list[Row]:
+    """The tallies of every space and learner in the newest checkpoints of the metrics agent. It needs no brokers.
+
+    Raises
+    ------
+    CheckpointError : a checkpoint cannot be read.
+    """
+    rows: list[Row] = []
+    for seen in checkpoints(settings, Agent("metrics", "metrics", settings.metrics.generation)):
+        tallies = Tallies(window=settings.metrics.window, top_spaces=settings.metrics.top_spaces)
+        tallies.restore(without_prefix(_TALLIES, seen.state(seen.manifest.partition_state)))
+        rows += tallies.snapshot().rows
+    return rows

@@ -64,8 +64,8 @@ def check(ctx: click.Context) -> None:
 
     settings = settings_of(ctx)
     found = differences(Cluster(settings.kafka), settings)
-    for line in found:
-        click.echo(line)
+    for one in found:
+        click.echo(f"{one.text}; {one.mend}")
     if found:
         ctx.exit(1)
     click.echo("the topics match the catalogue")

@@ -44,9 +44,10 @@ url = "{root}"
 class Operator:
     """A system whose agents run when they are told to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, prefix: str = "operator") -> None:
         self.config = str(folder / "kinstream.toml")
-        Path(self.config).write_text(TOML.format(partitions=PARTITIONS, root=folder / "checkpoints"), "utf-8")
+        text = TOML.format(partitions=PARTITIONS, root=folder / "checkpoints").replace("operator", prefix)
+        Path(self.config).write_text(text, "utf-8")
         self.settings: Settings = load(self.config)
         self.cluster = Cluster(self.settings.kafka)
 
@@ -74,6 +75,7 @@ class Operator:
             start, stop = self.cluster.bounds(generation.birth.input_topic, partition)
             runner = generation.runner(partition, emitter)
             runner.restore(generation.birth_offset(partition), start, stop)
+            runner.machine.on_owned(True)
             wanted = {partition: (runner.machine.next_offset, stop)}
             runner.work(read_range(self.settings.kafka, generation.birth.input_topic, wanted))
             runner.checkpoint()

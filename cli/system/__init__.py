@@ -1,0 +1,1 @@
+"""The system as a whole: settings to begin with, a check before the start, and the state of what runs."""

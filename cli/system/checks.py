@@ -1,0 +1,189 @@
+"""Checks of everything that a deployment needs, each with the command or the change that mends it."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, Final
+
+from kinstream.cli.shared.agents import agent_spec
+from kinstream.streams.agents.generations.birth import compare, read_birth
+from kinstream.streams.agents.generations.numbers import newest_generation
+from kinstream.streams.agents.generations.open_generation import view_of
+from kinstream.streams.checkpoints.names import open_files
+from kinstream.streams.errors import KinstreamError
+from kinstream.streams.extras import WORKER, installed
+from kinstream.streams.kafka.access import check_role
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.topic_check import differences
+from kinstream.streams.operations.checkpoints import SINGLE, Agent, agents
+from kinstream.streams.settings import Settings
+
+#: Seconds that brokers may take to answer, and that their clock may be ahead of this machine's.
+ANSWER_SECONDS: Final = 10.0
+AHEAD_SECONDS: Final = 5.0
+#: Packages of the services, and of their stores.
+_SEARCH: Final = ("fastapi", "uvicorn", "numba", "scipy")
+_GATEWAY: Final = ("fastapi", "uvicorn")
+_STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
+_SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Parameters
+    ----------
+    about : what was checked, such as `topics` or `learner-opml`.
+    good : whether nothing has to be done.
+    text : what was found.
+    mend : the command or the change that mends it; empty if it is good or if `text` names it.
+    """
+
+    about: str
+    good: bool
+    text: str
+    mend: str = ""
+
+    def line(self) -> str:
+        """For people; further lines of the text are indented."""
+        whole = f"{self.about}: {self.text}" + (f" -> {self.mend}" if self.mend else "")
+        return ("ok    " if self.good else "FAIL  ") + whole.replace("\n", "\n      ")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return asdict(self)
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """All checks in the order in which their faults are best mended. What needs brokers ends at the first refusal."""
+    yield from packages(settings)
+    yield store(settings)
+    cluster = Cluster(settings.kafka)
+    try:
+        found = _brokers(cluster, settings)
+        yield found
+        if not found.good:
+            return
+        yield from _topics(cluster, settings)
+        yield from _clock(cluster, settings)
+        for agent in agents(settings):
+            yield from _agent(cluster, settings, agent)
+    finally:
+        cluster.close()
+
+
+def packages(settings: Settings) -> Iterator[Finding]:
+    """Versions, and for each part of the settings the packages that it needs."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _SHOWN)
+    yield Finding("versions", True, f"Python {platform.python_version()}, {versions}")
+    needed: dict[str, tuple[str, ...]] = {}
+    if settings.builders or settings.learners or settings.sources or settings.gate:
+        needed["worker"] = WORKER
+    if settings.search.spaces:
+        needed["search"] = _SEARCH
+    if settings.gateway.spaces:
+        needed["gateway"] = _GATEWAY
+        for space in settings.gateway.spaces.values():
+            if space.store in _STORES:
+                needed[space.store] = (_STORES[space.store],)
+    for extra, names in needed.items():
+        missing = [name for name in names if not installed(name)]
+        text = f"{', '.join(missing)} missing" if missing else "installed"
+        mend = f"pip install 'kinstream[{extra}]'" if missing else ""
+        yield Finding(f"packages of {extra}", not missing, text, mend)
+
+
+def store(settings: Settings) -> Finding:
+    """Write, read and delete a file in the checkpoint store."""
+    name, data = f"check-{secrets.token_hex(8)}", secrets.token_bytes(64)
+    try:
+        files = open_files(settings.checkpoints.url)
+        files.write([(name, data)])
+        try:
+            same = files.read(name) == data
+        finally:
+            files.delete([name])
+    except (KinstreamError, FileNotFoundError) as error:
+        return Finding("checkpoints", False, str(error), "give this user the rights, or set checkpoints.url")
+    if not same:
+        shown = f"{settings.checkpoints.shown}: a file was read back with other bytes"
+        return Finding("checkpoints", False, shown, "use another store")
+    return Finding("checkpoints", True, f"{settings.checkpoints.shown} can be written and read")
+
+
+def _brokers(cluster: Cluster, settings: Settings) -> Finding:
+    if not settings.kafka.bootstrap_servers:
+        text = "no address is set: `kinstream up` uses the embedded broker, which forgets everything"
+        return Finding("brokers", False, text, "set KAFKA_BOOTSTRAP_SERVERS or kafka.bootstrap_servers")
+    try:
+        cluster.wait(ANSWER_SECONDS)
+        view = cluster.view([])
+    except KinstreamError as error:
+        return Finding("brokers", False, str(error))
+    name = f"cluster {view.cluster_id}" if view.cluster_id else "the embedded broker"
+    return Finding("brokers", True, f"{view.brokers} at {settings.kafka.bootstrap_servers}, {name}")
+
+
+def _topics(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
+    try:
+        found = differences(cluster, settings)
+        warning = cluster.replication_warning(settings)
+    except KinstreamError as error:
+        yield Finding("topics", False, str(error))
+        return
+    for one in found:
+        yield Finding("topics", False, one.text, one.mend)
+    if not found:
+        yield Finding("topics", True, "as the catalogue has them" + (f"; {warning}" if warning else ""))
+
+
+def _clock(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
+    """Whether an event has a later time than now: brokers write it when an event comes."""
+    topic = settings.topic("events")
+    limit = int((time.time() + AHEAD_SECONDS) * 1000)
+    try:
+        partitions = cluster.view([topic]).topics[topic].partitions
+        ahead = any(cluster.offset_at(topic, one, limit) is not None for one in range(partitions))
+    except KeyError:
+        # The topic is missing, which is reported.
+        return
+    except KinstreamError as error:
+        yield Finding("clocks", False, str(error))
+        return
+    if ahead:
+        text = f"an event of {topic} was written over {AHEAD_SECONDS:.0f} s after this machine's time"
+        yield Finding("clocks", False, text, "synchronise the clocks of brokers and of this machine (NTP)")
+    else:
+        yield Finding("clocks", True, f"no event of {topic} is from the future")
+
+
+def _agent(cluster: Cluster, settings: Settings, agent: Agent) -> Iterator[Finding]:
+    """Permissions of an agent, and whether its newest generation fits the settings and the cluster."""
+
+    def checked() -> str:
+        name = None if agent.role in SINGLE else agent.name
+        spec = agent_spec(settings, agent.role, name)
+        newest = newest_generation(settings, agent.application)
+        number = agent.pinned or newest
+        groups = [spec.group(one) for one in sorted({number or 1, (newest or 0) + 1})]
+        check_role(cluster, settings, agent.role, name, groups, spec.also_writes)
+        birth = None if number is None else read_birth(settings.checkpoints.url, agent.application, number)
+        if birth is None:
+            return f"may begin: kinstream up, or {agent.command} --create"
+        compare(birth, view_of(spec, settings, cluster), spec.command)
+        return f"generation {number} fits the settings and the topics"
+
+    yield _refusable(agent.application, checked)
+
+
+def _refusable(about: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(about, True, check())
+    except KinstreamError as error:
+        return Finding(about, False, str(error))

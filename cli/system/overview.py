@@ -1,0 +1,146 @@
+"""The state of a running system, from the brokers and the checkpoint store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kinstream.monitoring.agent import read_tallies
+from kinstream.search.gate.status import read_gates
+from kinstream.streams import groups
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.operations.checkpoints import Agent, agents, birth_of, checkpoints
+from kinstream.streams.operations.models import from_checkpoints
+from kinstream.streams.records.held_out import LEARNED
+from kinstream.streams.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """One agent of the settings.
+
+    Parameters
+    ----------
+    generation : None before its first start.
+    members : consumers in its group.
+    behind : the largest number of records of a partition that are not in a checkpoint yet.
+    checkpoint_seconds : age of the oldest of the newest checkpoints; None without one.
+    """
+
+    agent: str
+    generation: int | None
+    members: int
+    behind: int | None
+    checkpoint_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """The newest model of a space and learner.
+
+    Parameters
+    ----------
+    age_seconds : since it was written.
+    mistake_rate : of the metrics agent's window of constraints.
+    held_out, unlearned : rates of mistakes on held-out events, by the learned and by the best un-learned metric.
+    """
+
+    space: str
+    learner: str
+    step: int
+    age_seconds: float
+    mistake_rate: float | None
+    held_out: float | None
+    unlearned: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """Who serves a space."""
+
+    space: str
+    serving: str
+    challenger: str | None
+    lists: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All of it, at one moment."""
+
+    agents: list[AgentState]
+    models: list[ModelState]
+    gates: list[GateState]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every agent runs."""
+        return all(one.members > 0 for one in self.agents)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {**asdict(self), "complete": self.complete}
+
+
+def overview(settings: Settings) -> Overview:
+    """Read everything once.
+
+    Raises
+    ------
+    BrokerUnavailable, LoginRefused, AccessDenied : as every request to the brokers.
+    CheckpointError : a checkpoint cannot be read.
+    """
+    now = time.time()
+    cluster = Cluster(settings.kafka)
+    try:
+        states = [_agent(cluster, settings, one, now) for one in agents(settings)]
+    finally:
+        cluster.close()
+    gates = read_gates(settings).values() if settings.gate else ()
+    return Overview(
+        states,
+        _models(settings, now),
+        [GateState(one.space, one.serving, one.challenger, one.lists) for one in gates],
+    )
+
+
+def _agent(cluster: Cluster, settings: Settings, agent: Agent, now: float) -> AgentState:
+    birth = birth_of(settings, agent)
+    if birth is None:
+        return AgentState(agent.application, None, 0, None, None)
+    manifests = {seen.manifest.partition: seen.manifest for seen in checkpoints(settings, agent)}
+    behind = 0
+    for partition in range(birth.input_partitions):
+        start, end = cluster.bounds(birth.input_topic, partition)
+        found = manifests.get(partition)
+        read = birth.start_offsets.get(partition, start) if found is None else found.offset
+        behind = max(behind, end - max(start, read))
+    oldest = min((one.written_ms for one in manifests.values()), default=None)
+    return AgentState(
+        agent.application,
+        birth.generation,
+        cluster.group_members(groups.name_of(settings.topics.prefix, agent.application, birth.generation)),
+        behind,
+        None if oldest is None else max(0.0, now - oldest / 1000),
+    )
+
+
+def _models(settings: Settings, now: float) -> list[ModelState]:
+    rows = {(row.space, row.learner): row for row in read_tallies(settings)}
+    found = []
+    for (space, learner), version in from_checkpoints(settings).models().items():
+        row = rows.get((space, learner))
+        window = None if row is None or row.held_out is None or not row.stands else row.held_out.window
+        found.append(
+            ModelState(
+                space,
+                learner,
+                version.step,
+                max(0.0, now - version.time_ms / 1000),
+                None if row is None else row.mistake_window.ratio,
+                None if window is None else window.rate(LEARNED),
+                None if window is None else window.rate(window.best),
+            )
+        )
+    return found
