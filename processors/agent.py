@@ -68,6 +68,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
             auto_create=spaces.auto_create,
             max_spaces=spaces.max_per_partition,
             load_space=load_space,
+            float16=section.float16,
         )
 
     return AgentSpec(
@@ -83,6 +84,7 @@ def builder_spec(settings: Settings, name: str) -> AgentSpec:
             "auto_create": settings.spaces.auto_create,
             "max_spaces": settings.spaces.max_per_partition,
             "codec": CODEC_VERSION,
+            **({"float16": True} if section.float16 else {}),
         },
         make_machine=machine,
         pinned=section.generation,
@@ -115,6 +117,7 @@ class BuilderMachine(Machine):
     ----------
     make : builder of a space, from its name and declaration.
     auto_create, max_spaces : whether a valid event may create its space, and how many the partition holds.
+    float16 : write vectors as float16.
     """
 
     def __init__(
@@ -125,9 +128,11 @@ class BuilderMachine(Machine):
         auto_create: bool,
         max_spaces: int,
         load_space: Callable[[str], State] | None = None,
+        float16: bool = False,
     ) -> None:
         super().__init__(place, load_space)
         self._make = make
+        self._float16 = float16
         example = make("", None)
         self._follows = example.follows
         # All fates from the start: Prometheus sees no increase in a series that begins at one.
@@ -297,7 +302,8 @@ class BuilderMachine(Machine):
             opened.begin(0, None)
         opened.core = core
         for constraints in made.blocks:
-            self.emit(name, opened, encode(replace(constraints, epoch=opened.epoch)))
+            value = encode(replace(constraints, epoch=opened.epoch), float16=self._float16)
+            self.emit(name, opened, value)
         for error in (*broken, *(_numbered(error, kept) for error in made.refused)):
             for part in _in_parts(_shifted(error, first)):
                 self.refuse(part)

@@ -56,11 +56,12 @@ HELD_OUT: Final = 0.02
 
 
 class BuilderSettings(Section):
-    """`[builders.NAME]`: a builder, and the arguments of its constructor."""
+    """`[builders.NAME]`: a builder, and the arguments of its constructor. `float16` rounds vectors of its blocks."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
     generation: int | None = Field(default=None, ge=1)
+    float16: bool = False
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})

@@ -38,6 +38,9 @@ _LOAD = (
     click.option(
         "--load-id", help="Identifier of the load. [default: a digest of the rows, the space and the options]"
     ),
+    click.option(
+        "--float16", is_flag=True, help="Round vectors to float16: half the bytes, three decimal digits."
+    ),
     click.option("--from-start", is_flag=True, help="Send a confirmed load again, as after `spaces reset`."),
     click.option(
         "--progress-folder",
@@ -177,6 +180,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
                 settings.topic("events"),
                 folder=progress_folder(cluster, settings, options["progress_folder"]),
                 from_start=options["from_start"],
+                float16=options["float16"],
                 rate=rate,
                 pacing=backlog(cluster, settings, options["max_backlog"]),
                 watch=watch,

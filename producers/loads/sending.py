@@ -109,6 +109,7 @@ def produce(
     *,
     folder: ProgressFolder | None = None,
     from_start: bool = False,
+    float16: bool = False,
     rate: Rate | None = None,
     pacing: Pacing | None = None,
     watch: Callable[[Sent], None] = _ignore,
@@ -124,6 +125,7 @@ def produce(
     sink : an `Emitter` with the configuration of `kinstream.streams.kafka.clients.confluent_producer`.
     folder : folder of progress files; None keeps none and begins at sequence 0.
     from_start : send all of it again although it is confirmed, for a space that was reset.
+    float16 : write vectors as float16.
     rate, pacing : limits on the speed; None for no limit.
     watch : called after each block.
     deadline_seconds : for confirmations.
@@ -135,11 +137,12 @@ def produce(
     SourceError : a row cannot be used. The blocks before it are sent.
     Stalled : consumers do not read.
     """
+    shaping = load.shaping() | ({"float16": True} if float16 else {})
     if folder is None:
-        progress = Progress(load.load_id, load.shaping(), {})
+        progress = Progress(load.load_id, shaping, {})
     else:
-        progress = folder.begin(load.load_id, load.shaping(), from_start=from_start, named=load.named)
-    run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock)
+        progress = folder.begin(load.load_id, shaping, from_start=from_start, named=load.named)
+    run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock, float16=float16)
     if not progress.complete:
         try:
             _send_all(run, rate or Rate(None), pacing or Unpaced(), watch, pause, now_ms)
@@ -188,8 +191,11 @@ class _Run(Generic[R]):
         folder: ProgressFolder | None,
         deadline_seconds: float,
         clock: Callable[[], float],
+        *,
+        float16: bool,
     ) -> None:
         self.load = load
+        self._float16 = float16
         self.progress = progress
         self._sink = sink
         self._topic = topic
@@ -201,7 +207,7 @@ class _Run(Generic[R]):
         self._blocks = self._bytes = self._unconfirmed_bytes = 0
 
     def encoded(self, cut: Cut[R], time_ms: int) -> bytes:
-        return encode(self.load.block(cut, self._ahead.sequence, time_ms))
+        return encode(self.load.block(cut, self._ahead.sequence, time_ms), float16=self._float16)
 
     def send(self, cut: Cut[R], value: bytes) -> None:
         self._sink.send(self._topic, self.load.space.encode(), value)

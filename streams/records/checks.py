@@ -30,10 +30,15 @@ def check_space(space: str) -> str:
 
 
 def vectors(data: bytes, rows: int, columns: int, what: str) -> Vectors:
-    """View `data` as (rows, columns) little-endian float32."""
-    if rows < 0 or columns < 1 or columns > MAX_DIMENSION or len(data) != rows * columns * 4:
-        raise BadRecord(Reason.BAD_SHAPE, f"{what}: {len(data)} bytes declared as {rows} x {columns} float32")
-    return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
+    """`data` as (rows, columns) float32: little-endian numbers of 4 bytes, or float16 where there are 2 for each."""
+    numbers = rows * columns
+    if rows < 0 or columns < 1 or columns > MAX_DIMENSION or len(data) not in (2 * numbers, 4 * numbers):
+        raise BadRecord(
+            Reason.BAD_SHAPE, f"{what}: {len(data)} bytes declared as {rows} x {columns} float32 or float16"
+        )
+    if len(data) == 4 * numbers:
+        return np.frombuffer(data, dtype="<f4").reshape(rows, columns)
+    return np.frombuffer(data, dtype="<f2").astype(np.float32).reshape(rows, columns)
 
 
 def check_finite(tables: Iterable[Table], what: str) -> None:

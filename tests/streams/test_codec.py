@@ -32,6 +32,7 @@ from kinstream.streams.records.values import (
     Relation,
     RelationBlock,
     SampleBlock,
+    Table,
 )
 from tests.golden.write_records import COUNTS, FOLDER, records
 from tests.streams.test_machine import Chain, Feed, builder, learner
@@ -73,6 +74,27 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_record_survives_the_trip(name: str) -> None:
     assert same(decode(encode(GOLDEN[name]), *KINDS), GOLDEN[name])
+
+
+@pytest.mark.parametrize("name", ["samples", "items", "click", "clicks", "pairs-events", "triplets"])
+def test_vectors_may_be_written_as_float16_and_nothing_else_changes(name: str) -> None:
+    whole: Any = GOLDEN[name]
+    half: Any = decode(encode(whole, float16=True), *KINDS)
+    field = {"click": "query_vector", "clicks": "query_vectors"}.get(name, "tables")
+    for left, right in zip(getattr(whole, field), getattr(half, field), strict=True):
+        assert right.vectors.dtype == np.float32
+        np.testing.assert_array_equal(right.vectors, left.vectors.astype(np.float16).astype(np.float32))
+    numbers = sum(table.vectors.size for table in getattr(whole, field))
+    assert numbers and len(encode(whole)) - len(encode(whole, float16=True)) >= 2 * numbers
+    assert same(replace(half, **{field: getattr(whole, field)}), whole)
+    # What was rounded once is not rounded again.
+    assert encode(half, float16=True) == encode(whole, float16=True)
+
+
+def test_a_table_with_a_number_too_large_for_float16_stays_float32() -> None:
+    table = Table("x", np.array([[70_000.0, 0.1]], np.float32))
+    found = decode(encode(SampleBlock("s", (table,), ("a",), 0), float16=True), SampleBlock)
+    assert same(found, SampleBlock("s", (table,), ("a",), 0))
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -27,7 +27,14 @@ from kinstream.streams.records.codec.clicks import click_block_in, click_block_o
 from kinstream.streams.records.codec.gate import decision_in, decision_out, order_in, order_out
 from kinstream.streams.records.codec.held_out import held_out_in, held_out_out
 from kinstream.streams.records.codec.json_events import read_json
-from kinstream.streams.records.codec.parts import array, load_in, load_out, tables_in, tables_out
+from kinstream.streams.records.codec.parts import (
+    array,
+    load_in,
+    load_out,
+    round_tables,
+    tables_in,
+    tables_out,
+)
 from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
 from kinstream.streams.records.codec.updates import update_in, update_out
 from kinstream.streams.records.gate import GateDecision, GateOrder
@@ -62,10 +69,18 @@ EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBl
 ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, GateDecision, ModelUpdate)
 
 
-def encode(record: Record) -> bytes:
-    """Encode a record in the oldest schema that holds all of it, so that old readers can read it where possible."""
+def encode(record: Record, *, float16: bool = False) -> bytes:
+    """Encode a record in the oldest schema that holds all of it, so that old readers can read it where possible.
+
+    Parameters
+    ----------
+    float16 : round vectors to float16, in tables whose numbers are not too large for it.
+    """
     name = type(record).__name__
-    return avro.write(name, _TO_BODY[name](record), _version(record))
+    body = _TO_BODY[name](record)
+    if float16:
+        round_tables(body)
+    return avro.write(name, body, _version(record))
 
 
 def _version(record: Record) -> int | None:

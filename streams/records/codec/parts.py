@@ -24,6 +24,17 @@ def tables_out(tables: tuple[Table, ...]) -> list[dict[str, Any]]:
     ]
 
 
+def round_tables(body: dict[str, Any]) -> None:
+    """Write the vectors of a body as float16. A table with a number that is too large for it stays as it is."""
+    for value in body.values():
+        for table in value if isinstance(value, list) else ():
+            if isinstance(table, dict) and "columns" in table:
+                with np.errstate(over="ignore"):
+                    rounded = np.frombuffer(table["data"], "<f4").astype("<f2")
+                if np.isfinite(rounded).all():
+                    table["data"] = rounded.tobytes()
+
+
 def tables_in(bodies: list[dict[str, Any]], what: str) -> tuple[Table, ...]:
     tables = tuple(
         Table(text(b["name"], "the name of a modality"), vectors(b["data"], b["rows"], b["columns"], what))
