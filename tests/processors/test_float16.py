@@ -9,6 +9,7 @@ import pytest
 
 from kinstream.processors.agent import builder_spec
 from kinstream.producers.labelled.load import BlockSettings, LabelledLoad
+from kinstream.producers.loads.progress import ProgressFolder
 from kinstream.producers.loads.sending import produce
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import decode_constraints, decode_event
@@ -16,8 +17,7 @@ from kinstream.streams.records.values import ConstraintBlock, SampleBlock
 from kinstream.streams.settings import Settings
 from tests.producers.test_labelled import numbered
 from tests.support.memory_log import MemoryLog
-from tests.support.memory_system import Agent
-from tests.support.pipeline import samples
+from tests.support.pipeline import Agent, samples
 
 
 def settings(**more: bool) -> Settings:
@@ -53,35 +53,20 @@ def test_it_shapes_the_outputs_and_a_generation_without_it_is_as_it_was() -> Non
     assert builder_spec(settings(float16=True), "b").shaping["float16"] is True
 
 
-class Sent:
-    """A sink that keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def send(self, topic: str, key: bytes, value: bytes) -> None:
-        self.values.append(value)
-
-    def confirm(self, deadline_seconds: float | None = None) -> None:
-        """All of it is confirmed."""
-
-
 @pytest.mark.parametrize("float16", [False, True])
 def test_a_load_is_sent_with_rounded_vectors_where_that_is_asked_for(float16: bool) -> None:
     load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
-    sink = Sent()
-    produce(load, sink, "events", float16=float16)
-    found = [decode_event(value) for value in sink.values]
+    log = MemoryLog(partitions=1)
+    produce(load, log, "events", float16=float16)
+    found = [decode_event(message.value) for message in log.read("events", 0, 0)]
     vectors = np.concatenate([one.tables[0].vectors for one in found if isinstance(one, SampleBlock)])
     right = np.concatenate([block.tables[0].vectors for block in load.blocks()])
     np.testing.assert_array_equal(vectors, right.astype(np.float16) if float16 else right)
 
 
 def test_a_load_that_was_begun_goes_on_with_the_same_option(tmp_path: Path) -> None:
-    from kinstream.producers.loads.progress import ProgressFolder
-
     load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
     folder = ProgressFolder(tmp_path, {"cluster": "c", "topic": "events", "topic_id": "1"})
-    produce(load, Sent(), "events", folder=folder, float16=True)
+    produce(load, MemoryLog(partitions=1), "events", folder=folder, float16=True)
     with pytest.raises(SettingsError, match="float16"):
-        produce(load, Sent(), "events", folder=folder)
+        produce(load, MemoryLog(partitions=1), "events", folder=folder)
