@@ -16,7 +16,7 @@ from kinstream.streams.records.codec.every_kind import decode_constraints, decod
 from kinstream.streams.records.values import ConstraintBlock, SampleBlock
 from kinstream.streams.settings import Settings
 from tests.producers.test_labelled import numbered
-from tests.support.memory_log import MemoryLog
+from tests.support.memory_log import MemoryLog, MemorySink
 from tests.support.pipeline import Agent, samples
 
 
@@ -57,7 +57,7 @@ def test_it_shapes_the_outputs_and_a_generation_without_it_is_as_it_was() -> Non
 def test_a_load_is_sent_with_rounded_vectors_where_that_is_asked_for(float16: bool) -> None:
     load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
     log = MemoryLog(partitions=1)
-    produce(load, log, "events", float16=float16)
+    produce(load, MemorySink(log), "events", float16=float16)
     found = [decode_event(message.value) for message in log.read("events", 0, 0)]
     vectors = np.concatenate([one.tables[0].vectors for one in found if isinstance(one, SampleBlock)])
     right = np.concatenate([block.tables[0].vectors for block in load.blocks()])
@@ -67,6 +67,6 @@ def test_a_load_is_sent_with_rounded_vectors_where_that_is_asked_for(float16: bo
 def test_a_load_that_was_begun_goes_on_with_the_same_option(tmp_path: Path) -> None:
     load = LabelledLoad(numbered(40), "toys", BlockSettings(block_rows=10))
     folder = ProgressFolder(tmp_path, {"cluster": "c", "topic": "events", "topic_id": "1"})
-    produce(load, MemoryLog(partitions=1), "events", folder=folder, float16=True)
+    produce(load, MemorySink(MemoryLog()), "events", folder=folder, float16=True)
     with pytest.raises(SettingsError, match="float16"):
-        produce(load, MemoryLog(partitions=1), "events", folder=folder)
+        produce(load, MemorySink(MemoryLog()), "events", folder=folder)
