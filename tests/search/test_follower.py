@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 
+from kinstream.learners.agent import learner_spec
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.follower import ModelFollower
 from kinstream.search.models.model import UNLEARNED, name_of
@@ -23,7 +24,7 @@ from kinstream.search.models.subscription import NotYet
 from kinstream.search.models.topic import PROBE_SECONDS, TopicSource
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.kafka.embedded import EmbeddedBroker
-from kinstream.streams.settings import Settings
+from kinstream.streams.settings import LearnerSettings, Settings
 from tests.docs.pages import ROOT, blocks
 from tests.search.fakes import Clock
 from tests.search.world import MODELS, World
@@ -161,6 +162,9 @@ def test_a_follower_without_brokers_is_refused_at_once(
 def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broker, tmp_path: Path) -> None:
     (example,) = [b.text for b in blocks(ROOT / "README.md", "python") if b.before == "<!-- test: follow -->"]
     assert len(example.splitlines()) <= 20
+    learner = LearnerSettings.model_validate({"kind": "mixture", "from": ["one-pass"]})
+    settings = world.settings.model_copy(update={"learners": {**world.settings.learners, "mixture": learner}})
+    world.system.agents.append(world.system.begin(learner_spec(settings, "mixture")))
     world.learn("digits", 3, d=64)
     broker.publish_new()
     service = tmp_path / "service"
@@ -176,9 +180,9 @@ def test_the_example_of_the_readme_runs_as_it_stands(world: World, broker: Broke
     )
     assert done.returncode == 0, done.stderr
     first, distances, staleness = done.stdout.splitlines()
-    version = world.announced("digits")[-1]
-    assert first == f"{name_of(version)} opml/3 (5, 64)"
-    core, X = world.core(space="digits"), np.random.default_rng(0).random((5, 64))
+    version = world.announced("digits", "mixture")[-1]
+    assert first == f"{name_of(version)} mixture/3 (5, 64)"
+    core, X = world.core("mixture", "digits"), np.random.default_rng(0).random((5, 64))
     assert distances == str(core.distance(X[:3], X[2:]))
     assert staleness.startswith("written ") and staleness.endswith("behind: False")
 
