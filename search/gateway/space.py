@@ -200,7 +200,7 @@ class GatewaySpace:
                 assert standing.candidate is not None
                 other = standing.candidate.map(queries[drafted])
                 finite = np.isfinite(other).all(axis=1)
-                drafted = [row for row, usable in zip(drafted, finite, strict=True) if usable]
+                drafted = [drafted[place] for place in np.flatnonzero(finite)]
                 asked = np.concatenate([mapped, other[finite]])
             try:
                 found = self._store.search(asked if drafted else mapped, k, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -112,18 +113,16 @@ class Gated:
         """A result is the draft of the rankings of both models, and its id holds that draft."""
         one = self.shown(result)
         assert (one.serving, one.candidate) == (serving, candidate)
-        nonce = result["list_id"]
-        rankings = [exact(Q[row], k, self.learners.get(version)) for version in (serving, candidate)]
-        head = one.time_ms.to_bytes(6, "big") + head_of(nonce)[6:12]
-        wanted = team_draft(*rankings, k, seed=KEYS.seed, impression=f"docs/{head.hex()}")
+        first, second = (exact(Q[row], k, self.learners.get(version)) for version in (serving, candidate))
+        head = one.time_ms.to_bytes(6, "big") + head_of(result["list_id"])[6:12]
+        wanted = team_draft(first, second, k, seed=KEYS.seed, impression=f"docs/{head.hex()}")
         assert tuple(ids(result)) == wanted.items
         assert one.picks == wanted.picks
         assert one.marks == tuple(mark_of("docs", item) for item in wanted.items)
 
 
 def head_of(list_id: str) -> bytes:
-    import base64
-
+    """Time and nonce, which are not encrypted."""
     text = list_id.removeprefix("ki1.")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[:12]
 
@@ -193,14 +192,15 @@ def test_the_client_cannot_see_whose_pick_an_item_is(all_drafted: Gated) -> None
         assert one["list_id"] != other["list_id"] and len(one["list_id"]) == len(other["list_id"])
 
 
-def test_both_rankings_are_one_request_to_the_store_with_the_filter(store: Memory) -> None:
+def test_both_rankings_are_one_request_to_the_store_with_the_filter() -> None:
     seen: list[Any] = []
-    plain = store.search
-    store.search = lambda queries, k, where: (
-        seen.append((len(queries), k, where)),
-        plain(queries, k, where),
-    )[1]  # type: ignore[method-assign]
-    with gating(store, 1.0) as gated:
+
+    class Noting(Memory):
+        def search(self, queries: NDArray[np.float32], k: int, where: Any) -> StoreHits:
+            seen.append((len(queries), k, where))
+            return super().search(queries, k, where)
+
+    with gating(Noting(NAMES, X), 1.0) as gated:
         gated.announce(7)
         gated.search(filter={"lang": "en"}, k=3)
     assert seen == [(8, 3, {"lang": "en"})]
