@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from benchmarks.figures import Figure, percentile
 from kinstream.cli.local.system import free_port
@@ -152,6 +153,8 @@ def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
         spaces = {name: section(**place) for name in ("drafted", "plain")}
         gateway = Gateway(spaces, gate={"drafted": {"share": 1.0}})
         gateway.service.start()
+        # As the command does.
+        limits = threadpool_limits(limits=1)
         try:
             gateway.wait(lambda: gateway.service.ready, "ready")
             for name in spaces:
@@ -173,6 +176,7 @@ def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
                 client.close()
         finally:
             gateway.service.stop()
+            limits.restore_original_limits()
     return drafted[WARM_UP:], plain[WARM_UP:]
 
 

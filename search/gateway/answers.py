@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinstream.search.gateway.drafts import Drafts
-from kinstream.search.gateway.gated import Standing
+from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
@@ -38,11 +38,11 @@ class Answering:
                 422, Why.TOO_LARGE, f"{asked.k} neighbours; at most {self._limits.max_k}", place="k"
             )
         # Once: everything in the answer comes from these models.
-        standing = space.standing()
-        queries = self._queries(asked, space, standing.serving)
-        rows = [] if space.drafts is None else space.drafts.rows(standing, queries, asked.query_id, asked.k)
+        pair = space.pair()
+        queries = self._queries(asked, space, pair.serving)
+        rows = [] if space.drafts is None else space.drafts.rows(pair, queries, asked.query_id, asked.k)
         try:
-            answer = space.search(standing, queries, rows, asked.k, asked.filter)
+            answer = space.search(pair, queries, rows, asked.k, asked.filter)
         except BadFilter as error:
             place = "vectors" if asked.filter is None else "filter"
             raise Refused(422, Why.INVALID, str(error), place=place) from None
@@ -58,21 +58,21 @@ class Answering:
             # A vector of zeros has no cosine.
             known = [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]
             results.append({"neighbours": known})
-        named: dict[str, Any] = {"space": space.name, "model": _named(standing.serving)}
+        named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)}
         if space.drafts is not None:
-            lists = self._drafted(space.drafts, standing, answer, asked.k)
+            lists = self._drafted(space.drafts, pair, answer, asked.k)
             self._metrics.drafted.labels(space.name).inc(len(lists))
             for row, result in enumerate(results):
                 results[row] = lists.get(row, result | {"list_id": None})
-            candidate = standing.candidate if lists else None
-            named |= {"candidate": None if candidate is None else _named(candidate), "gate": _gate(standing)}
+            candidate = pair.candidate if lists else None
+            named |= {"candidate": None if candidate is None else _named(candidate), "gate": _gate(pair)}
         return _written(named | {"store": _store(space, answer.version), "results": results})
 
-    def _drafted(self, drafts: Drafts, standing: Standing, answer: Answer, k: int) -> dict[int, Any]:
+    def _drafted(self, drafts: Drafts, pair: ModelPair, answer: Answer, k: int) -> dict[int, Any]:
         """The drafted results by the number of their query. A similarity would show whose pick an item is."""
         found = {}
         for row, candidate in answer.candidates.items():
-            one = drafts.drafted(standing, answer.hits[row], candidate, k)
+            one = drafts.drafted(pair, answer.hits[row], candidate, k)
             if one is not None:
                 shown = [hit._asdict() | {"similarity": None} for hit in one.hits]
                 found[row] = {"neighbours": shown, "list_id": one.list_id}
@@ -90,18 +90,18 @@ class Answering:
     def spaces(self) -> bytes:
         found = []
         for space in self._service.spaces.values():
-            staleness, standing = space.staleness(), space.standing()
+            staleness, pair = space.staleness(), space.pair()
             found.append(
                 {
                     "space": space.name,
-                    "model": _named(standing.serving),
+                    "model": _named(pair.serving),
                     "store": _store(space, None),
                     "ready": space.ready,
                     "dimension": space.dimension,
                     "announced": None if staleness is None else str(staleness.announced),
                     "behind": space.behind,
                 }
-                | ({} if space.gated is None else {"gate": _gate(standing)})
+                | ({} if space.gated is None else {"gate": _gate(pair)})
             )
         return _written({"spaces": found})
 
@@ -132,12 +132,12 @@ def _named(model: QueryModel) -> dict[str, Any]:
     return named | {"digest": model.digest, "adapted": model.adapted}
 
 
-def _gate(standing: Standing) -> dict[str, Any]:
-    decision = standing.decision
+def _gate(pair: ModelPair) -> dict[str, Any]:
+    decision = pair.decision
     challenger = None if decision is None or decision.challenger is None else str(decision.challenger)
     return {
-        "decided": str(standing.decided),
-        "missing": standing.missing,
+        "decided": str(pair.decided),
+        "missing": pair.missing,
         "challenger": challenger,
         "pinned": decision is not None and decision.pinned,
     }

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kinstream.search.gateway.gated import Standing
+from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.interleaving.impression import MAX_ITEMS, NONCE_BYTES, Keys, show
 from kinstream.search.stores.base import Hit
 from kinstream.streams.records.gate import Version
@@ -53,12 +53,12 @@ class Drafts:
         self._space, self._keys, self._share = space, keys, share
         self._now_ms, self._nonce = now_ms, nonce
 
-    def rows(self, standing: Standing, queries: Vectors, query_id: str | None, k: int) -> list[int]:
+    def rows(self, pair: ModelPair, queries: Vectors, query_id: str | None, k: int) -> list[int]:
         """The numbers of the queries (n, d) that get a drafted list.
 
         A query is known by `query_id`, or else by the bytes of its vector (float32, little-endian).
         """
-        candidate = standing.candidate
+        candidate = pair.candidate
         # An id holds at most `MAX_ITEMS` places.
         if candidate is None or k > MAX_ITEMS or candidate.dimension not in (None, queries.shape[1]):
             return []
@@ -73,7 +73,7 @@ class Drafts:
         ]
 
     def drafted(
-        self, standing: Standing, serving: Sequence[Hit], candidate: Sequence[Hit], k: int
+        self, pair: ModelPair, serving: Sequence[Hit], candidate: Sequence[Hit], k: int
     ) -> DraftedList | None:
         """The list of at most k items that is shown; None if the candidate's similarities are too large.
 
@@ -81,14 +81,14 @@ class Drafts:
         """
         if any(math.isinf(hit.similarity) for hit in candidate):
             return None
-        assert standing.candidate is not None and standing.decided is not None
+        assert pair.candidate is not None and pair.decided is not None
         rankings = [
             [hit.id for hit in hits if not math.isnan(hit.similarity)] for hits in (serving, candidate)
         ]
         shown = show(
             self._keys,
             self._space,
-            ((standing.decided, rankings[0]), (Version(*standing.candidate.name), rankings[1])),
+            ((pair.decided, rankings[0]), (Version(*pair.candidate.name), rankings[1])),
             k,
             time_ms=self._now_ms(),
             nonce=self._nonce(),

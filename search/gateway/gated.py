@@ -18,8 +18,8 @@ _MAPS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Who answers at one moment. It never changes, so everything in an answer comes from one.
+class ModelPair:
+    """The models that answer at one moment. It never changes, so everything in an answer comes from one.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Gated:
         """Whether every model that was decided on before the start is loaded, or was tried."""
         return self._held.tried
 
-    def standing(self, dimension: int | None) -> Standing:
+    def pair(self, dimension: int | None) -> ModelPair:
         """Who answers now.
 
         Parameters
@@ -79,9 +79,9 @@ class Gated:
             serving = self._usable(decided, dimension)
         if serving is None:
             # A list with another serving model than the decided one would be left out by the gate.
-            return Standing(self._none, None, decided, decision, True)
+            return ModelPair(self._none, None, decided, decision, True)
         candidate = self._candidate(decision, floor, dimension)
-        return Standing(serving, candidate, decided, decision)
+        return ModelPair(serving, candidate, decided, decision)
 
     def _candidate(
         self, decision: GateDecision | None, floor: Version, dimension: int | None

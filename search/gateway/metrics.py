@@ -99,10 +99,10 @@ class _GatewayCollector(Collector):
             labels=("space", "learner", "reason"),
         )
         for space in self._service.spaces.values():
-            staleness, standing = space.staleness(), space.standing()
-            model = standing.serving
-            if standing.decided is not None:
-                for family, value in zip(decided, (*standing.decided, standing.missing), strict=True):
+            staleness, pair = space.staleness(), space.pair()
+            model = pair.serving
+            if pair.decided is not None:
+                for family, value in zip(decided, (*pair.decided, pair.missing), strict=True):
                     family.add_metric([space.name, model.learner], int(value))
             values = (*model.name, model.adapted, space.behind, space.trouble is None)
             for family, value in zip(families, values, strict=True):

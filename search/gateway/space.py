@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kinstream.search.gateway.drafts import Drafts
-from kinstream.search.gateway.gated import Gated, Standing
+from kinstream.search.gateway.gated import Gated, ModelPair
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest
@@ -138,18 +138,18 @@ class GatewaySpace:
 
     @property
     def model(self) -> QueryModel:
-        """The model that serves: see `standing`."""
-        return self.standing().serving
+        """The model that serves: see `pair`."""
+        return self.pair().serving
 
-    def standing(self) -> Standing:
+    def pair(self) -> ModelPair:
         """Who answers now: with a gate, as it has decided; else the newest model.
 
         A model of another dimension than the store does not serve.
         """
         if self.gated is not None:
-            return self.gated.standing(self.dimension)
+            return self.gated.pair(self.dimension)
         found = self.newest
-        return Standing(found if self._fits(found) else self._none)
+        return ModelPair(found if self._fits(found) else self._none)
 
     def _fits(self, model: QueryModel) -> bool:
         return model.dimension is None or self.dimension is None or model.dimension == self.dimension
@@ -163,7 +163,7 @@ class GatewaySpace:
         staleness = self.staleness()
         if staleness is None:
             return False
-        return staleness.behind or not self._fits(self.newest) or self.standing().missing
+        return staleness.behind or not self._fits(self.newest) or self.pair().missing
 
     @property
     def loaded(self) -> bool:
@@ -180,7 +180,7 @@ class GatewaySpace:
         """The age of the newest model; None for a pinned one."""
         return None if self._subscription is None else self._subscription.staleness()
 
-    def search(self, standing: Standing, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
+    def search(self, pair: ModelPair, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
         """The hits of queries (n, d), with one request to the store.
 
         Parameters
@@ -195,10 +195,10 @@ class GatewaySpace:
         began = time.perf_counter()
         answered = False
         try:
-            mapped = standing.serving.map(queries)
+            mapped = pair.serving.map(queries)
             if drafted:
-                assert standing.candidate is not None
-                other = standing.candidate.map(queries[drafted])
+                assert pair.candidate is not None
+                other = pair.candidate.map(queries[drafted])
                 finite = np.isfinite(other).all(axis=1)
                 drafted = [drafted[place] for place in np.flatnonzero(finite)]
                 asked = np.concatenate([mapped, other[finite]])

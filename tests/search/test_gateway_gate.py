@@ -15,8 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.learners.models.query_map import QueryMap
+from kinstream.search.agent.service import SearchService
 from kinstream.search.gateway.drafts import Drafts
-from kinstream.search.gateway.gated import Standing
+from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.interleaving.draft import Side, team_draft
 from kinstream.search.interleaving.impression import Impression, mark_of, read
@@ -24,9 +25,9 @@ from kinstream.search.models.model import Name
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.stores.base import BadFilter, Hit, StoreHits
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version
+from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings, load
-from tests.search.gates import KEYS, SECRET
+from tests.search.gates import KEYS, SECRET, decision
 from tests.search.gateways import Gateway, Memory, bilinear, section, served
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
@@ -44,28 +45,6 @@ def exact(query: NDArray[Any], k: int, learner: Any = None) -> list[str]:
 
 def ids(result: dict[str, Any]) -> list[str]:
     return [one["id"] for one in result["neighbours"]]
-
-
-def decision(number: int, serving: Version, challenger: Version | None = None, **more: Any) -> GateDecision:
-    plain: dict[str, Any] = {
-        "verdict": Verdict.CHALLENGE if challenger else Verdict.PROMOTE,
-        "before": UNADAPTED,
-        **more,
-    }
-    return GateDecision(
-        space="docs",
-        reason="a test",
-        generation=1,
-        epoch=plain.pop("epoch", 0),
-        number=number,
-        topic="kinstream.events",
-        partition=0,
-        offset=number,
-        time_ms=1,
-        serving=serving,
-        challenger=challenger,
-        **plain,
-    )
 
 
 class Gated:
@@ -344,10 +323,10 @@ def test_a_candidate_of_another_dimension_does_not_pick(all_drafted: Gated) -> N
     assert all_drafted.search()["gate"]["missing"]
 
 
-def scaled(factor: float) -> Standing:
+def scaled(factor: float) -> ModelPair:
     """The un-adapted features against a candidate that multiplies queries."""
     map_ = QueryMap({"W": np.eye(5) * factor})
-    return Standing(QueryModel("adapter"), QueryModel("adapter", Name(1, 0, 7), "ab", map_), UNADAPTED)
+    return ModelPair(QueryModel("adapter"), QueryModel("adapter", Name(1, 0, 7), "ab", map_), UNADAPTED)
 
 
 class Picky(Memory):
@@ -484,3 +463,12 @@ def test_every_answer_is_of_the_decision_that_it_names_while_decisions_change(st
                     gated.check(row, result, serving, other)
                     named.add((serving, other))
         assert len(named) >= 3
+
+
+def test_the_query_agent_which_follows_the_newest_model_refuses_a_space_with_a_gate() -> None:
+    sections = {"search": {"spaces": {"docs": {"learner": "opml"}}}, "gate": {"docs": {}}, "gate_key": SECRET}
+    settings = Settings.model_validate(sections | {"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    with pytest.raises(
+        SettingsError, match=r"search\.spaces\.docs: \[gate\.docs\] decides .*kinstream gateway"
+    ):
+        SearchService(settings)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from threading import Condition
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,33 +21,14 @@ from kinstream.search.models.model import Model, Name
 from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import Subscription
 from kinstream.streams.operations.models import kept_at
-from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, Order, Verdict, Version
+from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.values import ModelVersion
 from tests.search.fakes import Clock
 from tests.search.gates import KEYS, back, drafted
+from tests.search.gates import decision as decision_of
 from tests.search.world import World
 
-
-def decision(number: int, serving: Version, challenger: Version | None = None, **more: Any) -> GateDecision:
-    plain: dict[str, Any] = {
-        "verdict": Verdict.PROMOTE,
-        "before": UNADAPTED,
-        "epoch": 0,
-        "generation": 1,
-        **more,
-    }
-    return GateDecision(
-        space="a",
-        reason="",
-        number=number,
-        topic="t",
-        partition=0,
-        offset=number,
-        time_ms=0,
-        serving=serving,
-        challenger=challenger,
-        **plain,
-    )
+decision = partial(decision_of, space="a")
 
 
 @given(st.integers(0, 10_000))
