@@ -41,7 +41,7 @@ def embeddings(topics: NDArray[np.int64]) -> NDArray[np.float32]:
     """A few quiet numbers tell the topic; the loud ones have nothing to do with it."""
     quiet = 1.2 * np.eye(TOPICS)[topics] + 0.2 * draw.normal(size=(len(topics), TOPICS))
     found = np.concatenate([quiet, draw.normal(size=(len(topics), LOUD))], axis=1)
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
 
 
 TOPIC_OF = np.arange(60) % TOPICS
