@@ -3,6 +3,8 @@
 The store is a PostgreSQL with pgvector and an HNSW index. Both ways are asked in turns, each on one connection that
 stays open, so both are measured on the same machine at the same time. The gateway maps each query by an adapter of rank
 64; what is asked directly is the mapped query, so both ask the store the same.
+
+A drafted list is compared with a plain query in the same way: two spaces of one gateway, asked in turns.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from benchmarks.figures import Figure, percentile
 from kinstream.cli.local.system import free_port
@@ -28,6 +31,7 @@ from kinstream.learners.models.export import encode, export
 from kinstream.learners.registry import create
 from kinstream.search.queries.model import QueryModel
 from kinstream.streams.records.values import ModelVersion
+from tests.search.gateways import Gateway, section, served
 from tests.support.postgres import postgres
 
 NAME: Final = "gateway"
@@ -38,6 +42,8 @@ NEIGHBOURS: Final = 10
 #: Answers of both ways before the first that counts.
 WARM_UP: Final = 50
 MOST_MS: Final = 2.0
+#: A drafted list asks the store for two rankings at once.
+MOST_DRAFTED: Final = 1.5
 _STATEMENT: Final = (
     "select id, 1 - (embedding <=> %s::vector) from docs order by embedding <=> %s::vector limit %s"
 )
@@ -127,9 +133,71 @@ def measure(d: int, number: int) -> tuple[list[float], list[float]]:
     return through[WARM_UP:], direct[WARM_UP:]
 
 
-def figures(quick: bool) -> list[Figure]:
-    """The median of what the gateway adds, at two dimensions."""
+def measure_drafts(d: int, number: int) -> tuple[list[float], list[float]]:
+    """Seconds of every query of a space that drafts all lists, and of one without a gate, in turns.
+
+    Both are spaces of one gateway, with the same table and the same newest model, over one connection that stays open.
+    The gateway runs in this process, since its models come from lists in place of brokers.
+    """
+    drafted: list[float] = []
+    plain: list[float] = []
+    learner: Any = create("adapter")
+    X = vectors(600, d, 7)
+    learner.learn_pairs(X[:300], X[300:])
+    with postgres() as server:
+        server.fill("docs", [str(n) for n in range(ITEMS)], vectors(ITEMS, d, 1))
+        with psycopg.connect(server.url, autocommit=True) as store:
+            store.execute("create index on docs using hnsw (embedding vector_cosine_ops)")
+            store.execute("analyze docs")
+        place = {"store": "pgvector", "connection": server.url, "collection": "docs", "distance": "cosine"}
+        spaces = {name: section(**place) for name in ("drafted", "plain")}
+        gateway = Gateway(spaces, gate={"drafted": {"share": 1.0}})
+        gateway.service.start()
+        # As the command does.
+        limits = threadpool_limits(limits=1)
+        try:
+            gateway.wait(lambda: gateway.service.ready, "ready")
+            for name in spaces:
+                gateway.announced.announce(name, learner, 1)
+            gateway.wait(lambda: gateway.announced.handled, "the models are announced")
+            gateway.settle()
+            with served(gateway) as url:
+                client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+                both = [("drafted", drafted), ("plain", plain)]
+                for query in vectors(WARM_UP + number, d, 2):
+                    # The second of the two finds the caches warm.
+                    both.reverse()
+                    for name, times in both:
+                        asked = {"space": name, "vectors": query.tolist(), "k": NEIGHBOURS}
+                        body = json.dumps(asked)
+                        began = time.perf_counter()
+                        client.request("POST", "/search", body, {"Content-Type": "application/json"})
+                        found = json.loads(client.getresponse().read())
+                        times.append(time.perf_counter() - began)
+                        if bool(found["results"][0].get("list_id")) != (name == "drafted"):
+                            raise RuntimeError(f"the space {name} has not answered as it should")
+                client.close()
+        finally:
+            gateway.service.stop()
+            limits.restore_original_limits()
+    return drafted[WARM_UP:], plain[WARM_UP:]
+
+
+def draft_figures(quick: bool) -> list[Figure]:
+    """What a drafted list costs, as a multiple of a plain query."""
     found = []
+    for d in (384, 1_536):
+        drafted, plain = measure_drafts(d, QUICK if quick else QUERIES)
+        p50 = percentile(drafted, 0.5) * 1e3, percentile(plain, 0.5) * 1e3
+        facts = {"drafted_p50_ms": p50[0], "plain_p50_ms": p50[1], "items": ITEMS, "queries": len(plain)}
+        name = f"{ITEMS:,} items in pgvector, d={d}: a drafted list over a plain query at p50"
+        found.append(Figure(NAME, name, p50[0] / p50[1], "times", at_most=MOST_DRAFTED, facts=facts))
+    return found
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The median of what the gateway adds, at two dimensions; and what a drafted list costs."""
+    found = draft_figures(quick)
     for d in (384, 1_536):
         through, direct = measure(d, QUICK if quick else QUERIES)
         p50 = percentile(through, 0.5) * 1e3, percentile(direct, 0.5) * 1e3

@@ -103,6 +103,11 @@ class SearchService:
                 check_space(name)
             except BadRecord as error:
                 raise SettingsError(f"search.spaces: {error.detail}") from None
+            if name in settings.gate:
+                raise SettingsError(
+                    f"search.spaces.{name}: [gate.{name}] decides who serves, and the query agent follows the newest "
+                    "model; serve the space with `kinstream gateway`, or remove one of the two sections"
+                )
             plan = Plan(section.index, section.options)
             check(plan, settings, section.learner, f"search.spaces.{name}")
             if section.updates and plan.index not in ONLINE:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from kinstream.search.gateway.drafts import Drafts
+from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.gateway.space import Answer, GatewaySpace
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
@@ -35,11 +37,12 @@ class Answering:
             raise Refused(
                 422, Why.TOO_LARGE, f"{asked.k} neighbours; at most {self._limits.max_k}", place="k"
             )
-        # Once: everything in the answer comes from this model.
-        model = space.model
-        queries = self._queries(asked, space, model)
+        # Once: everything in the answer comes from these models.
+        pair = space.pair()
+        queries = self._queries(asked, space, pair.serving)
+        rows = [] if space.drafts is None else space.drafts.rows(pair, queries, asked.query_id, asked.k)
         try:
-            answer = space.search(model, queries, asked.k, asked.filter)
+            answer = space.search(pair, queries, rows, asked.k, asked.filter)
         except BadFilter as error:
             place = "vectors" if asked.filter is None else "filter"
             raise Refused(422, Why.INVALID, str(error), place=place) from None
@@ -47,16 +50,33 @@ class Answering:
             detail = f"the store of {space.name!r} is away: {error}"
             raise Refused(503, Why.STORE, detail, retry_seconds=RETRY_SECONDS) from None
         self._metrics.queries.labels(space.name).inc(len(queries))
-        results = []
-        for row, hits in enumerate(answer.found.hits):
+        results: list[dict[str, Any]] = []
+        for row, hits in enumerate(answer.hits):
             if any(math.isinf(hit.similarity) for hit in hits):
                 detail = "its similarities are too large to be numbers"
                 raise Refused(422, Why.NOT_FINITE, detail, place=f"vectors[{row}]")
             # A vector of zeros has no cosine.
             known = [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]
             results.append({"neighbours": known})
-        store = _store(space, answer.found.version)
-        return _written({"space": space.name, "model": _named(model), "store": store, "results": results})
+        named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)}
+        if space.drafts is not None:
+            lists = self._drafted(space.drafts, pair, answer, asked.k)
+            self._metrics.drafted.labels(space.name).inc(len(lists))
+            for row, result in enumerate(results):
+                results[row] = lists.get(row, result | {"list_id": None})
+            candidate = pair.candidate if lists else None
+            named |= {"candidate": None if candidate is None else _named(candidate), "gate": _gate(pair)}
+        return _written(named | {"store": _store(space, answer.version), "results": results})
+
+    def _drafted(self, drafts: Drafts, pair: ModelPair, answer: Answer, k: int) -> dict[int, Any]:
+        """The drafted results by the number of their query. A similarity would show whose pick an item is."""
+        found = {}
+        for row, candidate in answer.candidates.items():
+            one = drafts.drafted(pair, answer.hits[row], candidate, k)
+            if one is not None:
+                shown = [hit._asdict() | {"similarity": None} for hit in one.hits]
+                found[row] = {"neighbours": shown, "list_id": one.list_id}
+        return found
 
     def map(self, body: bytes) -> bytes:
         asked = read(MapRequest, body)
@@ -70,17 +90,18 @@ class Answering:
     def spaces(self) -> bytes:
         found = []
         for space in self._service.spaces.values():
-            staleness, model = space.staleness(), space.model
+            staleness, pair = space.staleness(), space.pair()
             found.append(
                 {
                     "space": space.name,
-                    "model": _named(model),
+                    "model": _named(pair.serving),
                     "store": _store(space, None),
                     "ready": space.ready,
                     "dimension": space.dimension,
                     "announced": None if staleness is None else str(staleness.announced),
                     "behind": space.behind,
                 }
+                | ({} if space.gated is None else {"gate": _gate(pair)})
             )
         return _written({"spaces": found})
 
@@ -109,6 +130,17 @@ class Answering:
 def _named(model: QueryModel) -> dict[str, Any]:
     named = {"learner": model.learner, **model.name._asdict()}
     return named | {"digest": model.digest, "adapted": model.adapted}
+
+
+def _gate(pair: ModelPair) -> dict[str, Any]:
+    decision = pair.decision
+    challenger = None if decision is None or decision.challenger is None else str(decision.challenger)
+    return {
+        "decided": str(pair.decided),
+        "missing": pair.missing,
+        "challenger": challenger,
+        "pinned": decision is not None and decision.pinned,
+    }
 
 
 def _store(space: GatewaySpace, version: str | None) -> dict[str, Any]:

@@ -31,7 +31,15 @@ class GatewayMetrics(ServiceMetrics):
             ("space",),
             registry=self.registry,
         )
+        self.drafted = Counter(
+            "kinstream_gateway_drafted_lists",
+            "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
+            ("space",),
+            registry=self.registry,
+        )
         for space in service.spaces.values():
+            if space.drafts is not None:
+                self.drafted.labels(space.name)
             self.queries.labels(space.name)
             self._store_seconds.labels(space.name)
             self._store_failures.labels(space.name)
@@ -59,7 +67,11 @@ class _GatewayCollector(Collector):
                 ("model_epoch", "Epoch of the serving model; -1 while queries are not adapted."),
                 ("model_step", "Step of the serving model."),
                 ("model_adapted", "1 while queries are mapped; 0 while they are asked as they are."),
-                ("model_behind", "1 while a newer model is announced than the serving one."),
+                (
+                    "model_behind",
+                    "1 while a newer model is announced than the newest usable one, or the model is missing that "
+                    "serves by decision of a gate.",
+                ),
                 ("store_up", "1 while the last request to the store, or check of it, was answered."),
             )
         ]
@@ -68,13 +80,30 @@ class _GatewayCollector(Collector):
             "Age of the newest loaded model. Absent before the first, and for a pinned model.",
             labels=labels,
         )
+        decided = [
+            GaugeMetricFamily(f"kinstream_gateway_decided_{name}", text, labels=labels)
+            for name, text in (
+                ("generation", "Generation of the model that serves by decision of the gate; 0: un-adapted."),
+                ("epoch", "Epoch of the model that serves by decision of the gate; -1: un-adapted."),
+                ("step", "Step of the model that serves by decision of the gate."),
+                (
+                    "missing",
+                    "1 while the model that serves by decision of the gate is not available, so that queries are "
+                    "asked as they are.",
+                ),
+            )
+        ]
         failures = CounterMetricFamily(
             "kinstream_gateway_model_failures",
             "Models that were not loaded; each attempt counts.",
             labels=("space", "learner", "reason"),
         )
         for space in self._service.spaces.values():
-            staleness, model = space.staleness(), space.model
+            staleness, pair = space.staleness(), space.pair()
+            model = pair.serving
+            if pair.decided is not None:
+                for family, value in zip(decided, (*pair.decided, pair.missing), strict=True):
+                    family.add_metric([space.name, model.learner], int(value))
             values = (*model.name, model.adapted, space.behind, space.trouble is None)
             for family, value in zip(families, values, strict=True):
                 family.add_metric([space.name, model.learner], int(value))
@@ -87,4 +116,4 @@ class _GatewayCollector(Collector):
                 failures.add_metric([space.name, model.learner, reason.value], count)
         ready = GaugeMetricFamily("kinstream_gateway_ready", "1 while /readyz answers 200.")
         ready.add_metric([], int(self._service.ready))
-        yield from (*families, age, failures, ready)
+        yield from (*families, *decided, age, failures, ready)

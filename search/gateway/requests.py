@@ -10,6 +10,15 @@ from kinstream.search.serving.requests import Asked, Rows, Vector
 
 K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is gateway.max_k.")]
 
+QueryId = Annotated[
+    str | None,
+    Field(
+        max_length=256,
+        description="Of a space with a gate: the same id always gets a drafted list, or never, whatever the vectors "
+        "are. Left out, the vector decides.",
+    ),
+]
+
 
 class MapRequest(Asked):
     """Query vectors: one, or several of equal length."""
@@ -24,6 +33,7 @@ class SearchRequest(MapRequest):
     """Queries by vector."""
 
     k: K = 10
+    query_id: QueryId = None
     filter: dict[str, Any] | None = Field(
         default=None,
         description="Passed to the store: of Qdrant its own filter, of pgvector values, lists and bounds by column.",
@@ -49,23 +59,46 @@ class StoreState(BaseModel):
     version: str | None
 
 
+class GateState(BaseModel):
+    """What the gate has decided for the space, and whether the gateway can obey."""
+
+    decided: str = Field(
+        description="GENERATION.EPOCH.STEP of the model that serves by decision, or un-adapted."
+    )
+    missing: bool = Field(description="Whether that model is not available: queries are asked as they are.")
+    challenger: str | None = Field(description="The model that is compared with it now; null for none.")
+    pinned: bool = Field(description="Whether a person has ordered that no other model is to serve.")
+
+
 class Neighbour(BaseModel):
     id: str
-    similarity: float = Field(description="Inner product or cosine of the mapped query and the item.")
+    similarity: float | None = Field(
+        description="Inner product or cosine of the mapped query and the item; null in a drafted list."
+    )
     fields: dict[str, Any]
 
 
 class Result(BaseModel):
-    """The neighbours of one query, the most similar first."""
+    """The neighbours of one query, the most similar first; of a drafted list, in the order of the draft."""
 
     neighbours: list[Neighbour]
+    list_id: str | None = Field(
+        default=None,
+        description="Of a drafted list: the `list_id` of the click event. Null for another list, and left out in a "
+        "space without a gate.",
+    )
 
 
 class SearchReply(BaseModel):
-    """One result for each query, in their order. All come from the named model and store."""
+    """One result for each query, in their order. All come from the named models and store."""
 
     space: str
     model: ModelName
+    candidate: ModelName | None = Field(
+        default=None,
+        description="The other model of the drafted lists; null if there are none. Left out in a space without a gate.",
+    )
+    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
     store: StoreState
     results: list[Result]
 
@@ -89,7 +122,11 @@ class SpaceReply(BaseModel):
     announced: str | None = Field(
         description="generation.epoch.step of the newest model that was announced; null for a pinned model."
     )
-    behind: bool = Field(description="Whether a newer model than the serving one is known.")
+    behind: bool = Field(
+        description="Whether a newer model is known than the newest usable one; with a gate, also whether the model "
+        "is missing that serves by decision."
+    )
+    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
 
 
 class SpacesReply(BaseModel):

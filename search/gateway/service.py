@@ -6,7 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from kinstream.search.gateway.drafts import Drafts
+from kinstream.search.gateway.gated import Gated
 from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.interleaving.impression import Keys
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
@@ -59,14 +62,30 @@ class GatewayService:
             subscription = None
             if section.learner is not None and self.models is not None:
                 subscription = self.models.subscribe(name, section.learner)
+            gated, drafts = self._gate(settings, name, section)
             self.spaces[name] = GatewaySpace(
-                name, section.store, section.collection, store, subscription, pinned
+                name, section.store, section.collection, store, subscription, pinned, gated, drafts
             )
         self.health = Health(
             live=[Check("feeds", lambda: self.failure is None)],
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "gateway", "pid": os.getpid()},
         )
+
+    def _gate(
+        self, settings: Settings, name: str, section: GatewaySpaceSettings
+    ) -> tuple[Gated | None, Drafts | None]:
+        """The decisions on a space, and its drafted lists, if the settings have a gate for it."""
+        gate = settings.gate.get(name)
+        if gate is None:
+            return None, None
+        if section.learner is None or self.models is None:
+            raise SettingsError(
+                f"gateway.spaces.{name}: model pins a file, and [gate.{name}] decides who serves: name the learner "
+                f"in place of model, or remove [gate.{name}]"
+            )
+        keys = Keys(settings.gate_key.get_secret_value())
+        return Gated(name, section.learner, self.models), Drafts(name, keys, gate.share)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

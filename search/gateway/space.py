@@ -1,4 +1,4 @@
-"""One space of the gateway: its query model, its store, and whether both can answer."""
+"""One space of the gateway: its query models, its store, and whether they can answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from kinstream.search.gateway.drafts import Drafts
+from kinstream.search.gateway.gated import Gated, ModelPair
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest
 from kinstream.search.queries.model import QueryModel
-from kinstream.search.stores.base import Store, StoreAway, StoreHits
+from kinstream.search.stores.base import BadFilter, Hit, Store, StoreAway
 from kinstream.streams.records.values import Vectors
 
 log = logging.getLogger("kinstream.gateway")
@@ -23,11 +27,17 @@ AGAIN_SECONDS: Final = 0.5
 
 
 class Answer(NamedTuple):
-    """The hits of a request, and the one model and the one state of the store that they come from."""
+    """The hits of a request, all of one state of the store.
 
-    model: QueryModel
-    found: StoreHits
-    store_seconds: float
+    Parameters
+    ----------
+    hits : of each query under the serving model.
+    candidates : the same under the candidate, by the number of the query.
+    """
+
+    hits: list[list[Hit]]
+    candidates: dict[int, list[Hit]]
+    version: str | None
 
 
 class GatewaySpace:
@@ -37,6 +47,7 @@ class GatewaySpace:
     ----------
     kind, collection : of the store, for answers.
     pinned : the model of a file; None to follow `subscription`.
+    gated, drafts : the decisions of a gate on the space, and its drafted lists; None without a gate.
     timed : receives the seconds of every request to the store, and whether it answered.
     """
 
@@ -48,12 +59,16 @@ class GatewaySpace:
         store: Store,
         subscription: Subscription | None,
         pinned: QueryModel | None,
+        gated: Gated | None = None,
+        drafts: Drafts | None = None,
         timed: Callable[[str, float, bool], None] = lambda *_: None,
     ) -> None:
         self.name = name
         self.kind = kind
         self.collection = collection
         self.timed = timed
+        self.gated = gated
+        self.drafts = drafts
         #: Why the store cannot answer; None while it can.
         self.trouble: str | None = "not asked yet"
         #: Number of features of the store's vectors; None while unknown, or if it takes any.
@@ -123,22 +138,39 @@ class GatewaySpace:
 
     @property
     def model(self) -> QueryModel:
-        """The model that serves: the newest, or none while that has another dimension than the store."""
+        """The model that serves: see `pair`."""
+        return self.pair().serving
+
+    def pair(self) -> ModelPair:
+        """Who answers now: with a gate, as it has decided; else the newest model.
+
+        A model of another dimension than the store does not serve.
+        """
+        if self.gated is not None:
+            return self.gated.pair(self.dimension)
         found = self.newest
-        if found.dimension is None or self.dimension is None or found.dimension == self.dimension:
-            return found
-        return self._none
+        return ModelPair(found if self._fits(found) else self._none)
+
+    def _fits(self, model: QueryModel) -> bool:
+        return model.dimension is None or self.dimension is None or model.dimension == self.dimension
 
     @property
     def behind(self) -> bool:
-        """Whether a newer model than the serving one is known; it may be loading, or not be usable."""
+        """Whether a newer model is known than the newest usable one; it may be loading, or not be usable.
+
+        With a gate, also whether the model is missing that serves by decision.
+        """
         staleness = self.staleness()
-        return staleness is not None and (staleness.behind or self.model is not self.newest)
+        if staleness is None:
+            return False
+        return staleness.behind or not self._fits(self.newest) or self.pair().missing
 
     @property
     def loaded(self) -> bool:
         """Whether all models from before the start are known, and were tried."""
-        return self._subscription is None or self._subscription.caught_up
+        if self._subscription is None:
+            return True
+        return self._subscription.caught_up and (self.gated is None or self.gated.tried)
 
     @property
     def ready(self) -> bool:
@@ -148,8 +180,13 @@ class GatewaySpace:
         """The age of the newest model; None for a pinned one."""
         return None if self._subscription is None else self._subscription.staleness()
 
-    def search(self, model: QueryModel, queries: Vectors, k: int, where: Any) -> Answer:
-        """The hits of queries (n, d) under one model.
+    def search(self, pair: ModelPair, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
+        """The hits of queries (n, d), with one request to the store.
+
+        Parameters
+        ----------
+        drafted : numbers of the queries that are also asked under the candidate. Those are left out that it maps to
+            numbers that are not finite.
 
         Raises
         ------
@@ -158,13 +195,26 @@ class GatewaySpace:
         began = time.perf_counter()
         answered = False
         try:
-            found = self._store.search(model.map(queries), k, where)
+            mapped = pair.serving.map(queries)
+            if drafted:
+                assert pair.candidate is not None
+                other = pair.candidate.map(queries[drafted])
+                finite = np.isfinite(other).all(axis=1)
+                drafted = [drafted[place] for place in np.flatnonzero(finite)]
+                asked = np.concatenate([mapped, other[finite]])
+            try:
+                found = self._store.search(asked if drafted else mapped, k, where)
+            except BadFilter:
+                if not drafted:
+                    raise
+                # The candidate's vectors may be what the store does not take; the serving model's may be good.
+                drafted, found = [], self._store.search(mapped, k, where)
             answered = True
         except StoreAway as error:
             # Readiness shows it at once, and the next check repairs it.
             self.trouble = str(error)
             raise
         finally:
-            seconds = time.perf_counter() - began
-            self.timed(self.name, seconds, answered)
-        return Answer(model, found, seconds)
+            self.timed(self.name, time.perf_counter() - began, answered)
+        hits, rest = found.hits[: len(queries)], found.hits[len(queries) :]
+        return Answer(hits, dict(zip(drafted, rest, strict=True)), found.version)

@@ -11,13 +11,15 @@ from typing import Final, Self
 
 from kinstream.search.models.attempts import Attempts, Limits, Loads
 from kinstream.search.models.choice import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
+from kinstream.search.models.held import Find, Held
 from kinstream.search.models.loader import Loader
 from kinstream.search.models.sources import CheckpointSource, Source
 from kinstream.search.models.staleness import Failure, Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.models.topic import TopicSource
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.gate import GateDecision
+from kinstream.streams.operations.models import kept_at
+from kinstream.streams.records.gate import GateDecision, Version
 from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
@@ -63,12 +65,15 @@ class ModelFeed:
         self._clock = clock
         self._wall = wall
         self._changed = Condition()
-        self._attempts = Attempts(loader or Loader(settings), self._changed, clock, limits or Limits())
+        self._loader = loader or Loader(settings)
+        self._attempts = Attempts(self._loader, self._changed, clock, limits or Limits())
+        self._find: Find = lambda known, name: kept_at(settings, known, *name)
         self._stop = Event()
         self._thread: Thread | None = None
         #: Announcements of spaces without a subscription.
         self._choices: dict[tuple[str, str], Choice] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._held: dict[tuple[str, str], Held] = {}
         self._eager_at = 0.0
 
     @classmethod
@@ -131,12 +136,23 @@ class ModelFeed:
                 self._subscriptions[key] = made
             return self._subscriptions[key]
 
+    def hold(self, space: str, learner: str) -> Held:
+        """Keep the models that the gate of a space names, and the newest ones. Call it before `start`."""
+        subscription = self.subscribe(space, learner)
+        held = Held(subscription, self._loader, self._find, self._changed, self._clock)
+        with self._changed:
+            return self._held.setdefault((space, learner), held)
+
     def decision(self, space: str) -> GateDecision | None:
         """The newest decision of the gate on who serves a space; None if there is none, or no gate.
 
         A space with a gate and without a decision is served un-adapted.
         """
-        return self._source.decisions.get(space)
+        return self.decided(space)[0]
+
+    def decided(self, space: str) -> tuple[GateDecision | None, Version]:
+        """The same, and the model up to which none can become the challenger."""
+        return self._source.decisions.of(space)
 
     def staleness_of(self, subscription: Subscription) -> Staleness:
         """See `Subscription.staleness`."""
@@ -198,11 +214,15 @@ class ModelFeed:
                     self._attempts.advance(one)
             # For a source that is read by learner, a new subscription still waits for its first answer.
             self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
+        for (space, _), held in list(self._held.items()):
+            held.advance(self.decision(space), caught_up)
 
     def _take(self, announced: Announcement) -> None:
         version, where = announced
         key = (version.space, version.learner)
         self._choices.setdefault(key, Choice(KEPT_UNFOLLOWED)).take(version, where)
+        if key in self._held:
+            self._held[key].announced(version)
 
     def _tried(self, followed: list[Subscription]) -> None:
         fresh = [one for one in followed if not one.tried]

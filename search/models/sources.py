@@ -9,10 +9,10 @@ from threading import Event
 from typing import Protocol
 
 from kinstream.search.models.choice import Announcement
+from kinstream.search.models.decisions import Decisions
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.operations.checkpoints import Agent
 from kinstream.streams.operations.models import checkpointed
-from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import Settings
 
@@ -28,14 +28,14 @@ class Source(Protocol):
     contact : when the source last answered, on its clock; None before it did.
     trouble : the current error, in one sentence.
     unreadable : how many announcements could not be read.
-    decisions : the newest decision of the gate of each space, where the source has decisions.
+    decisions : of the gate, where the source has decisions.
     """
 
     caught_up: bool
     contact: float | None
     trouble: str | None
     unreadable: int
-    decisions: dict[str, GateDecision]
+    decisions: Decisions
 
     def open(self) -> None:
         """Begin. Raises SettingsError if the settings name no source."""
@@ -68,7 +68,7 @@ class CheckpointSource:
         self.trouble: str | None = None
         self.unreadable = 0
         #: Checkpoints of learners hold none.
-        self.decisions: dict[str, GateDecision] = {}
+        self.decisions = Decisions()
         self._settings = settings
         self._interval = interval
         self._clock = clock

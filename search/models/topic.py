@@ -9,6 +9,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kinstream.search.models.choice import Announcement
+from kinstream.search.models.decisions import Decisions
 from kinstream.streams.errors import BadRecord, KinstreamError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster import Cluster
@@ -57,7 +58,7 @@ class TopicSource:
         self.contact: float | None = None
         self.trouble: str | None = None
         self.unreadable = 0
-        self.decisions: dict[str, GateDecision] = {}
+        self.decisions = Decisions()
         self.topic = settings.topic("models")
         self._kafka = settings.kafka
         self._clock = clock
@@ -154,9 +155,7 @@ class TopicSource:
         try:
             found = decode(value, ModelVersion, GateDecision)
             if isinstance(found, GateDecision):
-                newest = self.decisions.get(found.space)
-                if newest is None or found.rank > newest.rank:
-                    self.decisions[found.space] = found
+                self.decisions.take(found)
                 return None
             return Announcement(cast(ModelVersion, found), place)
         except BadRecord as bad:

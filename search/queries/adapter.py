@@ -33,13 +33,22 @@ class Newest:
         """
         known, found = self._made
         if known is not model:
-            learner, version = model.learner, model.version
-            if learner is None or version is None or _empty(learner):
-                found = QueryModel(found.learner, model.name)
-            else:
-                found = QueryModel(found.learner, model.name, version.sha256, query_map(learner))
+            found = query_model(found.learner, model)
             self._made = (model, found)
         return found
+
+
+def query_model(learner: str, model: Model) -> QueryModel:
+    """The query model of a model of that learner.
+
+    Raises
+    ------
+    SettingsError : the learner has no query map.
+    """
+    state, version = model.learner, model.version
+    if state is None or version is None or _empty(state):
+        return QueryModel(learner, model.name)
+    return QueryModel(learner, model.name, version.sha256, query_map(state))
 
 
 class QueryAdapter(ModelFollower):

@@ -109,11 +109,52 @@ def checkpointed(settings: Settings, learner: Agent) -> Iterator[ModelVersion]:
             yield from _versions(seen, learner.name, str(birth.settings.get("algorithm", "?")))
 
 
-def _versions(seen: Seen, learner: str, algorithm: str) -> Iterator[ModelVersion]:
+def _versions(seen: Seen, learner: str, algorithm: str, only: str | None = None) -> Iterator[ModelVersion]:
+    """The models of a checkpoint; `only` names a space."""
     manifest = seen.manifest
     for space, file in manifest.spaces.items():
+        if only not in (None, space):
+            continue
         facts, location = SpaceFacts.parse(file.label), f"{seen.folder.url}/{file.path}"
         yield model_version(manifest, space, facts, learner=learner, algorithm=algorithm, location=location)
+
+
+def kept_at(
+    settings: Settings, known: ModelVersion, generation: int, epoch: int, step: int
+) -> ModelVersion | None:
+    """A model of the space and learner of a known one, if a checkpoint that is still kept has it.
+
+    It is searched in our own checkpoint store, and in the one that the known model names.
+
+    Raises
+    ------
+    Refused, CheckpointError : as `data_of`.
+    """
+    own, root = settings.checkpoints.url, _root_of(known)
+    roots = [own]
+    if root is not None and root != own:
+        _check(known)
+        _refuse(root, own)
+        roots.append(root)
+    for url in roots:
+        changed = settings.checkpoints.model_copy(update={"url": url})
+        there = settings.model_copy(update={"checkpoints": changed})
+        application = f"learner-{known.learner}"
+        birth = read_birth(url, application, generation)
+        partitions = [known.partition] if birth is None else range(birth.input_partitions)
+        topic = known.topic if birth is None else birth.input_topic
+        algorithm = known.algorithm if birth is None else str(birth.settings.get("algorithm", "?"))
+        for partition in partitions:
+            folder = folder_of(there, application, generation, topic, partition)
+            for offset in reversed(folder.offsets()):
+                try:
+                    manifest = folder.manifest(offset)
+                except (CheckpointError, FileNotFoundError):
+                    continue  # damaged, or pruned since
+                for version in _versions(Seen(folder, manifest), known.learner, algorithm, known.space):
+                    if (version.epoch, version.step) == (epoch, step) and not version.deleted:
+                        return version
+    return None
 
 
 def worse_at(version: ModelVersion, settings: Settings) -> int | None:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from kinstream.search.agent.service import SearchService
 from kinstream.search.models.choice import Announcement
+from kinstream.search.models.decisions import Decisions
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.sources import Source
 from kinstream.search.spaces.catalogue import CatalogueReader
 from kinstream.search.spaces.feed import Progress
 from kinstream.streams.records.codec.every_kind import encode
-from kinstream.streams.records.gate import GateDecision
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,
@@ -110,7 +110,7 @@ class Announced:
 
     def __init__(self, named: str = "opml") -> None:
         self.named = named
-        self.decisions: dict[str, GateDecision] = {}
+        self.decisions = Decisions()
         self.learners: dict[tuple[str, int, int, int], Any] = {}
         self._waiting: queue.SimpleQueue[ModelVersion] = queue.SimpleQueue()
         self._announced = self._given = self._handled = 0

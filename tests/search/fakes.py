@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from threading import Condition, Event
 
 from kinstream.search.models.choice import Announcement
-from kinstream.streams.records.gate import GateDecision
+from kinstream.search.models.decisions import Decisions
 from kinstream.streams.records.values import ModelVersion
 
 
@@ -28,7 +28,7 @@ class ListSource:
         self.contact: float | None = None
         self.trouble: str | None = None
         self.unreadable = 0
-        self.decisions: dict[str, GateDecision] = {}
+        self.decisions = Decisions()
         self.opened = self.closed = False
         self.error: BaseException | None = None
         self._changed = Condition()

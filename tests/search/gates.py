@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from kinstream.search.gate.core import List
 from kinstream.search.interleaving.draft import Side
 from kinstream.search.interleaving.impression import Impression, Keys, list_id_of, mark_of
-from kinstream.streams.records.gate import UNADAPTED, Version
+from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version
 from kinstream.streams.records.values import Click, ClickBlock, ItemClick
 
 SECRET = "a secret of the tests"
@@ -75,4 +76,27 @@ def block(lists: Sequence[tuple[str, tuple[int, ...]]], space: str = "docs") -> 
         clicked=whole(clicked),
         click_ms=times,
         dwell_ms=np.full(len(clicked), -1, np.int64),
+    )
+
+
+def decision(number: int, serving: Version, challenger: Version | None = None, **more: Any) -> GateDecision:
+    """A decision that names these models."""
+    plain: dict[str, Any] = {
+        "verdict": Verdict.CHALLENGE if challenger else Verdict.PROMOTE,
+        "before": UNADAPTED,
+        **more,
+    }
+    return GateDecision(
+        space=plain.pop("space", "docs"),
+        reason="a test",
+        generation=plain.pop("generation", 1),
+        epoch=plain.pop("epoch", 0),
+        number=number,
+        topic="kinstream.events",
+        partition=0,
+        offset=number,
+        time_ms=1,
+        serving=serving,
+        challenger=challenger,
+        **plain,
     )

@@ -21,6 +21,7 @@ from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 from tests.learners.published import create
 from tests.search.agents import Announced, on_a_port
+from tests.search.gates import SECRET
 
 LEARNER = "adapter"
 
@@ -58,9 +59,15 @@ class Gateway:
     """A service with a source of announcements."""
 
     def __init__(
-        self, spaces: dict[str, Any], create: Callable[[str, Place], Store] = kinds.create, **limits: Any
+        self,
+        spaces: dict[str, Any],
+        create: Callable[[str, Place], Store] = kinds.create,
+        gate: dict[str, Any] | None = None,
+        **limits: Any,
     ) -> None:
-        self.settings = Settings.model_validate({"gateway": {"http_port": 0, "spaces": spaces, **limits}})
+        sections = {"gateway": {"http_port": 0, "spaces": spaces, **limits}}
+        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
+        self.settings = Settings.model_validate({**sections, **gated})
         self.announced = Announced(LEARNER)
         source: Source = self.announced
         models = ModelFeed(self.settings, source=source, loader=Checking(self.announced, self.settings))
@@ -137,7 +144,7 @@ def full_page() -> bytes:
     from kinstream.search.gateway.metrics import GatewayMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
-    with running({"docs": section()}, create=lambda *_: store) as gateway:
+    with running({"docs": section()}, create=lambda *_: store, gate={"docs": {}}) as gateway:
         metrics = GatewayMetrics(gateway.service)
         gateway.announced.announce("docs", bilinear(2, 1), 3)
         gateway.settle()

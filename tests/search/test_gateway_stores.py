@@ -376,7 +376,7 @@ def test_connections_that_the_server_has_ended_are_replaced_unseen() -> None:
                     "select pg_terminate_backend(pid) from pg_stat_activity"
                     " where pid <> pg_backend_pid() and backend_type = 'client backend'"
                 )
-            assert len(found.search(found.model, X[:1], 3, None).found.hits[0]) == 3
+            assert len(found.search(found.pair(), X[:1], [], 3, None).hits[0]) == 3
 
 
 def test_a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_answers() -> None:

@@ -1,0 +1,43 @@
+"""The decisions of the gate as a service has read them: the newest of each space, and which models have lost."""
+
+from __future__ import annotations
+
+from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version
+
+
+class Decisions:
+    """The newest decision of every space. One thread takes decisions, any thread asks."""
+
+    def __init__(self) -> None:
+        # One reference for both: a reader never gets the decision of one moment and the floor of another.
+        self._found: dict[str, tuple[GateDecision, Version]] = {}
+
+    def take(self, decision: GateDecision) -> None:
+        """Take a decision; an older one than the newest, or the same again, changes nothing."""
+        space = decision.space
+        before = self._found.get(space)
+        if before is not None and decision.rank <= before[0].rank:
+            return
+        self._found[space] = decision, _floor(before, decision)
+
+    def of(self, space: str) -> tuple[GateDecision | None, Version]:
+        """The newest decision of a space, and its floor: no model up to that one can become the challenger.
+
+        The floor follows from decisions that were read. After a restart, those before the newest may be compacted away;
+        then it is lower than the gate's own, and the gate leaves lists of such a model out.
+        """
+        return self._found.get(space, (None, UNADAPTED))
+
+
+def _floor(before: tuple[GateDecision, Version] | None, decision: GateDecision) -> Version:
+    """As `kinstream.search.gate.core` raises it when a comparison ends, and when people take a model back."""
+    floor = UNADAPTED
+    if before is not None and before[0].epoch == decision.epoch:
+        last, floor = before
+        ended = last.challenger is not None and decision.challenger != last.challenger
+        if ended and last.generation == decision.generation:
+            assert last.challenger is not None
+            floor = max(floor, last.challenger)
+    if decision.verdict is Verdict.ROLLBACK:
+        floor = max(floor, decision.before)
+    return floor

@@ -1,0 +1,48 @@
+"""The recipe of the gate's page: a drafted list of the gateway, and the click event that comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinstream.search.gate.agent import drafted
+from kinstream.search.gate.core import Fate, Options, SpaceGate
+from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.gate import UNADAPTED
+from kinstream.streams.records.values import Click
+from tests.docs.pages import ROOT, blocks
+from tests.search.gates import KEYS
+from tests.search.gateways import Gateway, Memory, bilinear, section, served
+
+PAGE = ROOT / "docs" / "gate.md"
+X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(share: float) -> None:
+    scope: dict[str, Any] = {}
+    (recipe,) = [b.text for b in blocks(PAGE, "python") if b.before == "<!-- recipe: drafted -->"]
+    exec(recipe, scope)
+    store = Memory([f"doc-{n}" for n in range(60)], X)
+    gateway = Gateway({"docs": section()}, create=lambda *_: store, gate={"docs": {"share": share}})
+    gateway.service.start()
+    try:
+        gateway.wait(lambda: gateway.service.ready, "ready")
+        gateway.announced.announce("docs", bilinear(5, 3), 3)
+        gateway.wait(lambda: gateway.service.spaces["docs"].newest.name.step == 3, "it is loaded")
+        with served(gateway) as url:
+            result = scope["ask"](url, X[0].tolist(), "s-1")
+    finally:
+        gateway.service.stop()
+    event = scope["click_event"](result, [result["neighbours"][0]["id"]], "s-1", "u-1")
+    click = decode(event, Click)
+    assert isinstance(click, Click)
+    lists = list(drafted(click))
+    assert len(lists) == share
+    gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0))
+    for one in lists:
+        (made,) = gate.take(one, click.shown_at_ms)
+        assert made.serving == UNADAPTED and made.challenger is not None and made.challenger.step == 3
+        assert gate.fates[Fate.WON] + gate.fates[Fate.LOST] == 1
