@@ -42,6 +42,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "kinstream.cli.commands.gate:gate",
         "Show who serves and why; promote, pin or roll back a model.",
     ),
+    "vectors": (
+        "kinstream.cli.commands.vectors:vectors",
+        "Write a version of a catalogue when its item map has moved.",
+    ),
     "closure": (
         "kinstream.cli.commands.closure:closure",
         "Explain why two items are similar or dissimilar.",
