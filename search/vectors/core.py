@@ -52,7 +52,9 @@ class SpaceVectors:
         self._made: list[ItemMap | VectorBlock] = []
         self._counts = {"versions": 0, "vectors": 0, "tombstones": 0}
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of items."""
         return len(self._names)
 
     def counts(self) -> dict[str, int]:

@@ -57,9 +57,9 @@ def compare(settings: Settings, version: ModelVersion) -> Compared:
     newest = embedding_of(rebuilt(version, settings), version, settings.vectors[version.space].dimensions)
     core = read_core(settings, version.space)
     if core is None or core.map is None:
-        return Compared(newest, 0, None, 0 if core is None else len(core), 1.0)
+        return Compared(newest, 0, None, 0 if core is None else core.size, 1.0)
     share = moved(core.map, newest, core.items()[1])
-    return Compared(newest, core.version, core.map.head.model, len(core), share)
+    return Compared(newest, core.version, core.map.head.model, core.size, share)
 
 
 def read_core(settings: Settings, space: str) -> SpaceVectors | None:
