@@ -57,43 +57,29 @@ class PostgresView:
 
 
 class QdrantView:
-    def __init__(self, folder: str, collection: str) -> None:
-        self.folder, self.collection = folder, collection
+    def __init__(self, client: QdrantClient, collection: str) -> None:
+        self.client, self.collection = client, collection
 
     def held(self) -> tuple[Held, str | None]:
-        client = QdrantClient(path=self.folder)
-        try:
-            aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
-            if self.collection not in aliases:
-                return {}, None
-            rows, _ = client.scroll(self.collection, limit=100_000, with_vectors=True)
-            found = {str((row.payload or {})["id"]): np.array(row.vector) for row in rows}
-            assert len(found) == len(rows)
-            return found, aliases[self.collection].removeprefix(f"{self.collection}_")
-        finally:
-            client.close()
+        aliases = {one.alias_name: one.collection_name for one in self.client.get_aliases().aliases}
+        if self.collection not in aliases:
+            return {}, None
+        rows, _ = self.client.scroll(self.collection, limit=100_000, with_vectors=True)
+        found = {str((row.payload or {})["id"]): np.array(row.vector) for row in rows}
+        assert len(found) == len(rows)
+        return found, aliases[self.collection].removeprefix(f"{self.collection}_")
 
     def query_map(self) -> NDArray[Any]:
         _, version = self.held()
-        client = QdrantClient(path=self.folder)
-        try:
-            rows, _ = client.scroll(f"{self.collection}_kinstream", limit=1_000)
-            parts = [
-                r.payload for r in rows if (r.payload or {}).get("key", "").startswith(f"map {version} ")
-            ]
-            parts.sort(key=lambda one: one["first"] if one else 0)
-            return np.array([row for one in parts if one for row in one["query"]])
-        finally:
-            client.close()
+        rows, _ = self.client.scroll(f"{self.collection}_kinstream", limit=1_000)
+        parts = [r.payload for r in rows if (r.payload or {}).get("key", "").startswith(f"map {version} ")]
+        parts.sort(key=lambda one: one["first"] if one else 0)
+        return np.array([row for one in parts if one for row in one["query"]])
 
     def leftovers(self) -> list[str]:
         _, version = self.held()
-        client = QdrantClient(path=self.folder)
-        try:
-            names = {one.name for one in client.get_collections().collections}
-            return sorted(names - {f"{self.collection}_{version}", f"{self.collection}_kinstream"})
-        finally:
-            client.close()
+        names = {one.name for one in self.client.get_collections().collections}
+        return sorted(names - {f"{self.collection}_{version}", f"{self.collection}_kinstream"})
 
 
 def sink_settings(store: str, connection: str, root: Path | str = "", **more: Any) -> Settings:

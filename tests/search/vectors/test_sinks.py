@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from qdrant_client import QdrantClient
 
 from kinstream.search.stores.base import Place, StoreAway
 from kinstream.search.stores.kinds import create
@@ -57,22 +59,34 @@ def wiped(server: Postgres) -> None:
         connection.execute("create extension vector")
 
 
+@dataclass(frozen=True)
+class Where:
+    """A store: its kind, how to connect, and what its readers see."""
+
+    kind: str
+    connection: str
+    view: View
+
+
 @pytest.fixture(params=["pgvector", "qdrant"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Store and connection, empty."""
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Where:
+    """An empty store."""
     if request.param == "qdrant":
-        return "qdrant", str(tmp_path / "qdrant")
-    server: Postgres = request.getfixturevalue("server")
+        # The client's local mode in memory, which outlives the writers: to a folder it writes a point at a time.
+        client = QdrantClient(":memory:")
+        monkeypatch.setattr("kinstream.search.vectors.sinks.qdrant.connected", lambda place: client)
+        monkeypatch.setattr(QdrantWriter, "close", lambda self: setattr(self, "_client", None))
+        return Where("qdrant", "", QdrantView(client, "docs"))
+    return in_postgres(request.getfixturevalue("server"))
+
+
+def in_postgres(server: Postgres) -> Where:
     wiped(server)
-    return "pgvector", server.url
+    return Where("pgvector", server.url, PostgresView(server.url, "docs"))
 
 
-def view(place: tuple[str, str]) -> View:
-    return (PostgresView if place[0] == "pgvector" else QdrantView)(place[1], "docs")
-
-
-def sink(place: tuple[str, str], log: MemoryLog, root: Path, **more: Any) -> Agent:
-    settings = sink_settings(*place)
+def sink(place: Where, log: MemoryLog, root: Path, **more: Any) -> Agent:
+    settings = sink_settings(place.kind, place.connection)
     return Agent(sink_spec(settings, "main"), settings, log, root, **more)
 
 
@@ -92,9 +106,9 @@ def filled(root: Path) -> tuple[MemoryLog, Catalogue]:
     return log, said
 
 
-def agrees(place: tuple[str, str], said: Catalogue) -> str:
+def agrees(place: Where, said: Catalogue) -> str:
     """Check all that a reader sees; returns the version."""
-    seen = view(place)
+    seen = place.view
     found, version = seen.held()
     wanted = said.holds()
     assert found.keys() == wanted.keys() and version is not None
@@ -109,7 +123,7 @@ def newest_order(log: MemoryLog) -> ItemMap:
     return [r for r in found if isinstance(r, ItemMap) and r.space == "docs"][-1]
 
 
-def test_a_store_holds_what_the_events_say(place: tuple[str, str], tmp_path: Path) -> None:
+def test_a_store_holds_what_the_events_say(place: Where, tmp_path: Path) -> None:
     log, said = filled(tmp_path)
     one = sink(place, log, tmp_path)
     one.run()
@@ -117,11 +131,11 @@ def test_a_store_holds_what_the_events_say(place: tuple[str, str], tmp_path: Pat
     order = newest_order(log)
     assert agrees(place, said) == f"0_{order.version}"
     assert said.map is not None
-    np.testing.assert_allclose(view(place).query_map(), said.map.query)
+    np.testing.assert_allclose(place.view.query_map(), said.map.query)
     assert letters(log) == set()
 
 
-def test_nothing_is_shown_before_it_is_complete(place: tuple[str, str], tmp_path: Path) -> None:
+def test_nothing_is_shown_before_it_is_complete(place: Where, tmp_path: Path) -> None:
     """After every record on its own: an earlier version, or the new one as a whole."""
     log, _ = filled(tmp_path)
     one = sink(place, log, tmp_path)
@@ -132,7 +146,7 @@ def test_nothing_is_shown_before_it_is_complete(place: tuple[str, str], tmp_path
         record = decode_vectors(message.value)
         one.step(home, 1)
         close(one)
-        found, version = view(place).held()
+        found, version = place.view.held()
         if isinstance(record, VectorBlock) and record.space == "docs" and record.complete is not None:
             complete.setdefault(f"0_{record.version}", record.complete)
         if version is not None:
@@ -148,11 +162,11 @@ class _Broken(Exception):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes_in_the_middle_of_a_batch_leave_nothing_lost_stale_or_undeleted(
-    place: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    place: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     log, said = filled(tmp_path)
     draw, left, crashes = random.Random(seed), 5, 0
-    kind: type[Any] = PgVectorWriter if place[0] == "pgvector" else QdrantWriter
+    kind: type[Any] = PgVectorWriter if place.kind == "pgvector" else QdrantWriter
     real = kind._apply
 
     def apply(self: Any, client: Any, change: Any) -> None:
@@ -181,7 +195,7 @@ def test_crashes_in_the_middle_of_a_batch_leave_nothing_lost_stale_or_undeleted(
     agrees(place, said)
 
 
-def test_a_reset_empties_what_is_shown_until_the_next_version(place: tuple[str, str], tmp_path: Path) -> None:
+def test_a_reset_empties_what_is_shown_until_the_next_version(place: Where, tmp_path: Path) -> None:
     log, _ = filled(tmp_path)
     settings = Settings(vectors={"docs": {"learner": "adapter"}, "shop": {"learner": "adapter"}})
     said = Catalogue()
@@ -192,7 +206,7 @@ def test_a_reset_empties_what_is_shown_until_the_next_version(place: tuple[str, 
     one = sink(place, log, tmp_path)
     one.run()
     close(one)
-    assert view(place).held()[0] == {}
+    assert place.view.held()[0] == {}
     said.map = embedding("docs", 5, epoch=reset)
     append(log, *said.map.parts())
     agent(settings, log, tmp_path / "calm").run()
@@ -202,8 +216,8 @@ def test_a_reset_empties_what_is_shown_until_the_next_version(place: tuple[str, 
     assert agrees(place, said).startswith(f"{reset}_")
 
 
-def test_a_store_of_an_older_state_is_refused(place: tuple[str, str], tmp_path: Path) -> None:
-    made = writer_of(sink_settings(*place).sinks["main"])
+def test_a_store_of_an_older_state_is_refused(place: Where, tmp_path: Path) -> None:
+    made = writer_of(sink_settings(place.kind, place.connection).sinks["main"])
     lane = Lane("main", 1, 0)
     made.write(lane, 0, [], 5)
     made.write(lane, 3, [], 9)
@@ -213,7 +227,7 @@ def test_a_store_of_an_older_state_is_refused(place: tuple[str, str], tmp_path: 
     made.close()
 
 
-def test_a_version_whose_beginning_is_lost_is_not_shown(place: tuple[str, str], tmp_path: Path) -> None:
+def test_a_version_whose_beginning_is_lost_is_not_shown(place: Where, tmp_path: Path) -> None:
     """A sink that begins late: changes of a version that it has not seen begin are left out."""
     log, _ = filled(tmp_path)
     late = MemoryLog()
@@ -229,10 +243,10 @@ def test_a_version_whose_beginning_is_lost_is_not_shown(place: tuple[str, str], 
     one = sink(place, late, tmp_path / "late")
     one.run()
     close(one)
-    assert view(place).held() == ({}, None)
+    assert place.view.held() == ({}, None)
 
 
-def test_records_that_do_not_fit_are_dead_letters(place: tuple[str, str], tmp_path: Path) -> None:
+def test_records_that_do_not_fit_are_dead_letters(place: Where, tmp_path: Path) -> None:
     log, said = filled(tmp_path)
     home = 0 if any(m.key == b"docs" for m in log.read(VECTORS, 0, 0)) else 1
     good: Message = next(m for m in log.read(VECTORS, home, 0) if m.key == b"docs")
@@ -247,8 +261,7 @@ def test_records_that_do_not_fit_are_dead_letters(place: tuple[str, str], tmp_pa
 
 
 def test_the_gateway_reads_the_view(server: Postgres, tmp_path: Path) -> None:
-    place = ("pgvector", server.url)
-    wiped(server)
+    place = in_postgres(server)
     log, said = filled(tmp_path)
     one = sink(place, log, tmp_path)
     one.run()
@@ -267,13 +280,13 @@ def test_the_gateway_reads_the_view(server: Postgres, tmp_path: Path) -> None:
 
 
 def test_an_index_is_there_before_a_version_is_shown(server: Postgres, tmp_path: Path) -> None:
-    wiped(server)
+    place = in_postgres(server)
     log, said = filled(tmp_path)
     settings = sink_settings("pgvector", server.url, index="hnsw")
     one = Agent(sink_spec(settings, "main"), settings, log, tmp_path)
     one.run()
     close(one)
-    agrees(("pgvector", server.url), said)
+    agrees(place, said)
     version = newest_order(log).version
     rows = PostgresView(server.url, "docs").rows(
         f"select indexdef from pg_indexes where tablename = 'docs_0_{version}'"
@@ -284,8 +297,7 @@ def test_an_index_is_there_before_a_version_is_shown(server: Postgres, tmp_path:
 def test_a_reader_of_an_old_version_delays_its_table_and_not_the_new_one(
     server: Postgres, tmp_path: Path
 ) -> None:
-    place = ("pgvector", server.url)
-    wiped(server)
+    place = in_postgres(server)
     log, said = filled(tmp_path)
     orders = [
         r
@@ -295,14 +307,14 @@ def test_a_reader_of_an_old_version_delays_its_table_and_not_the_new_one(
     ]
     one = sink(place, log, tmp_path)
     home = 0 if any(m.key == b"docs" for m in log.read(VECTORS, 0, 0)) else 1
-    while view(place).held()[1] is None:
+    while place.view.held()[1] is None:
         one.step(home, 1)
     old = f"docs_0_{orders[0].version}"
     with psycopg.connect(server.url) as reader:
         reader.execute(f"select count(*) from {old}")
         one.run()
-        assert view(place).held()[1] == f"0_{orders[-1].version}"
-        assert view(place).leftovers() == [old, f"{old}_map"]
+        assert place.view.held()[1] == f"0_{orders[-1].version}"
+        assert place.view.leftovers() == [old, f"{old}_map"]
     said.put(items("docs", ["last"], np.ones((1, D))))
     append(log, items("docs", ["last"], np.ones((1, D))))
     settings = Settings(vectors={"docs": {"learner": "adapter"}, "shop": {"learner": "adapter"}})
@@ -319,48 +331,62 @@ def test_a_store_that_is_away_says_so_without_its_password() -> None:
     assert "secret-word" not in str(error.value)
 
 
+@pytest.mark.parametrize("place", ["qdrant"], indirect=True)
 @pytest.mark.parametrize("seed", range(4))
 def test_requests_to_qdrant_that_fail_anywhere_are_made_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    place: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Qdrant has no transactions: each single request may be the last one of a process."""
-    place = ("qdrant", str(tmp_path / "qdrant"))
     log, said = filled(tmp_path)
     draw, left, failed = random.Random(seed), 5, 0
 
-    def failing(name: str) -> Any:
-        from qdrant_client import QdrantClient
-
-        real = getattr(QdrantClient, name)
-
+    def failing(real: Any) -> Any:
         def request(*args: Any, **kwargs: Any) -> Any:
             nonlocal left, failed
             left -= 1
-            late = draw.random() < 0.5
-            if left > 0 or late:
-                found = real(*args, **kwargs)
-                if left > 0:
-                    return found
+            if left > 0:
+                return real(*args, **kwargs)
             left, failed = draw.randint(1, 25), failed + 1
+            if draw.random() < 0.5:
+                real(*args, **kwargs)  # done, and its answer is lost
             raise _Broken
 
         return request
 
-    names = ("upsert", "delete", "create_collection", "delete_collection", "update_collection_aliases")
-    for name in names:
-        monkeypatch.setattr(f"qdrant_client.QdrantClient.{name}", failing(name))
-    for _ in range(500):
-        one = sink(place, log, tmp_path)
-        try:
-            one.run()
-            break
-        except _Broken:
-            continue
-        finally:
-            close(one)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (
+            "upsert",
+            "delete",
+            "create_collection",
+            "delete_collection",
+            "update_collection_aliases",
+        ):
+            patch.setattr(QdrantClient, name, failing(getattr(QdrantClient, name)))
+        for _ in range(500):
+            one = sink(place, log, tmp_path)
+            try:
+                while any(one.step(partition, 3) for partition in one.runners):
+                    pass
+                break
+            except _Broken:
+                continue
+            finally:
+                close(one)
     assert failed > 5
     agrees(place, said)
+
+
+def test_a_folder_of_qdrants_local_mode_outlives_its_process(tmp_path: Path) -> None:
+    log, said = filled(tmp_path)
+    settings = sink_settings("qdrant", str(tmp_path / "qdrant"))
+    one = Agent(sink_spec(settings, "main"), settings, log, tmp_path)
+    one.run()
+    close(one)
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    try:
+        agrees(Where("qdrant", "", QdrantView(client, "docs")), said)
+    finally:
+        client.close()
 
 
 def test_settings_of_sinks_are_checked(tmp_path: Path) -> None:
