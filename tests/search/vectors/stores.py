@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from qdrant_client import QdrantClient
 
 from kinstream.streams.settings import Settings
+from tests.search.vectors.material import config
 
 Held = dict[str, NDArray[Any]]
 
@@ -33,7 +33,7 @@ class PostgresView:
 
     def rows(self, statement: str) -> list[Any]:
         with psycopg.connect(self.url, autocommit=True) as connection:
-            return connection.execute(statement).fetchall()  # type: ignore[call-overload, no-any-return]
+            return connection.execute(statement).fetchall()
 
     def held(self) -> tuple[Held, str | None]:
         if not self.rows(f"select to_regclass('{self.collection}') is not null")[0][0]:
@@ -82,6 +82,7 @@ class QdrantView:
         return sorted(names - {f"{self.collection}_{version}", f"{self.collection}_kinstream"})
 
 
-def sink_settings(store: str, connection: str, root: Path | str = "", **more: Any) -> Settings:
+def sink_settings(store: str, connection: str, **more: Any) -> Settings:
+    """A sink of the space `docs` to the collection `docs`."""
     section = {"space": "docs", "store": store, "connection": connection, "collection": "docs", **more}
-    return Settings(vectors={"docs": {"learner": "adapter"}}, sinks={"main": section})
+    return config("docs", sinks={"main": section})

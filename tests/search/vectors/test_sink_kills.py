@@ -17,8 +17,7 @@ from kinstream.search.vectors.agent import vectors_spec
 from kinstream.streams.records.codec.every_kind import decode_vectors
 from kinstream.streams.records.values import Record
 from kinstream.streams.records.vectors import VectorBlock
-from kinstream.streams.settings import Settings
-from tests.search.vectors.material import VECTORS, Catalogue, append, embedding, items
+from tests.search.vectors.material import VECTORS, Catalogue, append, config, embedding, items
 from tests.search.vectors.sink_process import save
 from tests.search.vectors.stores import PostgresView
 from tests.support.memory_log import MemoryLog
@@ -95,7 +94,7 @@ class Reader(threading.Thread):
 def test_a_sink_killed_20_times_loses_nothing_keeps_nothing_stale_and_deletes_all(tmp_path: Path) -> None:
     log, said = MemoryLog(partitions=1), Catalogue()
     append(log, *story(said))
-    settings = Settings(vectors={"docs": {"learner": "adapter"}})
+    settings = config("docs")
     Agent(vectors_spec(settings), settings, log, tmp_path / "agent").run()
     path, total = tmp_path / "log", len(log.read(VECTORS, 0, 0))
     save(log, path)

@@ -25,13 +25,13 @@ from kinstream.streams.records.codec.every_kind import decode_vectors, encode
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Control
 from kinstream.streams.records.vectors import ItemMap, VectorBlock
-from kinstream.streams.settings import Settings
 from tests.search.vectors.material import (
     VECTORS,
     Catalogue,
     D,
     agent,
     append,
+    config,
     control,
     embedding,
     items,
@@ -100,7 +100,7 @@ def filled(root: Path) -> tuple[MemoryLog, Catalogue]:
     """A log of the agent's outputs, some of them twice, as after crashes."""
     log, said = MemoryLog(), Catalogue()
     append(log, *story("docs", said), *story("shop", Catalogue()))
-    settings = Settings(vectors={space: {"learner": "adapter"} for space in ("docs", "shop")})
+    settings = config("docs", "shop")
     agent(settings, log, root / "calm").run()
     agent(settings, log, root / "again").run()
     return log, said
@@ -141,7 +141,7 @@ def test_nothing_is_shown_before_it_is_complete(place: Where, tmp_path: Path) ->
     one = sink(place, log, tmp_path)
     sizes: dict[str, list[int]] = {}
     home = 0 if any(m.key == b"docs" for m in log.read(VECTORS, 0, 0)) else 1
-    complete = {}
+    complete: dict[str, int] = {}
     for message in log.read(VECTORS, home, 0):
         record = decode_vectors(message.value)
         one.step(home, 1)
@@ -197,7 +197,7 @@ def test_crashes_in_the_middle_of_a_batch_leave_nothing_lost_stale_or_undeleted(
 
 def test_a_reset_empties_what_is_shown_until_the_next_version(place: Where, tmp_path: Path) -> None:
     log, _ = filled(tmp_path)
-    settings = Settings(vectors={"docs": {"learner": "adapter"}, "shop": {"learner": "adapter"}})
+    settings = config("docs", "shop")
     said = Catalogue()
     append(log, control("docs", Action.RESET))
     reset = [m.offset for p in (0, 1) for m in log.read("kinstream.events", p, 0) if m.key == b"docs"][-1]
@@ -260,7 +260,7 @@ def test_records_that_do_not_fit_are_dead_letters(place: Where, tmp_path: Path) 
     assert letters(log)
 
 
-def test_the_gateway_reads_the_view(server: Postgres, tmp_path: Path) -> None:
+def test_the_nearest_in_the_view_are_those_of_the_exact_scan(server: Postgres, tmp_path: Path) -> None:
     place = in_postgres(server)
     log, said = filled(tmp_path)
     one = sink(place, log, tmp_path)
@@ -317,7 +317,7 @@ def test_a_reader_of_an_old_version_delays_its_table_and_not_the_new_one(
         assert place.view.leftovers() == [old, f"{old}_map"]
     said.put(items("docs", ["last"], np.ones((1, D))))
     append(log, items("docs", ["last"], np.ones((1, D))))
-    settings = Settings(vectors={"docs": {"learner": "adapter"}, "shop": {"learner": "adapter"}})
+    settings = config("docs", "shop")
     agent(settings, log, tmp_path / "calm").run()
     one.run()
     close(one)
