@@ -20,6 +20,7 @@ from kinstream.streams.records.gate import GateOrder
 from kinstream.streams.records.load_rows import rows_of
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Control
+from kinstream.streams.records.vectors import ItemMap
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import Topic
 from tests.sources.shop import SEARCH, search
@@ -98,7 +99,7 @@ def _worker(records: list[bytes], number: int, pinned: bool) -> tuple[float, dic
         worker.stop()
         made = on.read("events")
     events = [decode_event(message.value) for message in made]
-    rows = sum(rows_of(event) for event in events if not isinstance(event, Control | GateOrder))
+    rows = sum(rows_of(event) for event in events if not isinstance(event, Control | GateOrder | ItemMap))
     assert rows == number, f"{rows} rows of {number} records"
     seconds = (made[-1].timestamp_ms - made[0].timestamp_ms) / 1000
     cpu = (last[0] - first[0]) / (last[1] - first[1])

@@ -34,11 +34,11 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Try the mapping of a source on records of its topic or of a file.",
     ),
     "search": (
-        "kinstream.cli.commands.search:search",
+        "kinstream.cli.commands.services:search",
         "Answer nearest-neighbour queries while the metric is being learned.",
     ),
     "gateway": (
-        "kinstream.cli.commands.gateway:gateway",
+        "kinstream.cli.commands.services:gateway",
         "Map queries by the newest model, and ask your own vector store.",
     ),
     "topics": ("kinstream.cli.commands.topics:topics", "Create, list or check the topics."),
@@ -50,6 +50,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "gate": (
         "kinstream.cli.commands.gate:gate",
         "Show who serves and why; promote, pin or roll back a model.",
+    ),
+    "vectors": (
+        "kinstream.cli.commands.vectors:vectors",
+        "Write a version of a catalogue when its item map has moved.",
     ),
     "closure": (
         "kinstream.cli.commands.closure:closure",

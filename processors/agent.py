@@ -36,6 +36,7 @@ from kinstream.streams.records.values import (
     SampleBlock,
     Table,
 )
+from kinstream.streams.records.vectors import ItemMap
 from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 from kinstream.streams.topics import partition_of
@@ -167,8 +168,8 @@ class BuilderMachine(Machine):
         if isinstance(record, Control):
             self._control(name, record, message.offset)
             return
-        if isinstance(record, GateOrder):
-            self.counts["not_followed"] += 1
+        if isinstance(record, GateOrder | ItemMap):
+            self._order(name, record, message)
             return
         known = self._count_once(name, record) if ordinary else 0
         if known and known == rows_of(record):
@@ -182,6 +183,10 @@ class BuilderMachine(Machine):
         except BadRecord as error:
             raise _of_rest(error, record, known) from error
         self.counts["applied"] += 1
+
+    def _order(self, name: str, record: GateOrder | ItemMap, message: Message) -> None:
+        """Obey an order. Builders leave it to the agent that it is for."""
+        self.counts["not_followed"] += 1
 
     def _count_once(self, name: str, record: Loaded) -> int:
         """Note the load's sequence; returns how many of the first rows were seen. A refused record uses up its sequence
@@ -292,9 +297,7 @@ class BuilderMachine(Machine):
         core = cast(Builder | None, None if space is None else space.core) or self._make(name, declaration)
         before = core.counts()
         made = core.process(good, origin)
-        for fate, number in core.counts().items():
-            if number != before.get(fate, 0):
-                self.counts[FATE_PREFIX + fate] += number - before.get(fate, 0)
+        self._count_fates(core.counts(), before)
         opened = self.open(name)
         if fresh:
             # Epochs are the offsets of control records. A space created by its first event has had none, and all
@@ -307,6 +310,11 @@ class BuilderMachine(Machine):
         for error in (*broken, *(_numbered(error, kept) for error in made.refused)):
             for part in _in_parts(_shifted(error, first)):
                 self.refuse(part)
+
+    def _count_fates(self, now: Mapping[str, int], before: Mapping[str, int]) -> None:
+        for fate, number in now.items():
+            if number != before.get(fate, 0):
+                self.counts[FATE_PREFIX + fate] += number - before.get(fate, 0)
 
     def _check_open(self, name: str, space: Space | None) -> None:
         if space is None:

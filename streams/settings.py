@@ -41,6 +41,8 @@ from kinstream.streams.configuration.services import SearchSettings as SearchSet
 from kinstream.streams.configuration.services import SearchSpaceSettings as SearchSpaceSettings
 from kinstream.streams.configuration.services import ServiceSettings as ServiceSettings
 from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
+from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import remember, remember_url, without_secret
 from kinstream.streams.spelling import meant
@@ -50,7 +52,7 @@ DEFAULT_FILE: Final = "kinstream.toml"
 #: Largest settings file.
 MAX_FILE_BYTES: Final = 1_000_000
 SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password", "gate_key"})
-_CONNECTION: Final = re.compile(r"gateway\.spaces\..+\.connection")
+_CONNECTION: Final = re.compile(r"(gateway\.spaces|sinks)\..+\.connection")
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
 
@@ -207,6 +209,8 @@ class Settings(BaseSettings):
     learners: dict[Name, LearnerSettings] = {}
     sources: dict[Name, SourceSettings] = {}
     gate: dict[str, GateSettings] = {}
+    vectors: dict[str, VectorsSettings] = {}
+    sinks: dict[Name, SinkSettings] = {}
     gate_key: SecretStr = SecretStr("")
     gate_key_file: str = ""
 

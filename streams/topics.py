@@ -56,11 +56,14 @@ OUTCOMES: Final = Topic(
 )
 MODELS: Final = Topic("models", "newest model of a space", "space/learner/generation", None, compacted=True)
 UPDATES: Final = Topic("updates", "the change of a space's map by a constraint block", "space", DAY_MS)
+VECTORS: Final = Topic(
+    "vectors", "versions of catalogues, re-embedded by an item map, and tombstones", "space", 30 * DAY_MS
+)
 DEAD_LETTERS: Final = Topic(
     "dead-letters", "records that could not be used, in their original bytes", "original", 30 * DAY_MS
 )
 
-CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, DEAD_LETTERS)
+CATALOGUE: Final = (EVENTS, CONSTRAINTS, OUTCOMES, MODELS, UPDATES, VECTORS, DEAD_LETTERS)
 
 #: Recommended; with fewer brokers `kinstream topics create` uses those available and warns.
 REPLICATION: Final = 3

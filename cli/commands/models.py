@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.models import newest_models
 
 if TYPE_CHECKING:
     from kinstream.replay.what_if.promotion import Beginning, PlannedPromotion
-    from kinstream.streams.operations.models import Models
     from kinstream.streams.records.values import ModelVersion
     from kinstream.streams.settings import Settings
 
@@ -38,7 +38,7 @@ def list_models(ctx: click.Context, checkpoints: bool, as_json: bool) -> None:
 
     from kinstream.cli.views.tables import echo_table, moment
 
-    found = _models(settings_of(ctx), checkpoints).values()
+    found = newest_models(settings_of(ctx), checkpoints).values()
     if as_json:
         click.echo(json.dumps([_fields(v) for v in found], indent=2))
         return
@@ -68,7 +68,7 @@ def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool,
     from kinstream.streams.operations.models import data_of, find
 
     settings = settings_of(ctx)
-    version = find(_models(settings, checkpoints), space, learner)
+    version = find(newest_models(settings, checkpoints), space, learner)
     fields = _fields(version)
     held_back = withheld(version, settings)
     if held_back is not None:
@@ -135,7 +135,7 @@ def export(
     from kinstream.streams.operations.models import computed_with, find
 
     settings = settings_of(ctx)
-    version = find(_models(settings, checkpoints), space, learner)
+    version = find(newest_models(settings, checkpoints), space, learner)
     form = form or output.suffix.removeprefix(".")
     model, versions = rebuilt(version, settings), computed_with(version, settings)
     if form == "onnx":
@@ -309,26 +309,6 @@ def rebuilt(version: ModelVersion, settings: Settings) -> Any:
     from kinstream.search.models import loader as loading
 
     return loading.rebuilt(version, settings)
-
-
-def _models(settings: Settings, checkpoints: bool) -> Models:
-    from kinstream.streams.operations.models import Newest, from_checkpoints
-
-    if checkpoints:
-        return from_checkpoints(settings).models()
-    from kinstream.streams.errors import SettingsError
-    from kinstream.streams.kafka.cluster import Cluster
-    from kinstream.streams.kafka.reader import ends, read_range
-
-    topic = settings.topic("models")
-    ranges = ends(Cluster(settings.kafka), topic)
-    if not ranges:
-        raise SettingsError(f"topic {topic} does not exist: kinstream topics create, or --checkpoints")
-    newest = Newest()
-    newest.read(read_range(settings.kafka, topic, ranges))
-    for line in newest.unreadable:
-        click.echo(f"warning: left out {line}", err=True)
-    return newest.models()
 
 
 def _fields(version: ModelVersion) -> dict[str, Any]:

@@ -109,6 +109,8 @@ def repartition(
     specs = [agent_spec(settings, "builder", name) for name in settings.builders]
     specs += [agent_spec(settings, "learner", name) for name in settings.learners]
     specs += [agent_spec(settings, "gate", None)] if settings.gate else []
+    specs += [agent_spec(settings, "vectors", None)] if settings.vectors else []
+    specs += [agent_spec(settings, "sink", name) for name in settings.sinks]
     specs.append(agent_spec(settings, "metrics", None))
     cluster = Cluster(settings.kafka)
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""`kinstream worker source|builder|learner|gate|metrics`: one agent, under a small supervisor."""
+"""`kinstream worker source|builder|learner|gate|vectors|sink|metrics`: one agent, under a small supervisor."""
 
 from __future__ import annotations
 
@@ -72,6 +72,23 @@ def learner(ctx: click.Context, /, name: str, **options: bool) -> None:
 def gate(ctx: click.Context, /, **options: bool) -> None:
     """Run the gate of the spaces of [gate.SPACE]."""
     _run(ctx, "gate", None, **options)
+
+
+@worker.command()
+@_options
+@click.pass_context
+def vectors(ctx: click.Context, /, **options: bool) -> None:
+    """Run the agent that embeds the catalogues of [vectors.SPACE]."""
+    _run(ctx, "vectors", None, **options)
+
+
+@worker.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def sink(ctx: click.Context, /, name: str, **options: bool) -> None:
+    """Run the sink of [sinks.NAME]."""
+    _run(ctx, "sink", name, **options)
 
 
 @worker.command()

@@ -90,6 +90,8 @@ class LocalSystem:
         found |= {f"builder-{name}": ["worker", "builder", name] for name in self._settings.builders}
         found |= {f"learner-{name}": ["worker", "learner", name] for name in self._settings.learners}
         found |= {"gate": ["worker", "gate"]} if self._settings.gate else {}
+        found |= {"vectors": ["worker", "vectors"]} if self._settings.vectors else {}
+        found |= {f"sink-{name}": ["worker", "sink", name] for name in self._settings.sinks}
         return found | {"metrics": ["worker", "metrics"]}
 
     def start_agents(self, extra: Sequence[str] = ("--create",)) -> None:
@@ -100,6 +102,8 @@ class LocalSystem:
         if self._settings.gateway.spaces:
             # It listens on a port of its own.
             self.start("gateway", ["gateway"])
+        if self._settings.vectors:
+            self.start("vectors-watch", ["vectors", "watch"])
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another Kinstream command beside the agents."""

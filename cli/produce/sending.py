@@ -238,7 +238,10 @@ def agent_groups(settings: Settings) -> list[tuple[str, str]]:
         ("learner", name) for name in settings.learners
     ]
     found = []
-    for role, name in [*roles, *([("gate", None)] if settings.gate else []), ("metrics", None)]:
+    roles += [("sink", name) for name in settings.sinks]
+    single = [("gate", None)] if settings.gate else []
+    single += [("vectors", None)] if settings.vectors else []
+    for role, name in [*roles, *single, ("metrics", None)]:
         spec = agent_spec(settings, role, name)
         generation = newest_generation(settings, spec.application)
         if generation is None:

@@ -24,6 +24,14 @@ def agent_spec(settings: Any, role: str, name: str | None) -> Any:
             from kinstream.search.gate.agent import gate_spec
 
             return gate_spec(settings)
+        case "vectors":
+            from kinstream.search.vectors.agent import vectors_spec
+
+            return vectors_spec(settings)
+        case "sink":
+            from kinstream.search.vectors.sinks.agent import sink_spec
+
+            return sink_spec(settings, name or "")
         case _:
             from kinstream.monitoring.agent import metrics_spec
 

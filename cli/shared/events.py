@@ -9,12 +9,16 @@ if TYPE_CHECKING:
     from kinstream.streams.settings import Settings
 
 
-def send_event(settings: Settings, record: Event) -> tuple[str, int, int]:
-    """Write a record to the partition of its space, and wait until it is confirmed.
+def send_event(settings: Settings, *records: Event, role: str = "producer") -> tuple[str, int, int]:
+    """Write records of one space to its partition, in order, and wait until they are confirmed.
+
+    Parameters
+    ----------
+    role : whose permissions are checked before.
 
     Returns
     -------
-    Its topic, partition and offset.
+    Topic, partition and offset of the last one.
 
     Raises
     ------
@@ -33,14 +37,15 @@ def send_event(settings: Settings, record: Event) -> tuple[str, int, int]:
     found = cluster.view([topic]).topics.get(topic)
     if found is None:
         raise SettingsError(f"topic {topic} does not exist: kinstream topics create")
-    check_role(cluster, settings, "producer")
+    check_role(cluster, settings, role)
     places: list[int] = []
     emitter = Emitter(
         confluent_producer(settings.kafka), on_delivery=lambda t, p, offset: places.append(offset)
     )
-    partition = partition_of(record.space, found.partitions)
+    partition = partition_of(records[0].space, found.partitions)
     try:
-        emitter.send(topic, record.space.encode(), encode(record), (), partition)
+        for record in records:
+            emitter.send(topic, record.space.encode(), encode(record), (), partition)
         emitter.confirm(settings.worker.delivery_deadline_seconds)
     finally:
         emitter.close()

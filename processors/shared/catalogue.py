@@ -311,15 +311,18 @@ class Catalogue:
                 return segment
         raise KeyError(name)
 
+    def keys(self) -> Hashes:
+        """The hash of every item, (n, 2), in the order of `rows`."""
+        return np.concatenate([s.keys[s.live] for s in (*self._segments.values(), self._tail)])
+
     def rows(self) -> tuple[Hashes, tuple[Vectors, ...]]:
         """Every item: hashes (n, 2), and vectors (n, d) of each modality."""
         parts = [*self._segments.values(), self._tail]
-        keys = np.concatenate([s.keys[s.live] for s in parts])
         vectors = tuple(
             np.concatenate([s.tables[place].vectors[s.live] for s in parts])
             for place in range(len(self.modalities))
         )
-        return keys, vectors
+        return self.keys(), vectors
 
 
 def _sizes(sizes: dict[str, int]) -> str:

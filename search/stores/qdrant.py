@@ -104,7 +104,7 @@ class Qdrant:
         """
         try:
             with self._lock:
-                self._client = self._client or _client(self._place)
+                self._client = self._client or connected(self._place)
             return request(self._client)
         except UnexpectedResponse as error:
             text = hide(
@@ -120,7 +120,8 @@ class Qdrant:
             raise StoreAway(hide(f"{self._place.collection}: {error}")) from None
 
 
-def _client(place: Place) -> QdrantClient:
+def connected(place: Place) -> QdrantClient:
+    """A client of the server or the folder of a place."""
     if "://" not in place.connection:
         return QdrantClient(path=place.connection, force_disable_check_same_thread=True)
     parts = urlsplit(place.connection)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.secrets import remember_url
 
 MAX_SECRET_BYTES: Final = 4_096
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
@@ -34,6 +35,23 @@ def start_of(path: FilePath, limit: int) -> bytes:
         found = stream.read(limit + 1)
     if len(found) > limit:
         raise SettingsError(f"{path}: larger than {limit} bytes")
+    return found
+
+
+def connection_of(connection: SecretStr, file: str) -> str:
+    """A connection of the settings, or the content of the file that they name.
+
+    Raises
+    ------
+    SettingsError : the file cannot be read; the message does not quote its content.
+    """
+    if not file:
+        return connection.get_secret_value()
+    try:
+        found = secret_in(file)
+    except ValueError as error:
+        raise SettingsError(f"connection_file: {error}") from None
+    remember_url(found)
     return found
 
 

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from kinstream.streams.configuration.section import Name, Section, secret_in
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.configuration.section import Name, Section, connection_of
 from kinstream.streams.secrets import remember_url
 
 #: How a store compares vectors.
@@ -98,14 +97,7 @@ class GatewaySpaceSettings(Section):
         ------
         SettingsError : the file cannot be read; the message does not quote its content.
         """
-        if not self.connection_file:
-            return self.connection.get_secret_value()
-        try:
-            found = secret_in(self.connection_file)
-        except ValueError as error:
-            raise SettingsError(f"connection_file: {error}") from None
-        remember_url(found)
-        return found
+        return connection_of(self.connection, self.connection_file)
 
 
 class GatewaySettings(ServiceSettings):

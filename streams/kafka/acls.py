@@ -14,7 +14,16 @@ from typing import Any, Final
 
 from kinstream.streams import groups
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.topics import CONSTRAINTS, DEAD_LETTERS, EVENTS, MODELS, OUTCOMES, UPDATES, Topic
+from kinstream.streams.topics import (
+    CONSTRAINTS,
+    DEAD_LETTERS,
+    EVENTS,
+    MODELS,
+    OUTCOMES,
+    UPDATES,
+    VECTORS,
+    Topic,
+)
 
 #: Names of the operations in kafka-acls.sh and in Strimzi.
 _SPELLED: Final = {
@@ -116,7 +125,7 @@ def _letters(prefix: str) -> Grant:
 
 def _group(prefix: str, role: str, agent: str | None) -> Grant:
     # As `AgentSpec.group` names them, of every generation.
-    single = role in ("gate", "metrics")
+    single = role in ("gate", "vectors", "metrics")
     middle = role if single else f"{role}-{agent}"
     rest = f"{role}-" if not single and agent is None else f"{middle}-v"
     why = "to share the partitions, and offsets for lag tools"
@@ -187,6 +196,30 @@ def _gate(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     )
 
 
+def _vectors(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(EVENTS, prefix),
+        _on(VECTORS, prefix, "WRITE", "versions of catalogues"),
+        _letters(prefix),
+        _group(prefix, "vectors", None),
+        _retention(EVENTS, prefix),
+        _own_outputs(VECTORS, prefix),
+    )
+
+
+def _sink(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        _read(VECTORS, prefix),
+        _letters(prefix),
+        _group(prefix, "sink", agent),
+        _retention(VECTORS, prefix),
+    )
+
+
+def _orders(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (_read(MODELS, prefix), _on(EVENTS, prefix, "WRITE", "orders to write a version"))
+
+
 def _metrics(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (
         _read(OUTCOMES, prefix),
@@ -243,6 +276,8 @@ def _redrive(prefix: str, agent: str | None) -> tuple[Grant, ...]:
             _on(topic, prefix, "WRITE", "records that go back to the agent that refused them")
             for topic in inputs
         ),
+        # The topic need not exist if nothing writes versions.
+        Grant("topic", VECTORS.name(prefix), ("WRITE",), "records that go back to a sink", optional=True),
     )
 
 
@@ -265,6 +300,9 @@ ROLES: Final = {
         Role("builder", "kinstream worker builder NAME", _builder, agent=True),
         Role("learner", "kinstream worker learner NAME", _learner, agent=True),
         Role("gate", "kinstream worker gate", _gate),
+        Role("vectors", "kinstream worker vectors", _vectors),
+        Role("sink", "kinstream worker sink NAME", _sink, agent=True),
+        Role("vector-orders", "kinstream vectors watch, publish, status", _orders),
         Role("metrics", "kinstream worker metrics", _metrics),
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role("promotion", "kinstream models promote", _promotion),

@@ -25,9 +25,16 @@ log = logging.getLogger("kinstream.checkpoints")
 #: How often to begin again when the owner prunes what is being read.
 _ATTEMPTS: Final = 20
 #: Role of an agent -> role of its input topic, where that is one of ours.
-INPUT_ROLES: Final = {"builder": "events", "learner": "constraints", "gate": "events", "metrics": "outcomes"}
+INPUT_ROLES: Final = {
+    "builder": "events",
+    "learner": "constraints",
+    "gate": "events",
+    "vectors": "events",
+    "sink": "vectors",
+    "metrics": "outcomes",
+}
 #: Roles of which a deployment has one agent, named as the role.
-SINGLE: Final = frozenset({"gate", "metrics"})
+SINGLE: Final = frozenset({"gate", "vectors", "metrics"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,15 @@ class Seen:
 
 
 def agents(settings: Settings) -> list[Agent]:
-    """Every agent of the settings: sources, builders, learners, the gate, metrics."""
+    """Every agent of the settings: sources, builders, learners, the gate, vectors and its sinks, metrics."""
     sources = [Agent("source", name, section.generation) for name, section in settings.sources.items()]
     builders = [Agent("builder", name, section.generation) for name, section in settings.builders.items()]
     learners = [Agent("learner", name, section.generation) for name, section in settings.learners.items()]
     gate = [Agent("gate", "gate")] if settings.gate else []
-    return [*sources, *builders, *learners, *gate, Agent("metrics", "metrics", settings.metrics.generation)]
+    vectors = [Agent("vectors", "vectors")] if settings.vectors else []
+    sinks = [Agent("sink", name) for name in settings.sinks]
+    metrics = Agent("metrics", "metrics", settings.metrics.generation)
+    return [*sources, *builders, *learners, *gate, *vectors, *sinks, metrics]
 
 
 def input_topic(settings: Settings, agent: Agent) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.held_out import HeldOut
+from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
 Vectors = NDArray[np.float32]
 
@@ -459,5 +460,5 @@ class ModelUpdate:
 
 #: What a load consists of.
 Loaded = SampleBlock | ItemBlock | Click | ClickBlock | Relation | RelationBlock
-Event = Loaded | Control | GateOrder
-Record = Event | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate
+Event = Loaded | Control | GateOrder | ItemMap
+Record = Event | ConstraintBlock | Outcome | ModelVersion | GateDecision | ModelUpdate | VectorBlock

@@ -38,6 +38,7 @@ from kinstream.streams.records.values import (
     SampleBlock,
     Table,
 )
+from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
 FOLDER = Path(__file__).with_name("records-v1")
 
@@ -189,6 +190,38 @@ def records() -> dict[str, Record]:
             log_e_against=0.5,
             checks={"distinct_items_serving": 812.5},
         ),
+        "item-map": ItemMap(
+            space="shop",
+            learner="adapter",
+            model=Version(2, 17, 900),
+            sha256="ab" * 32,
+            product="cosine",
+            dimension=3,
+            rank=2,
+            first=1,
+            item=np.array([[0.5, -1.0, 2.0]], np.float32),
+            query=np.array([[1.0, 0.0, 0.25]], np.float32),
+            time_ms=5,
+            version=99,
+            epoch=17,
+        ),
+        "item-map-alone": ItemMap(
+            "shop",
+            "oasis",
+            Version(1, 0, 3),
+            "",
+            "dot",
+            2,
+            2,
+            0,
+            np.eye(2, dtype=np.float32),
+            np.empty((0, 2), np.float32),
+            5,
+        ),
+        "vectors": VectorBlock(
+            "shop", 99, ("i1", "i2"), _table(2, 3).vectors, ("i0",), 1_700_000_000_000, None, 17
+        ),
+        "vectors-complete": VectorBlock("shop", 99, (), np.empty((0, 2), np.float32), (), 5, 2, 17),
         "update": _update(),
         "update-narrow": _update(U=np.full((3, 2), 0.5, np.float32), V=np.ones((2, 3), np.float32)),
         "update-broken": _update(

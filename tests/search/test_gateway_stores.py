@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def memory(monkeypatch: pytest.MonkeyPatch) -> str:
     """All items; the client's local mode takes long to write them to a folder."""
     client = filled(QdrantClient(":memory:"), ITEMS)
-    monkeypatch.setattr("kinstream.search.stores.qdrant._client", lambda place: client)
+    monkeypatch.setattr("kinstream.search.stores.qdrant.connected", lambda place: client)
     return ""
 
 

@@ -34,6 +34,7 @@ from kinstream.streams.records.values import (
     SampleBlock,
     Table,
 )
+from kinstream.streams.records.vectors import ItemMap, VectorBlock
 from tests.golden.write_records import COUNTS, FOLDER, records
 from tests.streams.test_machine import Chain, Feed, builder, learner
 
@@ -51,6 +52,8 @@ KINDS: tuple[type[Record], ...] = (
     ModelUpdate,
     GateOrder,
     GateDecision,
+    ItemMap,
+    VectorBlock,
 )
 GOLDEN = records()
 #: Of a record, as its body has them.

@@ -37,6 +37,7 @@ from kinstream.streams.records.codec.parts import (
 )
 from kinstream.streams.records.codec.relations import relation_block_in, relation_block_out
 from kinstream.streams.records.codec.updates import update_in, update_out
+from kinstream.streams.records.codec.vectors import block_in, block_out, map_in, map_out
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.values import (
     SCALERS,
@@ -59,14 +60,25 @@ from kinstream.streams.records.values import (
     RelationBlock,
     SampleBlock,
 )
+from kinstream.streams.records.vectors import ItemMap, VectorBlock
 
 #: It shapes outputs, so the birth record of a generation holds it.
 CODEC_VERSION: Final = "avro-single-object/1"
 
 #: Kinds that are allowed on `events`.
-EVENTS: Final = (SampleBlock, ItemBlock, Click, ClickBlock, Relation, RelationBlock, Control, GateOrder)
+EVENTS: Final = (
+    SampleBlock,
+    ItemBlock,
+    Click,
+    ClickBlock,
+    Relation,
+    RelationBlock,
+    Control,
+    GateOrder,
+    ItemMap,
+)
 #: Every kind of record.
-ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, GateDecision, ModelUpdate)
+ALL: Final = (*EVENTS, ConstraintBlock, Outcome, ModelVersion, GateDecision, ModelUpdate, VectorBlock)
 
 
 def encode(record: Record, *, float16: bool = False) -> bytes:
@@ -144,6 +156,11 @@ def decode_model(value: bytes | None) -> ModelVersion:
 def decode_decision(value: bytes | None) -> GateDecision:
     """A decision of the gate, on `models`. Raises `BadRecord`."""
     return cast(GateDecision, decode(value, GateDecision))
+
+
+def decode_vectors(value: bytes | None) -> ItemMap | VectorBlock | Control:
+    """A record of `vectors`. Raises `BadRecord`."""
+    return cast(ItemMap | VectorBlock | Control, decode(value, ItemMap, VectorBlock, Control))
 
 
 def decode_update(value: bytes | None) -> ModelUpdate:
@@ -433,6 +450,8 @@ _TO_BODY: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "ModelUpdate": update_out,
     "GateOrder": order_out,
     "GateDecision": decision_out,
+    "ItemMap": map_out,
+    "VectorBlock": block_out,
 }
 _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "SampleBlock": _sample_in,
@@ -448,4 +467,6 @@ _FROM_BODY: Final[dict[str, Callable[[dict[str, Any]], Record]]] = {
     "ModelUpdate": update_in,
     "GateOrder": order_in,
     "GateDecision": decision_in,
+    "ItemMap": map_in,
+    "VectorBlock": block_in,
 }

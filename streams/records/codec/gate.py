@@ -24,7 +24,7 @@ def order_out(r: GateOrder) -> dict[str, Any]:
 
 
 def order_in(b: dict[str, Any]) -> GateOrder:
-    order, version = Order(b["order"]), _version_in(b["version"])
+    order, version = Order(b["order"]), version_in(b["version"])
     if order is Order.PIN and version is None:
         raise BadRecord(Reason.BAD_SHAPE, "an order to pin names the model")
     if order in (Order.ROLLBACK, Order.RESUME) and version is not None:
@@ -47,7 +47,7 @@ def decision_in(b: dict[str, Any]) -> GateDecision:
         raise BadRecord(Reason.BAD_SHAPE, "a decision with a negative number")
     if len(b["checks"]) > _MAX_CHECKS:
         raise BadRecord(Reason.BAD_SHAPE, f"a decision with {len(b['checks'])} checks")
-    versions = {name: _version_in(b[name]) for name in ("serving", "before", "challenger")}
+    versions = {name: version_in(b[name]) for name in ("serving", "before", "challenger")}
     floats = {name: finite_float(b[name], name) for name in ("log_e_for", "log_e_against")}
     checks = {text(name, "a check", 100): finite_float(value, name) for name, value in b["checks"].items()}
     return GateDecision(**b | versions | floats | {"verdict": Verdict(b["verdict"]), "checks": checks})
@@ -57,7 +57,7 @@ def _version_out(version: Version | None) -> dict[str, int] | None:
     return None if version is None else version._asdict()
 
 
-def _version_in(body: dict[str, int] | None) -> Version | None:
+def version_in(body: dict[str, int] | None) -> Version | None:
     if body is None:
         return None
     found = Version(**body)

@@ -1,0 +1,53 @@
+"""`[vectors.SPACE]` and `[sinks.NAME]`: catalogues that are embedded again when a map has moved, and their stores."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from kinstream.streams.configuration.section import Name, Section, connection_of
+from kinstream.streams.secrets import remember_url
+
+
+class VectorsSettings(Section):
+    """`[vectors.SPACE]`: whose map embeds the items of a space, and when a new version is due.
+
+    `dimensions` maps queries and items to fewer dimensions; without it, items are mapped and queries stay as they are.
+    `moved` is the share of changed neighbours from which on `kinstream vectors watch` orders a version.
+    """
+
+    learner: Name
+    dimensions: int | None = Field(default=None, ge=1)
+    moved: float = Field(default=0.1, gt=0.0, le=1.0)
+
+
+class SinkSettings(Section):
+    """`[sinks.NAME]`: a store that holds the newest complete version of a space.
+
+    `connection` may hold a password, so it is a secret; `connection_file` names a file that holds it. `collection` is
+    what readers ask: a view, or an alias. `index` is built before readers are switched to a version.
+    """
+
+    space: str = Field(min_length=1)
+    store: Literal["pgvector", "qdrant"]
+    connection: SecretStr = SecretStr("")
+    connection_file: str = ""
+    collection: str = Field(pattern=r"^[a-z_][a-z0-9_]{0,30}$")
+    index: Literal["none", "hnsw"] = "none"
+
+    @model_validator(mode="after")
+    def _one_connection(self) -> SinkSettings:
+        if self.connection.get_secret_value() and self.connection_file:
+            raise ValueError("set one of connection and connection_file, not both")
+        remember_url(self.connection.get_secret_value())
+        return self
+
+    def connect_by(self) -> str:
+        """The connection, which is read from its file now: only the sink needs that file.
+
+        Raises
+        ------
+        SettingsError : the file cannot be read; the message does not quote its content.
+        """
+        return connection_of(self.connection, self.connection_file)
