@@ -83,15 +83,15 @@ def packages(settings: Settings) -> Iterator[Finding]:
     versions = ", ".join(f"{name} {version(name)}" for name in _SHOWN)
     yield Finding("versions", True, f"Python {platform.python_version()}, {versions}")
     needed: dict[str, tuple[str, ...]] = {}
-    if settings.builders or settings.learners or settings.sources or settings.gate:
+    if len(agents(settings)) > 1:  # More than the metrics agent.
         needed["worker"] = WORKER
     if settings.search.spaces:
         needed["search"] = _SEARCH
     if settings.gateway.spaces:
         needed["gateway"] = _GATEWAY
-        for space in settings.gateway.spaces.values():
-            if space.store in _STORES:
-                needed[space.store] = (_STORES[space.store],)
+    for section in (*settings.gateway.spaces.values(), *settings.sinks.values()):
+        if section.store in _STORES:
+            needed[section.store] = (_STORES[section.store],)
     for extra, names in needed.items():
         missing = [name for name in names if not installed(name)]
         text = f"{', '.join(missing)} missing" if missing else "installed"
