@@ -89,9 +89,9 @@ def packages(settings: Settings) -> Iterator[Finding]:
         needed["search"] = _SEARCH
     if settings.gateway.spaces:
         needed["gateway"] = _GATEWAY
-    for section in (*settings.gateway.spaces.values(), *settings.sinks.values()):
-        if section.store in _STORES:
-            needed[section.store] = (_STORES[section.store],)
+    stores = [space.store for space in settings.gateway.spaces.values()]
+    stores += [sink.store for sink in settings.sinks.values()]
+    needed |= {name: (_STORES[name],) for name in stores if name in _STORES}
     for extra, names in needed.items():
         missing = [name for name in names if not installed(name)]
         text = f"{', '.join(missing)} missing" if missing else "installed"
