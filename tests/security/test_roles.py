@@ -255,7 +255,7 @@ def _no_secret(case: Case, secret: str, pages: list[str]) -> None:
 
 # ---- one permission less ---------------------------------------------------------------------------------------------
 
-NAMES = {"builder": "one-pass", "learner": "opml", "source": "web"}
+NAMES = {"builder": "one-pass", "learner": "opml", "source": "web", "sink": "shop"}
 #: A source's topic, which is not one of ours.
 WEB = f"web-{uuid4().hex[:8]}"
 SOURCE = f"""
@@ -267,6 +267,8 @@ fields = {{left = "a", right = "b"}}
 """
 #: How each role is tried. A worker that is allowed everything would not end, so `lacking` is asked before.
 PRODUCE = ("produce", "labelled", "ROWS", "--space", "s")
+VECTORS = ("--set", 'vectors={"s": {"learner": "opml"}}')
+SINK = ("--set", 'sinks={"shop": {"space": "s", "store": "pgvector", "collection": "items"}}')
 COMMANDS: dict[str, tuple[str, ...]] = {
     "topics": ("topics", "check"),
     "producer": PRODUCE,
@@ -275,6 +277,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "builder": ("worker", "builder", "one-pass", "--create", "--unsupervised"),
     "learner": ("worker", "learner", "opml", "--create", "--unsupervised"),
     "metrics": ("worker", "metrics", "--create", "--unsupervised"),
+    "vectors": (*VECTORS, "worker", "vectors", "--create", "--unsupervised"),
+    "sink": (*SINK, "worker", "sink", "shop", "--create", "--unsupervised"),
+    "vector-orders": (*VECTORS, "vectors", "publish", "s"),
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "promotion": ("models", "promote", "STATE"),
     "models": ("models", "list"),
@@ -300,7 +305,8 @@ def _needed() -> list[tuple[str, int, str]]:
         if name != "gate"
         for number, grant in enumerate(role.grants(agent=NAMES.get(name), sources=(WEB,)))
         for operation in grant.operations
-        if not grant.optional
+        # Its model has no item map that an order could hold.
+        if not grant.optional and (name, operation) != ("vector-orders", "WRITE")
     ]
 
 

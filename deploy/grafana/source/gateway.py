@@ -62,6 +62,7 @@ GATEWAY: Final = Row(
             "the usual rate of the time of day.",
             "0 while clients send queries: see the answers by status.",
             Query(_rate("queries_total", "space", _SPACE), "{{space}}"),
+            Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
             unit="cps",
         ),
         lines(
@@ -115,6 +116,10 @@ GATEWAY: Final = Row(
             Query(
                 f"max by (space, learner) (kinstream_gateway_model_behind{{{_MODEL}}})", "{{space}} · behind"
             ),
+            Query(
+                f"max by (space, learner) (kinstream_gateway_decided_missing{{{_MODEL}}})",
+                "{{space}} · the gate's model is missing",
+            ),
             unit="s",
             runbook="KinstreamGatewayModelStale",
         ),
@@ -125,6 +130,10 @@ GATEWAY: Final = Row(
             Query(
                 f"min by (space, learner) (kinstream_gateway_model_step{{{_MODEL}}})",
                 "{{space}} · {{learner}}",
+            ),
+            Query(
+                f"min by (space, learner) (kinstream_gateway_decided_step{{{_MODEL}}})",
+                "{{space}} · {{learner}} · by decision of the gate",
             ),
             unit="short",
             runbook="KinstreamGatewayModelStale",

@@ -176,6 +176,8 @@ def test_every_series_is_on_a_dashboard() -> None:
         "kinstream_search_model_generation",
         "kinstream_gateway_model_epoch",
         "kinstream_gateway_model_generation",
+        "kinstream_gateway_decided_epoch",
+        "kinstream_gateway_decided_generation",
     }
 
 
