@@ -177,6 +177,13 @@ class Worker:
         self.fail(await self.partitions.run_in_thread(explained, self.settings.kafka, error) or error)
 
     def _on_stall(self, verdict: str) -> None:
+        try:
+            # The group of a topic that was re-created looks stalled, too: the refusal names the cause.
+            self.topics.check()
+        except GenerationMismatch as error:
+            self.fail(error)
+        except Exception:
+            log.exception("the topics could not be compared")
         log.critical("Stalled: %s; ending the process", verdict)
         sys.stderr.flush()
         os._exit(RESTART)
