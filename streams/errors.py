@@ -90,6 +90,10 @@ class Stalled(KinstreamError):
     """The watchdog saw no progress although there is work to do."""
 
 
+class PartitionTaken(KinstreamError):
+    """Another worker took this partition while this one was frozen or cut off; the process starts again."""
+
+
 class PartitionParked(KinstreamError):
     """A record has ended the worker three times; its partition waits for `kinstream skip`."""
 

@@ -13,9 +13,10 @@ from typing import Protocol
 from kinstream.streams import failpoints
 from kinstream.streams.agents.inheritance import inherit
 from kinstream.streams.agents.machine import Machine, RecordsMissed
+from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest
-from kinstream.streams.errors import GenerationMismatch, LogGap
+from kinstream.streams.errors import GenerationMismatch, LogGap, PartitionTaken
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.message import Message, Output
 
@@ -84,10 +85,24 @@ class PartitionRunner:
         self.in_flight: int | None = None
 
     def _load_space(self, name: str) -> State:
-        return self.store.load_space(self._files[name])
+        return self._load(self._files[name])
 
     def _load_segment(self, name: str, segment: str) -> State:
-        return self.store.load_space(self._segments[name][segment])
+        return self._load(self._segments[name][segment])
+
+    def _load(self, file: DataFile) -> State:
+        try:
+            return self.store.load_space(file)
+        except Missing:
+            ours = -1 if self.manifest is None else self.manifest.offset
+            newest = max(self.store.offsets(), default=-1)
+            if newest <= ours:
+                raise
+            place = self.machine.place
+            raise PartitionTaken(
+                f"{place.topic} partition {place.partition}: another worker has written a checkpoint at offset "
+                f"{newest}, past ours at {ours}, and has deleted the files that ours names"
+            ) from None
 
     # ---- taking over --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from kinstream.streams import failpoints
-from kinstream.streams.checkpoints.files import Damaged
+from kinstream.streams.checkpoints.files import Damaged, Missing
 from kinstream.streams.checkpoints.folder import CheckpointFolder, manifest_name
 from kinstream.streams.checkpoints.manifest import (
     DataFile,
@@ -216,12 +216,13 @@ class CheckpointStore:
 
         Raises
         ------
-        CheckpointError : the file is missing, or differs from the manifest.
+        Missing : the file does not exist.
+        CheckpointError : it differs from the manifest.
         """
         try:
             return from_bytes(self._folder.content(file))
         except FileNotFoundError as error:
-            raise CheckpointError(f"{self.location(file)}: missing; restore the partition again") from error
+            raise Missing(f"{self.location(file)}: missing; bring it back from a copy") from error
 
     def offsets(self) -> list[int]:
         """The offsets of all manifests, damaged ones included, in rising order.

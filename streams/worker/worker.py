@@ -34,6 +34,7 @@ from kinstream.streams.errors import (
     KinstreamError,
     LogGap,
     LoginRefused,
+    PartitionTaken,
     SettingsError,
 )
 from kinstream.streams.kafka.client_errors import explained
@@ -65,6 +66,7 @@ FOR_PEOPLE: Final = (
     GenerationMismatch,
     LogGap,
     LoginRefused,
+    PartitionTaken,
     SettingsError,
 )
 
@@ -168,7 +170,9 @@ class Worker:
         if self._failure is None:
             self._failure = error
             self.life.enter(Life.FAILED)
-            log.critical("%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
+            # A partition that was taken is what a freeze leads to, not a fault.
+            level = logging.WARNING if isinstance(error, PartitionTaken) else logging.CRITICAL
+            log.log(level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
             sys.stderr.flush()
             os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
 

@@ -14,7 +14,8 @@ from kinstream.processors.agent import builder_spec
 from kinstream.streams.agents.letter import CONSUMER, REASON, REFUSED, ROWS, redrive
 from kinstream.streams.agents.machine import Machine, Place, RecordsMissed
 from kinstream.streams.agents.spec import AgentSpec
-from kinstream.streams.errors import GenerationMismatch, LogGap, Reason
+from kinstream.streams.checkpoints.files import Missing
+from kinstream.streams.errors import GenerationMismatch, LogGap, PartitionTaken, Reason
 from kinstream.streams.records.codec.every_kind import decode_constraints, encode
 from kinstream.streams.records.identity import Identity, Position
 from kinstream.streams.records.message import Message
@@ -469,3 +470,38 @@ def test_spaces_left_to_their_files_come_back_unchanged(tmp_path: Path) -> None:
     calm = Agent(builder_spec(config, "one-pass"), config, log, tmp_path / "calm")
     calm.run()
     assert {k: str(v) for k, v in agent.states().items()} == {k: str(v) for k, v in calm.states().items()}
+
+
+def _left_to_files(root: Path, log: MemoryLog) -> Agent:
+    """A builder whose spaces `a` and `b` are in their files alone."""
+    config = settings()
+    for space in ("a", "b"):
+        log.append("kinstream.events", space.encode(), samples(space, 9)[0])
+    agent = Agent(builder_spec(config, "one-pass"), config, log, root)
+    agent.runners[0]._max_resident_bytes = 0
+    agent.run()
+    log.append("kinstream.events", b"a", samples("a", 9)[1])
+    return agent
+
+
+def test_a_frozen_worker_whose_partition_was_taken_says_so(tmp_path: Path) -> None:
+    log = MemoryLog(1)
+    frozen = _left_to_files(tmp_path, log)
+    successor = Agent(builder_spec(settings(), "one-pass"), settings(), log, tmp_path)
+    for number in range(2, 8):
+        log.append("kinstream.events", b"a", samples("a", 9)[number])
+        successor.run()
+        successor.runners[0].checkpoint()
+    with pytest.raises(
+        PartitionTaken,
+        match=r"partition 0: another worker has written a checkpoint at offset 9, past ours at 2",
+    ):
+        frozen.step(0)
+
+
+def test_a_file_that_is_lost_without_a_successor_is_an_error(tmp_path: Path) -> None:
+    agent = _left_to_files(tmp_path, MemoryLog(1))
+    for path in tmp_path.rglob("spaces/a@*"):
+        path.unlink()
+    with pytest.raises(Missing, match="bring it back from a copy"):
+        agent.step(0)
