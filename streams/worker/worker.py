@@ -172,7 +172,9 @@ class Worker:
             self.life.enter(Life.FAILED)
             # A partition that was taken is what a freeze leads to, not a fault.
             level = logging.WARNING if isinstance(error, PartitionTaken) else logging.CRITICAL
-            log.log(level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error)
+            log.log(
+                level, "%s: %s", type(error).__name__, error, exc_info=None if _expected(error) else error
+            )
             sys.stderr.flush()
             os._exit(REFUSED if isinstance(error, FOR_PEOPLE) else RESTART)
 

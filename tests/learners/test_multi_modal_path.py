@@ -264,7 +264,8 @@ def test_the_command_writes_a_map_for_each_modality(
     assert space is not None
     version = ModelVersion(SPACE, "lomdml", "lomdml/1", 1, 1, space.step, "t", 0, 0, "", "", NOW_MS)
     monkeypatch.setattr(
-        "kinstream.cli.commands.models.newest_models", lambda settings, checkpoints: {(SPACE, "lomdml"): version}
+        "kinstream.cli.commands.models.newest_models",
+        lambda settings, checkpoints: {(SPACE, "lomdml"): version},
     )
     monkeypatch.setattr("kinstream.cli.commands.models.rebuilt", lambda version, settings: space.core)
     monkeypatch.setattr("kinstream.streams.operations.models.computed_with", lambda version, settings: {})
