@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kinstream.search.agent.service import SearchService
+from kinstream.search.interleaving.metrics import decided_families, decided_sample
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import ServiceMetrics
 from kinstream.search.spaces.searcher import Answer
@@ -33,9 +34,17 @@ class SearchMetrics(ServiceMetrics):
             buckets=_EXAMINED,
             registry=self.registry,
         )
-        for space in service.spaces:
+        self.drafted = Counter(
+            "kinstream_search_drafted_lists",
+            "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
+            ("space",),
+            registry=self.registry,
+        )
+        for space, served in service.spaces.items():
             self.queries.labels(space)
             self.examined.labels(space)
+            if served.drafting is not None:
+                self.drafted.labels(space)
 
     def answered(self, space: str, answer: Answer) -> None:
         """Count the queries of an answer."""
@@ -75,7 +84,8 @@ class _SearchCollector(Collector):
                 ("model_generation", "Generation of the serving model; 0 while the un-learned map serves."),
                 (
                     "model_behind",
-                    "1 while a newer model than the serving one is announced: it is being loaded, or cannot be loaded.",
+                    "1 while a newer model than the serving one is announced, or, with a gate, while another model is "
+                    "to serve by its decision: it is being loaded, or cannot be loaded.",
                 ),
                 (
                     "model_stale_seconds",
@@ -95,7 +105,7 @@ class _SearchCollector(Collector):
             values = (
                 standing.items,
                 standing.offset,
-                served.searcher.nbytes,
+                served.nbytes,
                 standing.model.step,
                 standing.model.epoch,
                 standing.model.generation,
@@ -107,7 +117,15 @@ class _SearchCollector(Collector):
             written = served.subscription.staleness().written_seconds
             if written is not None:
                 age.add_metric([served.space, served.learner], written)
-        yield from (*families, age)
+        yield from (*families, age, *self._gates())
+
+    def _gates(self) -> Iterator[Metric]:
+        families = decided_families("search")
+        for served in self._service.spaces.values():
+            if served.drafting is not None:
+                found = served.drafting.deciding.now()
+                decided_sample(families, (served.space, served.learner), found, found.missing)
+        yield from families
 
     def _indexes(self) -> Iterator[Metric]:
         events = CounterMetricFamily(

@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kinstream.search.agent.drafting import Drafting, candidate_model, serving_model
 from kinstream.search.index.engines import ONLINE, Plan, check
+from kinstream.search.interleaving.decided import Deciding
+from kinstream.search.interleaving.drafts import Drafts
+from kinstream.search.interleaving.impression import Keys
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
@@ -41,14 +45,17 @@ class Served:
     ----------
     behind_since : by the monotonic clock, when a newer model than the serving one became known; None if there is none.
     trouble : why the newest model cannot be taken over; None if there is no error.
+    stepping, newest : of a space with updates.
+    drafting : of a space with a gate.
     """
 
     searcher: Searcher
     subscription: Subscription
-    newest: _Newest
     behind_since: float | None = None
     trouble: str | None = None
     stepping: Stepping | None = None
+    newest: _Newest | None = None
+    drafting: Drafting | None = None
     next_build: float = field(default=0.0)
 
     @property
@@ -61,10 +68,24 @@ class Served:
 
     @property
     def behind(self) -> bool:
-        """Whether a newer model than the serving one was announced; it may not be taken over yet, or not be
-        loadable."""
+        """Whether a newer model than the serving one was announced; it may not be taken over yet, or not be loadable.
+        With a gate, whether another model is to serve by its decision."""
+        if self.drafting is not None:
+            return self.drafting.deciding.now().missing or self.searcher.behind
         # In this order: the second check sees a model that is loaded between the two.
         return self.subscription.staleness().behind or self.searcher.behind
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of vectors and indexes."""
+        candidate = 0 if self.drafting is None else self.drafting.candidate.nbytes
+        return self.searcher.nbytes + candidate
+
+    @property
+    def known(self) -> bool:
+        """Whether all models from before the start are known; with a gate, also those that it has named."""
+        tried = self.drafting is None or self.drafting.deciding.tried
+        return self.subscription.caught_up and tried
 
     def stale_seconds(self) -> float:
         """How long a newer model has been known without serving."""
@@ -103,20 +124,23 @@ class SearchService:
                 check_space(name)
             except BadRecord as error:
                 raise SettingsError(f"search.spaces: {error.detail}") from None
-            if name in settings.gate:
-                raise SettingsError(
-                    f"search.spaces.{name}: [gate.{name}] decides who serves, and the query agent follows the newest "
-                    "model; serve the space with `kinstream gateway`, or remove one of the two sections"
-                )
             plan = Plan(section.index, section.options)
             check(plan, settings, section.learner, f"search.spaces.{name}")
             if section.updates and plan.index not in ONLINE:
                 raise SettingsError(f"search.spaces.{name}: updates are for the index lazy")
+            if section.updates and name in settings.gate:
+                raise SettingsError(
+                    f"search.spaces.{name}: updates follow the newest model, and [gate.{name}] decides who serves: "
+                    "remove updates, or the gate"
+                )
+            if name in settings.gate:
+                self.spaces[name] = self._gated(name, plan, section.learner)
+                continue
             subscription = self.models.subscribe(name, section.learner)
             stepping = Stepping(name, section.learner) if section.updates else None
             newest = _Newest(subscription, stepping)
-            served = Served(Searcher(name, plan, newest), subscription, newest, stepping=stepping)
-            self.spaces[name] = served
+            searcher = Searcher(name, plan, newest)
+            self.spaces[name] = Served(searcher, subscription, stepping=stepping, newest=newest)
         sources = {name: section.catalogue for name, section in self.limits.spaces.items()}
         self.events = events(settings, sources, self._apply, self.limits.redrives_of)
         self.updates = updates(
@@ -124,9 +148,14 @@ class SearchService:
         )
         self.recall = RecallSampler(self.limits.recall_every)
         self._stopping = threading.Event()
+        candidates = [
+            Served(one.drafting.candidate, one.subscription)
+            for one in self.spaces.values()
+            if one.drafting is not None
+        ]
         self._threads = [
             threading.Thread(target=self._refresh, args=(served,), name=f"kinstream-index-{n}", daemon=True)
-            for n, served in enumerate(self.spaces.values())
+            for n, served in enumerate([*self.spaces.values(), *candidates])
         ]
         self._loaded = False
         self.health = Health(
@@ -134,6 +163,15 @@ class SearchService:
             ready=[Check(name, value) for name, value in self._checks()],
             about={"agent": "search", "pid": os.getpid()},
         )
+
+    def _gated(self, name: str, plan: Plan, learner: str) -> Served:
+        """A space with a gate: an index of the model that serves by decision, and one of the candidate."""
+        deciding = Deciding(name, learner, self.models)
+        keys = Keys(self.settings.gate_key.get_secret_value())
+        drafts = Drafts(name, keys, self.settings.gate[name].share)
+        drafting = Drafting(deciding, drafts, Searcher(name, plan, candidate_model(deciding)))
+        searcher = Searcher(name, plan, serving_model(deciding))
+        return Served(searcher, self.models.subscribe(name, learner), drafting=drafting)
 
     @property
     def served(self) -> Iterable[str]:
@@ -169,7 +207,10 @@ class SearchService:
         return self.events.failure or self.models.fault
 
     def _apply(self, space: str, changed: list[Changed]) -> None:
-        self.spaces[space].searcher.apply(changed)
+        served = self.spaces[space]
+        served.searcher.apply(changed)
+        if served.drafting is not None:
+            served.drafting.candidate.apply(changed)
 
     def _update(self, update: ModelUpdate) -> None:
         served = self.spaces.get(update.space)
@@ -191,7 +232,7 @@ class SearchService:
 
     def _follow(self, served: Served) -> None:
         served.searcher.loaded()
-        if served.stepping is not None:
+        if served.stepping is not None and served.newest is not None:
             served.stepping.advance(served.newest.announced(), served.searcher)
         if not served.searcher.behind:
             served.behind_since = served.trouble = None
@@ -210,8 +251,7 @@ class SearchService:
     def _read_up(self) -> bool:
         """Whether catalogues and models have once been read up to the ends that the topics had at the start."""
         if not self._loaded:
-            models = all(served.subscription.caught_up for served in self.spaces.values())
-            self._loaded = self.events.caught_up and models
+            self._loaded = self.events.caught_up and all(one.known for one in self.spaces.values())
         return self._loaded
 
     # ---- readiness ----------------------------------------------------------------------------------------------
@@ -223,7 +263,7 @@ class SearchService:
 
     def _checks(self) -> Iterator[tuple[str, Callable[[], bool]]]:
         yield "catalogues", lambda: self.events.caught_up
-        yield "models", lambda: all(served.subscription.caught_up for served in self.spaces.values())
+        yield "models", lambda: all(one.known for one in self.spaces.values())
         yield "indexes", lambda: self.ready
 
     def waiting_for(self) -> list[str]:
@@ -233,7 +273,7 @@ class SearchService:
             found += self.events.waiting_for
         for served in self.spaces.values():
             staleness = served.subscription.staleness()
-            if not served.subscription.caught_up:
+            if not served.known:
                 found.append(
                     f"models of {served.space!r} under {served.learner!r}"
                     + (f": {staleness.trouble}" if staleness.trouble else "")

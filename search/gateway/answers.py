@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.search.gateway.drafts import Drafts
 from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.gateway.space import Answer, GatewaySpace
+from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.interleaving.drafts import Drafts, of_vectors
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
-from kinstream.search.stores.base import BadFilter, StoreAway
+from kinstream.search.stores.base import BadFilter, Hit, StoreAway
+from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Vectors
 
 
@@ -40,7 +41,9 @@ class Answering:
         # Once: everything in the answer comes from these models.
         pair = space.pair()
         queries = self._queries(asked, space, pair.serving)
-        rows = [] if space.drafts is None else space.drafts.rows(pair, queries, asked.query_id, asked.k)
+        rows = []
+        if space.drafts is not None and pair.candidate is not None and pair.candidate.takes(queries):
+            rows = space.drafts.rows(of_vectors(queries), asked.query_id, asked.k)
         try:
             answer = space.search(pair, queries, rows, asked.k, asked.filter)
         except BadFilter as error:
@@ -60,23 +63,17 @@ class Answering:
             results.append({"neighbours": known})
         named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)}
         if space.drafts is not None:
-            lists = self._drafted(space.drafts, pair, answer, asked.k)
+            made = {
+                row: drafted(space.drafts, pair, answer.hits[row], candidate, asked.k)
+                for row, candidate in answer.candidates.items()
+            }
+            lists = {row: one for row, one in made.items() if one is not None}
             self._metrics.drafted.labels(space.name).inc(len(lists))
             for row, result in enumerate(results):
                 results[row] = lists.get(row, result | {"list_id": None})
-            candidate = pair.candidate if lists else None
-            named |= {"candidate": None if candidate is None else _named(candidate), "gate": _gate(pair)}
+            other = pair.candidate if lists else None
+            named |= {"candidate": None if other is None else _named(other), "gate": _gate(pair)}
         return _written(named | {"store": _store(space, answer.version), "results": results})
-
-    def _drafted(self, drafts: Drafts, pair: ModelPair, answer: Answer, k: int) -> dict[int, Any]:
-        """The drafted results by the number of their query. A similarity would show whose pick an item is."""
-        found = {}
-        for row, candidate in answer.candidates.items():
-            one = drafts.drafted(pair, answer.hits[row], candidate, k)
-            if one is not None:
-                shown = [hit._asdict() | {"similarity": None} for hit in one.hits]
-                found[row] = {"neighbours": shown, "list_id": one.list_id}
-        return found
 
     def map(self, body: bytes) -> bytes:
         asked = read(MapRequest, body)
@@ -132,15 +129,29 @@ def _named(model: QueryModel) -> dict[str, Any]:
     return named | {"digest": model.digest, "adapted": model.adapted}
 
 
+def drafted(
+    drafts: Drafts, pair: ModelPair, serving: list[Hit], candidate: list[Hit], k: int
+) -> dict[str, Any] | None:
+    """A drafted result; None if the candidate's similarities are too large.
+
+    A similarity would show whose pick an item is. An item that both have found is shown as the serving model has found
+    it.
+    """
+    assert pair.candidate is not None and pair.decided is not None
+    if any(math.isinf(hit.similarity) for hit in candidate):
+        return None
+    ranked = [[hit.id for hit in hits if not math.isnan(hit.similarity)] for hits in (serving, candidate)]
+    names = (pair.decided.version, Version(*pair.candidate.name))
+    shown = drafts.shown((names[0], ranked[0]), (names[1], ranked[1]), k)
+    fields = {hit.id: hit for hit in (*candidate, *serving)}
+    items = [fields[item]._asdict() | {"similarity": None} for item in shown.items]
+    return {"neighbours": items, "list_id": shown.list_id}
+
+
 def _gate(pair: ModelPair) -> dict[str, Any]:
-    decision = pair.decision
-    challenger = None if decision is None or decision.challenger is None else str(decision.challenger)
-    return {
-        "decided": str(pair.decided),
-        "missing": pair.missing,
-        "challenger": challenger,
-        "pinned": decision is not None and decision.pinned,
-    }
+    assert pair.decided is not None
+    # A model of another dimension than the store is missing, too.
+    return pair.decided.named() | {"missing": pair.missing}
 
 
 def _store(space: GatewaySpace, version: str | None) -> dict[str, Any]:

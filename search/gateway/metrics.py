@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kinstream.search.gateway.service import GatewayService
+from kinstream.search.interleaving.metrics import decided_families, decided_sample
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
 
@@ -80,19 +81,7 @@ class _GatewayCollector(Collector):
             "Age of the newest loaded model. Absent before the first, and for a pinned model.",
             labels=labels,
         )
-        decided = [
-            GaugeMetricFamily(f"kinstream_gateway_decided_{name}", text, labels=labels)
-            for name, text in (
-                ("generation", "Generation of the model that serves by decision of the gate; 0: un-adapted."),
-                ("epoch", "Epoch of the model that serves by decision of the gate; -1: un-adapted."),
-                ("step", "Step of the model that serves by decision of the gate."),
-                (
-                    "missing",
-                    "1 while the model that serves by decision of the gate is not available, so that queries are "
-                    "asked as they are.",
-                ),
-            )
-        ]
+        decided = decided_families("gateway")
         failures = CounterMetricFamily(
             "kinstream_gateway_model_failures",
             "Models that were not loaded; each attempt counts.",
@@ -102,8 +91,7 @@ class _GatewayCollector(Collector):
             staleness, pair = space.staleness(), space.pair()
             model = pair.serving
             if pair.decided is not None:
-                for family, value in zip(decided, (*pair.decided, pair.missing), strict=True):
-                    family.add_metric([space.name, model.learner], int(value))
+                decided_sample(decided, (space.name, model.learner), pair.decided, pair.missing)
             values = (*model.name, model.adapted, space.behind, space.trouble is None)
             for family, value in zip(families, values, strict=True):
                 family.add_metric([space.name, model.learner], int(value))

@@ -6,18 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from kinstream.search.serving.requests import Asked, Rows, Vector
+from kinstream.search.serving.requests import Asked, GateState, QueryId, Rows, Vector
 
 K = Annotated[int, Field(ge=1, description="Number of neighbours; the server's limit is gateway.max_k.")]
-
-QueryId = Annotated[
-    str | None,
-    Field(
-        max_length=256,
-        description="Of a space with a gate: the same id always gets a drafted list, or never, whatever the vectors "
-        "are. Left out, the vector decides.",
-    ),
-]
 
 
 class MapRequest(Asked):
@@ -57,17 +48,6 @@ class StoreState(BaseModel):
     kind: str
     collection: str
     version: str | None
-
-
-class GateState(BaseModel):
-    """What the gate has decided for the space, and whether the gateway can obey."""
-
-    decided: str = Field(
-        description="GENERATION.EPOCH.STEP of the model that serves by decision, or un-adapted."
-    )
-    missing: bool = Field(description="Whether that model is not available: queries are asked as they are.")
-    challenger: str | None = Field(description="The model that is compared with it now; null for none.")
-    pinned: bool = Field(description="Whether a person has ordered that no other model is to serve.")
 
 
 class Neighbour(BaseModel):

@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from kinstream.search.gateway.drafts import Drafts
 from kinstream.search.gateway.gated import Gated
 from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.interleaving.decided import Deciding
+from kinstream.search.interleaving.drafts import Drafts
 from kinstream.search.interleaving.impression import Keys
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
@@ -85,7 +86,8 @@ class GatewayService:
                 f"in place of model, or remove [gate.{name}]"
             )
         keys = Keys(settings.gate_key.get_secret_value())
-        return Gated(name, section.learner, self.models), Drafts(name, keys, gate.share)
+        deciding = Deciding(name, section.learner, self.models)
+        return Gated(section.learner, deciding), Drafts(name, keys, gate.share)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

@@ -41,3 +41,12 @@ def _floor(before: tuple[GateDecision, Version] | None, decision: GateDecision) 
     if decision.verdict is Verdict.ROLLBACK:
         floor = max(floor, decision.before)
     return floor
+
+
+def may_challenge(version: Version, decision: GateDecision | None, floor: Version) -> bool:
+    """Whether the gate would take that model as the challenger, if the first list that comes back were of it."""
+    if version <= floor:
+        return False
+    if decision is None:
+        return version != UNADAPTED
+    return not decision.pinned and version != decision.serving and version.epoch == decision.epoch

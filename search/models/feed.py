@@ -11,8 +11,10 @@ from typing import Final, Self
 
 from kinstream.search.models.attempts import Attempts, Limits, Loads
 from kinstream.search.models.choice import KEPT, KEPT_UNFOLLOWED, Announcement, Choice
-from kinstream.search.models.held import Find, Held
+from kinstream.search.models.held import Held
+from kinstream.search.models.kept import KeptModels
 from kinstream.search.models.loader import Loader
+from kinstream.search.models.model import Name
 from kinstream.search.models.sources import CheckpointSource, Source
 from kinstream.search.models.staleness import Failure, Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
@@ -20,6 +22,7 @@ from kinstream.search.models.topic import TopicSource
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.operations.models import kept_at
 from kinstream.streams.records.gate import GateDecision, Version
+from kinstream.streams.records.values import ModelVersion
 from kinstream.streams.settings import Settings
 
 log = logging.getLogger("kinstream.follower")
@@ -67,7 +70,7 @@ class ModelFeed:
         self._changed = Condition()
         self._loader = loader or Loader(settings)
         self._attempts = Attempts(self._loader, self._changed, clock, limits or Limits())
-        self._find: Find = lambda known, name: kept_at(settings, known, *name)
+        self._settings = settings
         self._stop = Event()
         self._thread: Thread | None = None
         #: Announcements of spaces without a subscription.
@@ -137,9 +140,19 @@ class ModelFeed:
             return self._subscriptions[key]
 
     def hold(self, space: str, learner: str) -> Held:
-        """Keep the models that the gate of a space names, and the newest ones. Call it before `start`."""
+        """Hold the models that the gate of a space names, and candidates. Call it before `start`.
+
+        Raises
+        ------
+        CheckpointError : the settings name no known kind of store for checkpoints.
+        """
         subscription = self.subscribe(space, learner)
-        held = Held(subscription, self._loader, self._find, self._changed, self._clock)
+        copies = KeptModels(self._settings, space, learner)
+
+        def find(known: ModelVersion, name: Name) -> ModelVersion | None:
+            return copies.find(name) or kept_at(self._settings, known, *name)
+
+        held = Held(subscription, self._loader, find, copies, self._changed, self._clock)
         with self._changed:
             return self._held.setdefault((space, learner), held)
 
@@ -215,7 +228,7 @@ class ModelFeed:
             # For a source that is read by learner, a new subscription still waits for its first answer.
             self._tried([one for one in followed if caught_up and one.learner in learners and one.settled])
         for (space, _), held in list(self._held.items()):
-            held.advance(self.decision(space), caught_up)
+            held.advance(*self.decided(space), caught_up)
 
     def _take(self, announced: Announcement) -> None:
         version, where = announced

@@ -1,18 +1,25 @@
-"""The models of a space with a gate that a service keeps: those that the newest decision names, and recent ones."""
+"""The models of a space with a gate that a service holds: those that the newest decision names, and its candidates.
+
+While the gate has named no challenger, a service chooses the candidate of its drafted lists, and stays with it for some
+minutes. The file of each model that may come to serve is copied, because the learner soon deletes it.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from threading import Condition
-from typing import Final
+from typing import Final, Protocol
 
 from kinstream.search.models.attempts import FIRST_PAUSE, LONGEST_PAUSE, Load, Loads
 from kinstream.search.models.choice import KEPT, rank_of
+from kinstream.search.models.decisions import may_challenge
 from kinstream.search.models.loader import Unloadable
 from kinstream.search.models.model import Model, Name, name_of
 from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import Subscription
+from kinstream.streams.checkpoints.files import Damaged, Missing
 from kinstream.streams.errors import CheckpointError
 from kinstream.streams.operations.models import Refused
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Version
@@ -21,9 +28,10 @@ from kinstream.streams.secrets import hide
 
 log = logging.getLogger("kinstream.follower")
 
-#: The newest models that stay in memory: the gate's challenger is the candidate of a list that came back, and newer
-#: models may have been announced meanwhile.
-RECENT: Final = 8
+#: Seconds for which a candidate stays while there is no challenger: the clicks of its lists come back meanwhile.
+CANDIDATE_SECONDS: Final = 300.0
+#: Candidates that stay in memory, in case that their file could not be copied.
+RECENT: Final = 4
 #: Seconds that the feed waits for a load that it has begun; most are done by then. After the longer time the model
 #: counts as unreachable until the load ends.
 _WAIT_SECONDS: Final = 0.5
@@ -33,8 +41,16 @@ _SLOW_SECONDS: Final = 10.0
 Find = Callable[[ModelVersion, Name], ModelVersion | None]
 
 
+class Copies(Protocol):
+    """Copies of model files; see `kinstream.search.models.kept.KeptModels`."""
+
+    def keep(self, version: ModelVersion) -> None: ...
+
+    def prune(self, needed: Collection[Name]) -> None: ...
+
+
 class _Try:
-    """Attempts to load one model by its name."""
+    """Attempts to load, or to copy, one model."""
 
     def __init__(self) -> None:
         self.load: Load | None = None
@@ -44,13 +60,14 @@ class _Try:
 
 
 class Held:
-    """Models of one space by their name. The feed's thread calls `announced` and `advance`, any thread calls `get`.
+    """Models of one space by their name. The feed's thread calls `announced` and `advance`, any thread the others.
 
     Parameters
     ----------
     subscription : to the newest model.
     loads : turns announcements into models.
     find : where a model is whose announcement was not read, or whose announced file is gone.
+    copies : of the files of models that may come to serve.
     changed : held while failures are counted.
     clock : seconds, monotonic.
     """
@@ -60,26 +77,42 @@ class Held:
         subscription: Subscription,
         loads: Loads,
         find: Find,
+        copies: Copies,
         changed: Condition,
         clock: Callable[[], float],
     ) -> None:
         self.subscription = subscription
         #: Whether every model that was decided on before the start is loaded, or was tried.
         self.tried = False
+        #: The model of drafted lists while there is no challenger; None before the first.
+        self.candidate: Model | None = None
+        self._chosen_at = 0.0
         self._loads = loads
         self._find = find
+        self._copies = copies
         self._changed = changed
         self._clock = clock
         self._announced: dict[Name, ModelVersion] = {}
-        #: The newest models, the newest last.
+        #: The last candidates, the newest last.
         self._recent: list[Name] = []
         self._tries: dict[Name, _Try] = {}
-        # One reference, which is replaced: readers never see a dictionary that changes.
+        self._copying: dict[Name, _Try] = {}
+        # One reference each, which is replaced: readers never see a collection that changes.
         self._models: dict[Name, Model] = {}
+        self._copied: frozenset[Name] = frozenset()
 
     def get(self, version: Version) -> Model | None:
         """The model of that name, if it is in memory."""
         return self._models.get(Name(*version))
+
+    def failed(self, version: Version) -> bool:
+        """Whether the newest decision names that model, and it could not be loaded so far."""
+        one = self._tries.get(Name(*version))
+        return one is not None and one.failed is not None
+
+    def copied(self, version: Version) -> bool:
+        """Whether the store has a copy of that model, so that it outlives the learner's checkpoints."""
+        return Name(*version) in self._copied
 
     def announced(self, version: ModelVersion) -> None:
         """Note where a model is; the newest announcements are kept."""
@@ -93,22 +126,19 @@ class Held:
         if len(self._announced) > KEPT:
             del self._announced[min(self._announced)]
 
-    def advance(self, decision: GateDecision | None, complete: bool) -> None:
-        """Take the newest model, drop those that nothing needs, and load what the decision names.
+    def advance(self, decision: GateDecision | None, floor: Version, complete: bool) -> None:
+        """Choose a candidate, drop models that nothing needs, load what the decision names, and copy files.
 
         Parameters
         ----------
+        floor : no model up to this one can become the challenger.
         complete : whether all decisions from before the start are known.
         """
-        newest = self.subscription.serving
-        models = dict(self._models)
-        if newest.learned and newest.name not in self._recent:
-            self._recent = [*self._recent, newest.name][-RECENT:]
-            models[newest.name] = newest
+        self._choose(decision, floor)
         wanted = [Name(*one) for one in _named(decision)]
         # The one before is kept in case that people roll back.
         needed = {*wanted, *self._recent, *([] if decision is None else [Name(*decision.before)])}
-        self._models = {name: model for name, model in models.items() if name in needed}
+        self._models = {name: model for name, model in self._models.items() if name in needed}
         self._tries = {name: one for name, one in self._tries.items() if name in wanted}
         if complete:
             for name in wanted:
@@ -117,6 +147,60 @@ class Held:
             self.tried = self.tried or all(
                 name in self._models or self._tries[name].failed is not None for name in wanted
             )
+        chosen = [] if self.candidate is None else [self.candidate.name]
+        worth = [name for name in {*wanted, *chosen} if name in self._models]
+        self._copied &= needed
+        self._copying = {name: one for name, one in self._copying.items() if name in worth}
+        for name in worth:
+            if name not in self._copied:
+                self._copy(name, self._copying.setdefault(name, _Try()), needed)
+
+    def _choose(self, decision: GateDecision | None, floor: Version) -> None:
+        newest, present, now = self.subscription.serving, self.candidate, self._clock()
+        if present is not None and not may_challenge(Version(*present.name), decision, floor):
+            present = None
+        free = newest.learned and may_challenge(Version(*newest.name), decision, floor)
+        due = present is None or now - self._chosen_at >= CANDIDATE_SECONDS
+        if free and due and (present is None or newest.name != present.name):
+            present, self._chosen_at = newest, now
+            self._recent = [*self._recent, newest.name][-RECENT:]
+            self._models = {**self._models, newest.name: newest}
+        self.candidate = present
+
+    def _copy(self, name: Name, one: _Try, needed: Collection[Name]) -> None:
+        """Begin a copy that is due, or note one that has ended."""
+        model = self._models[name]
+        if one.load is None:
+            if self._clock() < one.retry_at:
+                return
+            assert model.version is not None
+            known = self._announced.get(name, model.version)
+            one.load = Load(_Copy(self._copies, needed), known, model, self._clock())
+            one.load.wait(_WAIT_SECONDS)
+        if not one.load.ended:
+            return
+        load, one.load = one.load, None
+        try:
+            load.result()
+        except Unloadable as error:
+            if model is self.candidate and error.failure is Failure.MISSING:
+                self._chosen_at = (
+                    -math.inf
+                )  # its file was deleted before the copy: the newest takes its place
+            known_failure, one.failed = one.failed is error.failure, error.failure
+            one.pause = min(LONGEST_PAUSE, 2.0 * one.pause or FIRST_PAUSE)
+            one.retry_at = self._clock() + one.pause
+            log.log(
+                logging.DEBUG if known_failure else logging.WARNING,
+                "%s/%s: the file of %s cannot be copied (%s), so it is lost when the learner deletes it: %s",
+                self.subscription.space,
+                self.subscription.learner,
+                name,
+                error.failure.value,
+                error,
+            )
+        else:
+            self._copied |= {name}
 
     def _advance(self, name: Name, one: _Try) -> None:
         """Begin a load that is due, or take one that has ended."""
@@ -186,6 +270,27 @@ class _Named:
         if found is None:
             raise missing
         return self._loads.load(found, present)
+
+
+class _Copy:
+    """Copies the file of a model, in the place of a load."""
+
+    def __init__(self, copies: Copies, needed: Collection[Name]) -> None:
+        self._copies, self._needed = copies, needed
+
+    def load(self, version: ModelVersion, present: Model) -> Model:
+        try:
+            self._copies.keep(version)
+            self._copies.prune(self._needed)
+        except Missing as error:
+            raise Unloadable(Failure.MISSING, str(error)) from error
+        except Damaged as error:
+            raise Unloadable(Failure.DAMAGED, str(error)) from error
+        except Refused as error:
+            raise Unloadable(Failure.REFUSED, str(error)) from error
+        except (CheckpointError, OSError) as error:
+            raise Unloadable(Failure.UNREACHABLE, hide(str(error))) from error
+        return present
 
 
 def _named(decision: GateDecision | None) -> list[Version]:

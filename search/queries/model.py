@@ -52,6 +52,10 @@ class QueryModel:
         """Number of features that `map` takes; None if it takes any."""
         return None if self.query_map is None else self.query_map.dimension
 
+    def takes(self, Q: NDArray[Any]) -> bool:
+        """Whether `map` takes queries (n, d) of this dimension."""
+        return self.dimension in (None, Q.shape[1])
+
     def map(self, Q: ArrayLike) -> NDArray[np.float32]:
         """What a store of raw items is asked with: by the inner product with it, or the cosine, items rank as learned.
 

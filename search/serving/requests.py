@@ -29,12 +29,32 @@ SpaceName = Annotated[
     Field(max_length=MAX_SPACE_LENGTH, description="May be left out if only one space is served."),
 ]
 
+QueryId = Annotated[
+    str | None,
+    Field(
+        max_length=256,
+        description="Of a space with a gate: the same id always gets a drafted list, or never, whatever the vectors "
+        "are. Left out, the vector decides.",
+    ),
+]
+
 
 class Asked(BaseModel):
     """A request about a space."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     space: SpaceName = None
+
+
+class GateState(BaseModel):
+    """What the gate has decided for the space, and whether the service can obey."""
+
+    decided: str = Field(
+        description="GENERATION.EPOCH.STEP of the model that serves by decision, or un-adapted."
+    )
+    missing: bool = Field(description="Whether that model is not available: queries are asked as they are.")
+    challenger: str | None = Field(description="The model that is compared with it now; null for none.")
+    pinned: bool = Field(description="Whether a person has ordered that no other model is to serve.")
 
 
 class ErrorReply(BaseModel):

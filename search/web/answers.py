@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from kinstream.search.agent.drafting import Ask, DraftedAnswer
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
+from kinstream.search.interleaving.drafts import of_vectors
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import read
-from kinstream.search.spaces.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
+from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.search.web.requests import (
     SearchRequest,
     SimilarItemsRequest,
@@ -35,40 +38,45 @@ class Answering:
         served = self._served(asked.space)
         self._check_k(asked.k)
         rows = rows_of(asked, served.searcher.modalities, self._limits.max_rows)
+
+        def ask(searcher: Searcher, chosen: Sequence[int] | None) -> Answer:
+            return searcher.search(rows if chosen is None else rows[list(chosen)], asked.k)
+
         try:
-            answer = served.searcher.search(rows, asked.k)
+            found = self._ask(served, ask, of_vectors(rows), asked.query_id, asked.k)
         except (NotReady, WrongDimension) as error:
             raise self._refusal(error, served) from None
-        _check_distances(answer)
-        self._metrics.answered(served.space, answer)
-        self._service.recall.offer(served.searcher, rows, answer)
-        return _written(self._found(served, answer))
+        self._service.recall.offer(served.searcher, rows, found.answer)
+        return self._answered(served, found)
 
     def similar_posted(self, item: str, body: bytes) -> bytes:
         asked = read(SimilarRequest, body)
-        return self.similar([item], asked.space, asked.k)
+        return self.similar([item], asked.space, asked.k, asked.query_id)
 
     def similar_items(self, body: bytes) -> bytes:
         asked = read(SimilarItemsRequest, body)
         if len(asked.items) > self._limits.max_rows:
             detail = f"{len(asked.items)} items; at most {self._limits.max_rows} in a request"
             raise Refused(422, Why.TOO_LARGE, detail, place="items")
-        return self.similar(asked.items, asked.space, asked.k)
+        return self.similar(asked.items, asked.space, asked.k, asked.query_id)
 
-    def similar(self, items: list[str], space: str | None, k: int) -> bytes:
+    def similar(self, items: list[str], space: str | None, k: int, query_id: str | None = None) -> bytes:
         served = self._served(space)
         self._check_k(k)
+
+        def ask(searcher: Searcher, chosen: Sequence[int] | None) -> Answer:
+            return searcher.similar(items if chosen is None else [items[row] for row in chosen], k)
+
+        names = [b"item/" + item.encode("utf-8", "surrogatepass") for item in items]
         try:
-            answer = served.searcher.similar(items, k)
+            found = self._ask(served, ask, names, query_id, k)
         except UnknownItem as error:
             place = None if len(items) == 1 else f"items[{error.row}]"
             detail = f"no item {items[error.row]!r} is in the catalogue of {served.space!r}"
             raise Refused(404, Why.UNKNOWN_ITEM, detail, place=place) from None
         except (NotReady, WrongDimension) as error:
             raise self._refusal(error, served) from None
-        _check_distances(answer)
-        self._metrics.answered(served.space, answer)
-        return _written(self._found(served, answer))
+        return self._answered(served, found)
 
     def transform(self, body: bytes) -> bytes:
         asked = read(TransformRequest, body)
@@ -92,10 +100,39 @@ class Answering:
                 "index": searcher.plan.index,
                 "modalities": [{"name": name, "dimension": size} for name, size in searcher.modalities],
                 "announced": str(staleness.announced),
-                "behind": searcher.behind,
+                "behind": searcher.behind if served.drafting is None else served.behind,
             }
+            if served.drafting is not None:
+                facts["gate"] = served.drafting.deciding.now().named()
             found.append(self._standing(served, searcher.standing()) | facts)
         return _written({"spaces": found})
+
+    @staticmethod
+    def _ask(
+        served: Served, ask: Ask, queries: Sequence[bytes], query_id: str | None, k: int
+    ) -> DraftedAnswer:
+        if served.drafting is None:
+            return DraftedAnswer(ask(served.searcher, None))
+        return served.drafting.search(served.searcher, ask, queries, query_id, k)
+
+    def _answered(self, served: Served, found: DraftedAnswer) -> bytes:
+        """Check and count an answer, and write it; drafted lists in place of those of the serving model."""
+        answer = found.answer
+        _check_distances(answer)
+        self._metrics.answered(served.space, answer)
+        body = self._found(served, answer)
+        if found.decided is not None:
+            self._metrics.drafted.labels(served.space).inc(len(found.lists))
+            results: list[dict[str, Any]] = body["results"]
+            for row, result in enumerate(results):
+                shown = found.lists.get(row)
+                result["list_id"] = None if shown is None else shown.list_id
+                if shown is not None:
+                    # A distance would show whose pick an item is.
+                    result["neighbours"] = [{"id": item, "squared_distance": None} for item in shown.items]
+            candidate = None if found.candidate is None else _named(served, found.candidate)
+            body |= {"candidate": candidate, "gate": found.decided.named()}
+        return _written(body)
 
     # ---- parts --------------------------------------------------------------------------------------------------
 
@@ -121,14 +158,13 @@ class Answering:
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
 
     def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:
-        model = {"learner": served.learner, **standing.model._asdict(), "learned": standing.learned}
         catalogue = {
             "epoch": standing.epoch,
             "items": standing.items,
             "partition": self._service.events.partition(served.space),
             "offset": standing.offset,
         }
-        return {"space": served.space, "model": model, "catalogue": catalogue}
+        return {"space": served.space, "model": _named(served, standing), "catalogue": catalogue}
 
     def _found(self, served: Served, answer: Answer) -> dict[str, Any]:
         results = [
@@ -143,6 +179,10 @@ class Answering:
             )
         ]
         return self._standing(served, answer.standing) | {"results": results}
+
+
+def _named(served: Served, standing: Standing) -> dict[str, Any]:
+    return {"learner": served.learner, **standing.model._asdict(), "learned": standing.learned}
 
 
 def _check_distances(answer: Answer) -> None:

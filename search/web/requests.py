@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from kinstream.search.index.items import Modalities
 from kinstream.search.serving.refusals import Refused, Why
-from kinstream.search.serving.requests import Asked, Rows, Vector, checked
+from kinstream.search.serving.requests import Asked, GateState, QueryId, Rows, Vector, checked
 from kinstream.streams.records.checks import MAX_STRING_LENGTH
 from kinstream.streams.records.values import Vectors
 
@@ -31,12 +31,14 @@ class SearchRequest(TransformRequest):
     """Queries by vector."""
 
     k: K = 10
+    query_id: QueryId = None
 
 
 class SimilarRequest(Asked):
     """A request for the neighbours of one item."""
 
     k: K = 10
+    query_id: QueryId = None
 
 
 class SimilarItemsRequest(SimilarRequest):
@@ -72,19 +74,29 @@ class _Reply(BaseModel):
 
 class Neighbour(BaseModel):
     id: str
-    squared_distance: float
+    squared_distance: float | None = Field(description="Null in a drafted list.")
 
 
 class Result(BaseModel):
-    """The neighbours of one query: the nearest first, equally near ones by id."""
+    """The neighbours of one query: the nearest first, equally near ones by id; of a drafted list, in its order."""
 
     neighbours: list[Neighbour]
+    list_id: str | None = Field(
+        default=None,
+        description="Of a drafted list: the `list_id` of the click event. Null for another list, and left out in a "
+        "space without a gate.",
+    )
     examined: int = Field(description="Items whose distance was computed.")
 
 
 class SearchReply(_Reply):
-    """One result for each query, in their order. All come from the named model and catalogue."""
+    """One result for each query, in their order. All come from the named models and catalogue."""
 
+    candidate: ModelName | None = Field(
+        default=None,
+        description="The other model of the drafted lists; null if there are none. Left out in a space without a gate.",
+    )
+    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
     results: list[Result]
 
 
@@ -106,7 +118,10 @@ class SpaceReply(_Reply):
     index: str
     modalities: list[ModalitySize]
     announced: str = Field(description="generation.epoch.step of the newest model that was announced.")
-    behind: bool = Field(description="Whether a newer model than the serving one is known.")
+    behind: bool = Field(
+        description="Whether a newer model than the serving one is known; with a gate, whether another one is to serve."
+    )
+    gate: GateState | None = Field(default=None, description="Left out in a space without a gate.")
 
 
 class SpacesReply(BaseModel):

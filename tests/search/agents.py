@@ -23,6 +23,7 @@ from kinstream.search.models.sources import Source
 from kinstream.search.spaces.catalogue import CatalogueReader
 from kinstream.search.spaces.feed import Progress
 from kinstream.streams.records.codec.every_kind import encode
+from kinstream.streams.records.gate import Version
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,
@@ -35,6 +36,7 @@ from kinstream.streams.records.values import (
 )
 from kinstream.streams.settings import Settings
 from tests.learners.published import create
+from tests.search.gates import SECRET, decision
 
 TOPIC = "kinstream.events"
 
@@ -174,9 +176,10 @@ def linear(d: int, seed: int) -> Any:
 class Agent:
     """A running service with its two feeds."""
 
-    def __init__(self, **search: Any) -> None:
+    def __init__(self, gate: dict[str, Any] | None = None, **search: Any) -> None:
+        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
         self.settings = Settings.model_validate(
-            {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}}
+            {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
         )
         self.announced = Announced()
         made: list[Events] = []
@@ -226,10 +229,11 @@ def full_page() -> bytes:
 
     from kinstream.search.agent.metrics import SearchMetrics
 
-    with running(spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
+    with running(gate={"shop": {}}, spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
         agent.announced.announce("shop", linear(2, 1), 1)
-        agent.settle()
+        agent.announced.decisions.take(decision(1, Version(1, 0, 1), space="shop"))
+        agent.wait(lambda: agent.service.spaces["shop"].searcher.glance().learned, "the model serves")
         agent.service.recall._window["shop"] = deque([1.0])
         metrics = SearchMetrics(agent.service)
         metrics.seconds.labels("/search", "200").observe(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,3 +101,9 @@ def decision(number: int, serving: Version, challenger: Version | None = None, *
         challenger=challenger,
         **plain,
     )
+
+
+def head_of(list_id: str) -> bytes:
+    """Time and nonce, which are not encrypted."""
+    text = list_id.removeprefix("ki1.")
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[:12]

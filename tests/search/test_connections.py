@@ -22,7 +22,7 @@ HEADERS = b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r
 QUESTION = b'{"vectors": [1, 0], "k": 1}'
 ASK = HEADERS + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION
 #: Nothing is closed by these in a test that is not about them.
-PATIENT = {"header_seconds": 600.0, "idle_seconds": 600, "request_seconds": 600.0}
+PATIENT: dict[str, Any] = {"header_seconds": 600.0, "idle_seconds": 600, "request_seconds": 600.0}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -203,17 +204,21 @@ def test_from_unadapted_to_promoted_and_a_sabotaged_model_never_serves(
         until(site.ready, "it is back")
         assert site.ask_and_click()["model"]["step"] == GOOD.step
 
+        def restarted() -> dict[str, Any]:
+            os.kill(process.worker_pid(), signal.SIGKILL)
+            until(lambda: not site.ready(), "it is gone")
+            until(site.ready, "it is back")
+            space = site.spaces()
+            assert space is not None and space["gate"]["decided"] == str(GOOD)
+            gate: dict[str, Any] = space["gate"]
+            return gate
+
+        # The learner has deleted the file: the gateway has copied it.
         file.unlink()
-        os.kill(process.worker_pid(), signal.SIGKILL)
-        until(lambda: not site.ready(), "it is gone")
-        until(site.ready, "it is back without the file")
-        space = site.spaces()
-        assert space is not None and space["gate"] == {
-            "decided": str(GOOD),
-            "missing": True,
-            "challenger": None,
-            "pinned": False,
-        }
+        assert restarted()["missing"] is False
+        assert site.ask_and_click()["model"]["step"] == GOOD.step
+        shutil.rmtree(system.root / "gate-models")
+        assert restarted() == {"decided": str(GOOD), "missing": True, "challenger": None, "pinned": False}
         answer = site.ask_and_click()
         assert not answer["model"]["adapted"] and answer["candidate"] is None
         assert process.stop() == 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from threading import Condition
@@ -16,11 +19,14 @@ from kinstream.search.gate.core import Options, SpaceGate
 from kinstream.search.models.decisions import Decisions
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.held import RECENT, Held
+from kinstream.search.models.kept import KEEP_SECONDS, KeptModels
 from kinstream.search.models.loader import Unloadable
 from kinstream.search.models.model import Model, Name
 from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import Subscription
-from kinstream.streams.operations.models import kept_at
+from kinstream.streams.checkpoints.files import Damaged, Missing
+from kinstream.streams.errors import CheckpointError
+from kinstream.streams.operations.models import data_of, kept_at
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
 from kinstream.streams.records.values import ModelVersion
 from tests.search.fakes import Clock
@@ -80,6 +86,8 @@ class Files:
     def __init__(self) -> None:
         self.gone: dict[int, Failure] = {}
         self.loaded: list[int] = []
+        self.copied: list[int] = []
+        self.attempts = 0
 
     def load(self, version: ModelVersion, present: Model) -> Model:
         if version.step in self.gone:
@@ -89,6 +97,14 @@ class Files:
 
     def find(self, known: ModelVersion, name: Name) -> ModelVersion | None:
         return None
+
+    def keep(self, version: ModelVersion) -> None:
+        self.attempts += 1
+        if version.step in self.gone:
+            raise {Failure.MISSING: Missing}.get(self.gone[version.step], CheckpointError)("gone")
+        self.copied.append(version.step)
+
+    def prune(self, needed: Collection[Name]) -> None: ...
 
 
 class Nobody:
@@ -111,33 +127,82 @@ def clock() -> Clock:
 def held(files: Files, clock: Clock) -> Held:
     changed = Condition()
     subscription = Subscription(Nobody(), "a", "opml", changed)  # type: ignore[arg-type]
-    return Held(subscription, files, files.find, changed, clock)
+    return Held(subscription, files, files.find, files, changed, clock)
 
 
 def serve(held: Held, step: int) -> None:
     held.subscription.swap(Model(version(step), object()))  # type: ignore[arg-type]
 
 
-def test_the_newest_models_and_the_decided_ones_are_kept_and_no_others(held: Held, files: Files) -> None:
-    for step in range(1, 31):
+def test_a_candidate_stays_for_some_minutes_and_decided_models_are_held(
+    held: Held, files: Files, clock: Clock
+) -> None:
+    candidates = []
+    for step in range(1, 61):
         serve(held, step)
-        held.advance(decision(1, Version(1, 0, 2), Version(1, 0, 4)) if step > 4 else None, True)
-    kept = {name.step for name in held._models}
-    assert kept == {2, 4, *range(31 - RECENT, 31)}
+        held.advance(None, UNADAPTED, True)
+        assert held.candidate is not None
+        candidates.append(held.candidate.name.step)
+        clock.now += 10.0
+    assert candidates == [1] * 30 + [31] * 30
+    assert files.copied == [1, 31] and held.copied(Version(1, 0, 31))
+    held.advance(decision(1, UNADAPTED, Version(1, 0, 1)), UNADAPTED, True)
+    for step in range(61, 61 + 30 * (RECENT + 1)):
+        serve(held, step)
+        held.advance(decision(1, UNADAPTED, Version(1, 0, 1)), UNADAPTED, True)
+        clock.now += 10.0
+    assert {name.step for name in held._models} == {1, *(step for step in files.copied[-RECENT:])}
     assert files.loaded == []
     # Rolling back finds the model that served before.
-    held.advance(decision(2, Version(1, 0, 4), before=Version(1, 0, 2)), True)
-    assert held.get(Version(1, 0, 2)) is not None
-    held.advance(decision(3, Version(1, 0, 4), before=Version(1, 0, 4)), True)
-    assert held.get(Version(1, 0, 2)) is None
+    held.advance(decision(2, UNADAPTED, before=Version(1, 0, 1)), Version(1, 0, 1), True)
+    assert held.get(Version(1, 0, 1)) is not None
+    held.advance(decision(3, UNADAPTED, before=UNADAPTED), Version(1, 0, 1), True)
+    assert held.get(Version(1, 0, 1)) is None
+
+
+def test_a_candidate_that_has_lost_is_replaced_at_once(held: Held) -> None:
+    serve(held, 3)
+    held.advance(None, UNADAPTED, True)
+    serve(held, 5)
+    held.advance(decision(1, UNADAPTED), Version(1, 0, 4), True)
+    assert held.candidate is not None and held.candidate.name.step == 5
+    held.advance(decision(2, Version(1, 0, 5)), Version(1, 0, 4), True)
+    assert held.candidate is None
+
+
+def test_a_candidate_whose_file_is_gone_before_the_copy_makes_way(held: Held, files: Files) -> None:
+    files.gone[3] = Failure.MISSING
+    serve(held, 3)
+    held.advance(None, UNADAPTED, True)
+    serve(held, 4)
+    held.advance(None, UNADAPTED, True)
+    assert held.candidate is not None and held.candidate.name.step == 4
+    assert files.copied == [4]
+
+
+def test_a_copy_that_the_store_refuses_is_tried_again_and_reported_once(
+    held: Held, files: Files, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.gone[3] = Failure.UNREACHABLE
+    serve(held, 3)
+    for _ in range(20):
+        held.advance(None, UNADAPTED, True)
+        clock.now += 10.0
+    assert held.candidate is not None and held.candidate.name.step == 3
+    assert not held.copied(Version(1, 0, 3)) and 3 < files.attempts < 15
+    assert [line.levelname for line in caplog.records].count("WARNING") == 1
+    del files.gone[3]
+    clock.now += 31.0
+    held.advance(None, UNADAPTED, True)
+    assert held.copied(Version(1, 0, 3))
 
 
 def test_a_decided_model_is_loaded_from_its_announcement(held: Held, files: Files) -> None:
     for step in (3, 9):
         held.announced(version(step))
-    held.advance(decision(1, Version(1, 0, 3)), False)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, False)
     assert not held.tried and held.get(Version(1, 0, 3)) is None
-    held.advance(decision(1, Version(1, 0, 3)), True)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
     assert held.tried and held.get(Version(1, 0, 3)) is not None
     assert files.loaded == [3]
 
@@ -149,7 +214,7 @@ def test_a_file_that_is_gone_is_tried_again_with_pauses_and_counted(
     files.gone[3] = Failure.MISSING
     attempts = 0
     for _ in range(400):
-        held.advance(decision(1, Version(1, 0, 3)), True)
+        held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
         attempts = held.subscription.failures[Failure.MISSING]
         clock.now += 0.25
     # 0.5, 1, 2, 4, 8, 16, 30, ... seconds apart
@@ -157,20 +222,20 @@ def test_a_file_that_is_gone_is_tried_again_with_pauses_and_counted(
     assert held.tried
     del files.gone[3]
     clock.now += 31.0
-    held.advance(decision(1, Version(1, 0, 3)), True)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
     assert held.get(Version(1, 0, 3)) is not None
 
 
 def test_only_an_announcement_of_that_file_makes_the_next_attempt_earlier(held: Held, files: Files) -> None:
     files.gone[3] = Failure.DAMAGED
     held.announced(version(3))
-    held.advance(decision(1, Version(1, 0, 3)), True)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
     held.announced(version(4))
-    held.advance(decision(1, Version(1, 0, 3)), True)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
     assert held.subscription.failures[Failure.DAMAGED] == 1
     del files.gone[3]
     held.announced(later(3))
-    held.advance(decision(1, Version(1, 0, 3)), True)
+    held.advance(decision(1, Version(1, 0, 3)), UNADAPTED, True)
     assert held.get(Version(1, 0, 3)) is not None
 
 
@@ -217,3 +282,66 @@ def test_after_a_restart_the_decided_model_comes_from_its_checkpoint(world: Worl
     assert held.subscription.serving.name == (newest.generation, newest.epoch, newest.step)
     row = np.random.default_rng(1).normal(size=(1, model.dimension or 1))
     assert not np.array_equal(model.transform(row), held.subscription.serving.transform(row))
+
+
+def test_a_copy_outlives_the_checkpoint_and_a_restart(world: World) -> None:
+    world.learn("a", load="0")
+    first = world.announced()[-1]
+    name = Version(first.generation, first.epoch, first.step)
+    copies = KeptModels(world.settings, "a", "opml")
+    assert copies.find(Name(*name)) is None
+    copies.keep(first)
+    folder = world.system.root / "gate-models" / "a" / "opml"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"{Name(*name)}.model",
+        f"{Name(*name)}.safetensors",
+    ]
+    for number in range(1, 6):
+        world.learn("a", load=str(number))
+    assert not Path(first.location).exists()
+    copies.keep(first)  # is copied already, so that the lost file is not needed
+    world.source.decisions.take(decision(1, name))
+    world.source.announce(world.announced()[-1])
+    world.source.caught_up = True
+    feed: ModelFeed = world.feed()
+    held = feed.hold("a", "opml")
+    for _ in range(50):
+        feed.step()
+        if held.tried:
+            break
+    model = held.get(name)
+    assert model is not None and model.version is not None and model.version.sha256 == first.sha256
+    feed.step()
+    assert held.copied(name)
+
+
+def test_old_copies_that_nothing_names_are_deleted(world: World) -> None:
+    versions = []
+    clock = Clock()
+    clock.now = time.time()
+    copies = KeptModels(world.settings, "a", "opml", lambda: clock.now)
+    for number in range(3):
+        world.learn("a", load=str(number))
+        versions.append(world.announced()[-1])
+        copies.keep(versions[-1])
+    first, second, third = (Name(one.generation, one.epoch, one.step) for one in versions)
+    copies.prune([])
+    assert all(copies.find(one) for one in (first, second, third))
+    clock.now += KEEP_SECONDS + 60.0
+    copies.prune([second])
+    assert [copies.find(one) is None for one in (first, second, third)] == [True, False, True]
+    found = copies.find(second)
+    assert (
+        found is not None and hashlib.sha256(data_of(found, world.settings)).hexdigest() == versions[1].sha256
+    )
+
+
+def test_a_damaged_record_of_a_copy_is_an_error_with_its_place(world: World) -> None:
+    world.learn("a")
+    version = world.announced()[-1]
+    copies = KeptModels(world.settings, "a", "opml")
+    copies.keep(version)
+    name = Name(version.generation, version.epoch, version.step)
+    (world.system.root / "gate-models" / "a" / "opml" / f"{name}.model").write_bytes(b"\xc3\x01nothing")
+    with pytest.raises(Damaged, match=f"gate-models/a/opml/{name}.model"):
+        copies.find(name)

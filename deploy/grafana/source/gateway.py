@@ -120,6 +120,10 @@ GATEWAY: Final = Row(
                 f"max by (space, learner) (kinstream_gateway_decided_missing{{{_MODEL}}})",
                 "{{space}} · the gate's model is missing",
             ),
+            Query(
+                f"1 - min by (space, learner) (kinstream_gateway_decided_kept{{{_MODEL}}})",
+                "{{space}} · the gate's model has no copy",
+            ),
             unit="s",
             runbook="KinstreamGatewayModelStale",
         ),

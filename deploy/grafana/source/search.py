@@ -79,6 +79,7 @@ SEARCH: Final = Row(
             "the usual rate of the time of day: queried vectors or items.",
             "0 while clients send queries: see the answers by status.",
             Query(f"sum by (space) (job_space:kinstream_search_queries:rate5m{{{_SPACE}}})", "{{space}}"),
+            Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
             unit="cps",
             runbook="KinstreamSearchDown",
         ),
@@ -145,6 +146,10 @@ SEARCH: Final = Row(
                 f"min by (space, learner) (kinstream_search_model_step{{{_MODEL}}})",
                 "{{space}} · {{learner}}",
             ),
+            Query(
+                f"min by (space, learner) (kinstream_search_decided_step{{{_MODEL}}})",
+                "{{space}} · {{learner}} · by decision of the gate",
+            ),
             unit="short",
             runbook="KinstreamSearchModelStale",
         ),
@@ -159,6 +164,14 @@ SEARCH: Final = Row(
             Query(
                 f"max by (space, learner) (kinstream_search_model_behind{{{_MODEL}}})",
                 "{{space}} · {{learner}}, behind",
+            ),
+            Query(
+                f"max by (space, learner) (kinstream_search_decided_missing{{{_MODEL}}})",
+                "{{space}} · the gate's model is missing",
+            ),
+            Query(
+                f"1 - min by (space, learner) (kinstream_search_decided_kept{{{_MODEL}}})",
+                "{{space}} · the gate's model has no copy",
             ),
             unit="s",
             runbook="KinstreamSearchModelStale",

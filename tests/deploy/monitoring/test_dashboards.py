@@ -178,6 +178,8 @@ def test_every_series_is_on_a_dashboard() -> None:
         "kinstream_gateway_model_generation",
         "kinstream_gateway_decided_epoch",
         "kinstream_gateway_decided_generation",
+        "kinstream_search_decided_epoch",
+        "kinstream_search_decided_generation",
     }
 
 
