@@ -50,7 +50,7 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv --clear $(VENV)
 
 # Most modules of these packages are never imported: those that are get compiled then.
-$(VENV)/.installed-run: INSTALL_OPTIONS := --no-compile
+INSTALL_OPTIONS := --no-compile
 $(VENV)/.installed-run: pyproject.toml | $(BIN)/pip
 	@$(call install,.[$(RUN_EXTRAS)])
 
