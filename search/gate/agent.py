@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+from kinstream.search.exposure.lists import served
 from kinstream.search.gate.core import ALGORITHM, Decision, List, Options, SpaceGate
-from kinstream.search.gate.exposure.lists import served
 from kinstream.search.gate.metrics import Board, GateCollector
 from kinstream.search.interleaving.impression import PREFIX, Keys
 from kinstream.streams.agents.machine import Machine, Place

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
-from kinstream.search.gate.exposure.counts import Exposure
-from kinstream.search.gate.memory import Cap, Seen, hash_of
+from kinstream.search.gate.memory import Cap, Seen
 from kinstream.search.interleaving.evidence import Evidence
+from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version

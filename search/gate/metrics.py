@@ -10,9 +10,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kinstream.search.exposure.counts import Exposed
+from kinstream.search.exposure.metrics import families
 from kinstream.search.gate.core import Options, SpaceGate
-from kinstream.search.gate.exposure.counts import Exposed
-from kinstream.search.gate.exposure.metrics import families
 from kinstream.search.interleaving.evidence import decisive, log_e_value
 
 _SPACE: Final = ("space",)

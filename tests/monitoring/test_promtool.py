@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
+from kinstream.search.exposure.lists import ListKind, Served
 from kinstream.search.gate.core import Options, SpaceGate
-from kinstream.search.gate.exposure.lists import ListKind, Served
 from kinstream.search.gate.metrics import Board, GateCollector
 from kinstream.search.interleaving.impression import Keys
 from kinstream.streams.records.values import Counts, ItemBlock

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinstream.search.exposure.counts import Exposed, Exposure
+from kinstream.search.exposure.items import ItemCounts
+from kinstream.search.exposure.lists import ListKind, Served, served
 from kinstream.search.gate.agent import gate_spec
 from kinstream.search.gate.core import Options, SpaceGate
-from kinstream.search.gate.exposure.counts import Exposed, Exposure
-from kinstream.search.gate.exposure.items import ItemCounts
-from kinstream.search.gate.exposure.lists import ListKind, Served, served
 from kinstream.search.interleaving.impression import Keys
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import (

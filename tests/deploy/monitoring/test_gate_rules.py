@@ -110,7 +110,7 @@ CASES: Final[tuple[tuple[Callable[[World], None], dict[int, list[Alert]]], ...]]
     (users_prefer_it_to_the_unadapted_features, {31: [], 49: []}),
     (users_prefer_the_serving_model, {31: [], 49: []}),
     (the_evidence_leads_to_a_decision, {31: [], 49: []}),
-    (drafting_stops, {30: [], 44: [], 48: [STOPPED]}),
+    (drafting_stops, {30: [], 42: [], 48: [STOPPED]}),
     (drafting_stops_for_ten_minutes, {20: [], 35: [], 49: []}),
     (nothing_is_to_be_drafted, {20: [], 49: []}),
     (a_model_is_pinned_and_drafting_stops, {48: [], 49: []}),

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.search.gate.memory import hash_of
+from kinstream.search.interleaving.hashing import hash_of
 from kinstream.streams.records.state import State
 
 #: Items that are followed at most.

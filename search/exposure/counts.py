@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.search.gate.exposure.items import ItemCounts
-from kinstream.search.gate.exposure.lists import ListKind, Served
+from kinstream.search.exposure.items import ItemCounts
+from kinstream.search.exposure.lists import ListKind, Served
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 from kinstream.streams.records.values import ItemBlock
 

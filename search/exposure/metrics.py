@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kinstream.search.gate.exposure.counts import POSITIONS, Exposed
+from kinstream.search.exposure.counts import POSITIONS, Exposed
 
 _SPACE: Final = ("space",)
 

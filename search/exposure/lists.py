@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kinstream.search.gate.memory import hash_of
+from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import PREFIX, Keys, mark_of, read
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition
 
