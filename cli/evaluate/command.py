@@ -134,9 +134,13 @@ class _WithMore(click.Group):
     """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["paper", "queries"]
+        return ["counterfactual", "paper", "queries"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "counterfactual":
+            from kinstream.cli.evaluate.counterfactual import counterfactual
+
+            return counterfactual
         if cmd_name == "paper":
             from kinstream.cli.evaluate.paper import paper
 
@@ -166,6 +170,7 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
       kinstream evaluate --from constraints --space shop --hold-out 0.1
       kinstream evaluate paper opml-table-2 --data FOLDER
       kinstream evaluate queries --batch
+      kinstream evaluate counterfactual --space docs --model new.npz
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+from kinstream.search.exposure.lists import served
 from kinstream.search.gate.core import ALGORITHM, Decision, List, Options, SpaceGate
 from kinstream.search.gate.metrics import Board, GateCollector
 from kinstream.search.interleaving.impression import PREFIX, Keys
@@ -18,7 +19,7 @@ from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_eve
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
-from kinstream.streams.records.values import Action, Click, ClickBlock, Control
+from kinstream.streams.records.values import Action, Click, ClickBlock, Control, ItemBlock
 from kinstream.streams.settings import GateSettings, Settings
 
 NAME: Final = "gate"
@@ -35,7 +36,8 @@ def gate_spec(settings: Settings) -> AgentSpec:
         raise SettingsError("the settings have no [gate.SPACE], so there is nothing to decide")
     keys = Keys(settings.gate_key.get_secret_value())
     options = {space: options_of(section) for space, section in sorted(settings.gate.items())}
-    board = Board(options)
+    shares = {space: section.share for space, section in settings.gate.items()}
+    board = Board(options, shares)
 
     def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
         return GateMachine(place, keys, options, board, load_space)
@@ -108,6 +110,9 @@ class GateMachine(Machine):
                 self._emit(name, message, self._gate(name).order(record, message.timestamp_ms))
             case Click() | ClickBlock():
                 self._lists(name, record, message)
+            case ItemBlock():
+                if not self._deleted(name):
+                    self._gate(name).exposure.catalogue(record, message.timestamp_ms)
             case _:
                 self.counts["not_followed"] += 1
                 return
@@ -135,6 +140,15 @@ class GateMachine(Machine):
         for one in drafted(record):
             gate = self._gate(name)
             self._emit(name, message, gate.take(one, message.timestamp_ms))
+        if not self._deleted(name):
+            exposure = self._gate(name).exposure
+            for shown in served(record):
+                exposure.show(shown, shown.kind(self._keys, name), message.timestamp_ms)
+
+    def _deleted(self, name: str) -> bool:
+        """Whether events of the space count for nothing until it is created again."""
+        space = self.find(name)
+        return space is not None and space.status is Status.DELETED
 
     def _control(self, name: str, control: Control, message: Message) -> None:
         if control.action in (Action.PAUSE, Action.RESUME):

@@ -15,9 +15,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
-from kinstream.search.gate.memory import Cap, Seen, hash_of
+from kinstream.search.gate.memory import Cap, Seen
 from kinstream.search.interleaving.evidence import Evidence
+from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
@@ -30,6 +32,7 @@ KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
 SKEW_MS: Final = 300_000
 _MINUTE_MS: Final = 60_000
+_EXPOSURE: Final = "exposure."
 
 
 class Fate(StrEnum):
@@ -117,6 +120,8 @@ class SpaceGate:
         #: The last decisions as JSON objects, the newest last.
         self.decided: list[dict[str, Any]] = []
         self.shares = Shares()
+        #: What was shown in this epoch. No decision depends on it.
+        self.exposure = Exposure()
         #: Models that served before, the newest last.
         self._history: list[Version] = []
         #: No model up to this one becomes the challenger.
@@ -355,7 +360,7 @@ class SpaceGate:
         state: State = {"gate": json.dumps(plain)}
         for name, part in self._parts():
             state |= with_prefix(f"{name}.", part.state())
-        return state
+        return state | with_prefix(_EXPOSURE, self.exposure.state())
 
     def restore(self, state: State) -> None:
         plain = json.loads(str(state["gate"]))
@@ -368,12 +373,20 @@ class SpaceGate:
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]
         for name, part in self._parts():
             part.restore(without_prefix(f"{name}.", state))
+        self._restore_exposure(state)
 
     def inherit(self, state: State, load: Any) -> None:
         """Take over who serves from another generation; a comparison begins anew, perhaps with other settings."""
         plain = json.loads(str(state["gate"]))
         self._take_over(plain)
         self._now_ms, self._since_ms, _ = plain["times"]
+        self._restore_exposure(state)
+
+    def _restore_exposure(self, state: State) -> None:
+        """A checkpoint of an earlier version has none: it begins anew."""
+        found = without_prefix(_EXPOSURE, state)
+        if found:
+            self.exposure.restore(found)
 
     def _take_over(self, plain: dict[str, Any]) -> None:
         self._epoch = int(plain["epoch"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 import numpy as np
@@ -12,12 +11,6 @@ from kinstream.streams.records.state import State
 #: Entries of each memory.
 MOST: Final = 200_000
 _HOUR_MS: Final = 3_600_000
-
-
-def hash_of(text: str) -> int:
-    """64 bits of a name."""
-    data = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 class Seen:

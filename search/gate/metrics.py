@@ -10,6 +10,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kinstream.search.exposure.counts import Exposed
+from kinstream.search.exposure.metrics import families
 from kinstream.search.gate.core import Options, SpaceGate
 from kinstream.search.interleaving.evidence import decisive, log_e_value
 
@@ -29,13 +31,19 @@ class View:
     losses: int
     fates: dict[str, int]
     verdicts: dict[str, int]
+    exposure: Exposed
 
 
 class Board:
-    """The newest view of every space that this worker owns. Any thread may read it."""
+    """The newest view of every space that this worker owns. Any thread may read it.
 
-    def __init__(self, options: Mapping[str, Options]) -> None:
-        self.options = options
+    Parameters
+    ----------
+    options, shares : by space; a share is of the queries that are to get a drafted list.
+    """
+
+    def __init__(self, options: Mapping[str, Options], shares: Mapping[str, float]) -> None:
+        self.options, self.shares = options, shares
         self._views: dict[str, tuple[int, View]] = {}
         self._lock = threading.Lock()
 
@@ -52,6 +60,7 @@ class Board:
             gate.evidence.losses,
             {str(name): count for name, count in gate.fates.items()},
             {str(name): count for name, count in gate.verdicts.items()},
+            gate.exposure.exposed(),
         )
         with self._lock:
             self._views[space] = partition, view
@@ -115,7 +124,14 @@ class GateCollector(Collector):
         needed = GaugeMetricFamily(
             "kinstream_gate_log_e_value_needed", "The log e-value at which the gate decides.", labels=_SPACE
         )
-        for space, view in self._board.views().items():
+        share = GaugeMetricFamily(
+            "kinstream_gate_share",
+            "Share of the queries that are to get a drafted list, by the settings of the gate.",
+            labels=_SPACE,
+        )
+        views = self._board.views()
+        for space, view in views.items():
+            share.add_metric([space], self._board.shares[space])
             for fate, count in view.fates.items():
                 lists.add_metric([space, fate], count)
             for verdict, count in view.verdicts.items():
@@ -143,4 +159,6 @@ class GateCollector(Collector):
             decided,
             evidence,
             needed,
+            share,
+            *families({space: view.exposure for space, view in views.items()}),
         )

@@ -6,10 +6,12 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from kinstream.cli.main import cli
 from tests.docs.pages import ROOT, blocks
+from tests.replay.evaluation.drafted_log import DraftedLog
 
 PAGE = ROOT / "docs" / "evaluating.md"
 
@@ -37,3 +39,17 @@ def test_the_first_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     assert plain(shown[:until]) in plain(found.stdout)
     features = set(re.findall(r"^(.+?)  ", shown[until:], flags=re.M)) - {"feature of mixture"}
     assert len(features) == 3 and all(name in found.stdout for name in features)
+
+
+def test_the_counterfactual_estimate_prints_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DraftedLog(tmp_path).connect(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (command,) = [b.text for b in blocks(PAGE, "sh") if "evaluate counterfactual" in b.text]
+    found = CliRunner().invoke(cli, shlex.split(command)[1:])
+    assert found.exit_code == 0, found.output
+    (shown,) = [b.text for b in blocks(PAGE, "text") if b.text.startswith("MODEL ")]
+    assert found.stdout.strip() == shown.strip()
+    warnings = [line for line in found.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line.split()[1:3] for line in warnings] == [["1.0.200:", "37%"]]

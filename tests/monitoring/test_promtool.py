@@ -14,10 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kinstream.monitoring.exposition import OwnedTallies, TallyCollector
 from kinstream.monitoring.roster import Roster
 from kinstream.monitoring.tallies import Tallies
+from kinstream.search.exposure.lists import ListKind, Served
 from kinstream.search.gate.core import Options, SpaceGate
 from kinstream.search.gate.metrics import Board, GateCollector
 from kinstream.search.interleaving.impression import Keys
-from kinstream.streams.records.values import Counts
+from kinstream.streams.records.values import Counts, ItemBlock
 from kinstream.streams.settings import (
     BuilderSettings,
     LearnerSettings,
@@ -52,8 +53,11 @@ def full_page() -> bytes:
         learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
         search=SearchSettings(spaces={"digits": SearchSpaceSettings(learner="opml")}),
     )
-    board = Board({"docs": Options()})
-    board.put(0, "docs", SpaceGate("docs", Keys("a secret of the tests"), Options()))
+    board = Board({"docs": Options()}, {"docs": 0.2})
+    gate = SpaceGate("docs", Keys("a secret of the tests"), Options())
+    gate.exposure.catalogue(ItemBlock("docs", ("a", "b"), (), 0), 0)
+    gate.exposure.show(Served("1", 1, ("a",), (0,), frozenset()), ListKind.RANKED, 0)
+    board.put(0, "docs", gate)
     made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board))
     return generate_latest(made)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from deploy.grafana.source import learners, learning, stream
+from deploy.grafana.source import better, learners, learning, stream
 from deploy.grafana.source.panels import Json
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "dashboards"
@@ -15,7 +15,12 @@ FOLDER: Final = Path(__file__).resolve().parents[1] / "dashboards"
 
 def made() -> dict[Path, str]:
     """The text of every file."""
-    dashboards: tuple[Json, ...] = (learning.DASHBOARD, stream.DASHBOARD, learners.DASHBOARD)
+    dashboards: tuple[Json, ...] = (
+        learning.DASHBOARD,
+        stream.DASHBOARD,
+        learners.DASHBOARD,
+        better.DASHBOARD,
+    )
     return {
         FOLDER / f"{one['uid']}.json": json.dumps(one, indent=2, ensure_ascii=False) + "\n"
         for one in dashboards

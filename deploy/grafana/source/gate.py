@@ -1,4 +1,4 @@
-"""The row "Is it better?" of the stream's dashboard: who serves, and the evidence of the gate."""
+"""The row "Which model do users prefer?" of the page "Is it better?": who serves, and the evidence of the gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _of(series: str, by: str = "space") -> str:
 
 
 GATE: Final = Row(
-    "Is it better?",
+    "Which model do users prefer?",
     (
         number(
             "A learned model serves",

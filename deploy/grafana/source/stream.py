@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.grafana.source.dashboard import AGENT, JOB, LEARNER, SPACE, dashboard
-from deploy.grafana.source.gate import GATE
 from deploy.grafana.source.gateway import GATEWAY
 from deploy.grafana.source.panels import Column, Query, Row, lines, number, table
 from deploy.grafana.source.search import SEARCH
@@ -363,7 +362,7 @@ DASHBOARD: Final = dashboard(
     "kinstream-stream",
     "Kinstream · Is the stream healthy?",
     "Lag, delay, refused records, checkpoints, retention and workers of every agent; queries and their answers.",
-    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS, SEARCH, GATEWAY, GATE),
+    (_GLANCE, _FLOW, _LEFT_OUT, _SAFETY, _WORKERS, SEARCH, GATEWAY),
     JOB,
     AGENT,
     SPACE,

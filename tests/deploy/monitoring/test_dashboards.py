@@ -39,9 +39,10 @@ def test_the_files_are_what_the_source_makes() -> None:
     assert main(["--check"]) == 0
 
 
-def test_the_three_dashboards_are_there() -> None:
-    assert [path.stem for path in FILES] == ["kinstream-learners", "kinstream-learning", "kinstream-stream"]
-    assert len({read(path)["uid"] for path in FILES}) == 3
+def test_the_four_dashboards_are_there() -> None:
+    names = ["kinstream-better", "kinstream-learners", "kinstream-learning", "kinstream-stream"]
+    assert [path.stem for path in FILES] == names
+    assert [read(path)["uid"] for path in FILES] == names
 
 
 @pytest.mark.parametrize("board", BOARDS)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy.monitoring.programs import ALERTS, RECORDING, RULES, run
+from tests.deploy.monitoring.test_gate_rules import AGAINST, MISSING, STOPPED
 from tests.deploy.monitoring.test_gateway_rules import DOWN, FAILING, STALE
 from tests.deploy.monitoring.world import (
     AGENTS,
@@ -391,63 +392,6 @@ def a_learner_rejects_one_in_a_hundred(world: World) -> None:
     world.grow("kinstream_constraints_rejected_total", CONSTRAINTS * 0.01, **DIGITS)
 
 
-# ---- the gate ---------------------------------------------------------------------------------------------------
-
-DOCS: Final = {"space": "docs"}
-
-
-def gated(world: World, lists: float = 60, clicks: float = RECORDS) -> None:
-    """A worker of the gate, whose space is served by a learned model and has a challenger."""
-    where = {"instance": "host:9150", **DOCS}
-    world.put("up", 1, instance="host:9150")
-    world.count("kinstream_records_applied_total", clicks, instance="host:9150", agent="gate", partition="0")
-    for fate in ("won", "late"):
-        world.count("kinstream_gate_lists_total", lists, **where, fate=fate)
-    for name, value in (("adapted", 1), ("pinned", 0), ("challenged", 1)):
-        world.put(f"kinstream_gate_{name}", value, **where)
-    for winner in ("challenger", "serving"):
-        world.put("kinstream_gate_log_e_value", 0.5, **where, winner=winner)
-
-
-@case({28: [], 32: [warning("GateEvidenceAgainstServing", **DOCS)]})
-def users_prefer_the_challenger(world: World) -> None:
-    gated(world)
-    world.set("kinstream_gate_log_e_value", 3.0, winner="challenger")
-
-
-@case({40: []})
-def users_prefer_the_challenger_to_the_un_adapted_features(world: World) -> None:
-    gated(world)
-    world.set("kinstream_gate_log_e_value", 3.0, winner="challenger")
-    world.set("kinstream_gate_adapted", 0, since=0)
-
-
-@case({40: []})
-def users_prefer_the_serving_model(world: World) -> None:
-    gated(world)
-    world.set("kinstream_gate_log_e_value", 3.0, winner="serving")
-
-
-@case({42: [], 48: [warning("GateRandomisationStopped", **DOCS)]})
-def drafted_lists_stop_coming_back(world: World) -> None:
-    gated(world)
-    world.grow("kinstream_gate_lists_total", 0)
-
-
-@case({48: []})
-def a_model_is_pinned_and_no_list_is_drafted(world: World) -> None:
-    gated(world)
-    world.grow("kinstream_gate_lists_total", 0)
-    world.set("kinstream_gate_pinned", 1)
-
-
-@case({48: []})
-def nobody_clicks_anything(world: World) -> None:
-    gated(world)
-    world.grow("kinstream_gate_lists_total", 0)
-    world.grow("kinstream_records_applied_total", 0, agent="gate")
-
-
 # ---- search -----------------------------------------------------------------------------------------------------
 
 ANSWERS: Final = "kinstream_search_request_duration_seconds_count"
@@ -645,9 +589,10 @@ def test_what_a_person_reads(name: str, tmp_path: Path) -> None:
 
 
 def test_every_alert_fires_in_one_case_and_not_in_another() -> None:
-    # Those of the gateway are in test_gateway_rules.py.
+    # Those of the gateway and the gate are in files of their own.
     rules = [rule for group in groups(ALERTS) for rule in group["rules"]]
-    fired = {(name, severity) for name, severity, _ in (DOWN, FAILING, STALE)} | {
+    others = DOWN, FAILING, STALE, AGAINST, STOPPED, MISSING
+    fired = {(name, severity) for name, severity, _ in others} | {
         (name, severity)
         for _, after in CASES.values()
         for alerts in after.values()
