@@ -13,6 +13,7 @@ from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.errors import KinstreamError, LogGap, PartitionParked
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.processes.json_lines import fields, within
 from kinstream.streams.processes.supervisor import CRASHED
 from kinstream.streams.records.message import Message, PartitionName
 from kinstream.streams.settings import Settings
@@ -147,6 +148,10 @@ class Partitions:
             raise
 
     def _take_over(self, partition: int) -> Owned:
+        with fields(topic=self._topic, partition=partition):
+            return self._restored(partition)
+
+    def _restored(self, partition: int) -> Owned:
         self._check_topics()
         runner = self._generation.runner(partition, self._sink)
         start, end = self._cluster.bounds(self._topic, partition)
@@ -278,7 +283,7 @@ class Partitions:
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Run a long call off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, within(call, arguments))
 
     async def seek_back(self, place: PartitionName, offset: int) -> None:
         """Read a partition again from `offset`."""
