@@ -140,6 +140,12 @@ class LogSettings(Section):
     format: Literal["text", "json"] = "text"
 
 
+class TraceSettings(Section):
+    """The collector of traces: the base URL of its OTLP/HTTP receiver; without it, no span is exported."""
+
+    endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$", repr=False)
+
+
 class TopicSettings(Section):
     prefix: str = Field(default="kinstream", pattern=r"^[a-z0-9][a-z0-9-]*$")
     partitions: int = Field(default=PARTITIONS, ge=1)
@@ -211,6 +217,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     builders: dict[Name, BuilderSettings] = {}
@@ -327,6 +334,7 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     if not wrong:
         settings = Settings(**{**data, "kafka": KafkaSettings(**data.get("kafka", {}))})
         remember_url(settings.checkpoints.url)
+        remember_url(settings.traces.endpoint)
     faults += [Fault(layers.where(place, section=section), text) for place, section, text in wrong]
     return Found(None if faults else settings, tuple(faults), data, layers)
 

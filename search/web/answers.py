@@ -12,6 +12,7 @@ from kinstream.search.agent.service import SearchService, Served
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import read
+from kinstream.search.serving.traces import note_model
 from kinstream.search.spaces.searcher import Answer, NotReady, Standing, UnknownItem, WrongDimension
 from kinstream.search.web.requests import (
     SearchRequest,
@@ -121,6 +122,8 @@ class Answering:
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
 
     def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:
+        if standing.learned:
+            note_model(served.space, served.learner, *standing.model)
         model = {"learner": served.learner, **standing.model._asdict(), "learned": standing.learned}
         catalogue = {
             "epoch": standing.epoch,

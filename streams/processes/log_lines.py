@@ -19,7 +19,7 @@ from kinstream.streams.processes.json_lines import JsonFormatter
 from kinstream.streams.secrets import HidingFormatter, hide
 
 #: These libraries, by the first part of their loggers' names.
-OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})
+OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio", "opentelemetry"})
 #: The loggers of faust's services in our transport: faust names them after the module. Our own lines have loggers of
 #: other names, such as `kinstream.worker`.
 SERVICES: Final = "kinstream.streams"
@@ -29,6 +29,9 @@ _LEVELS: Final = {
     "mode": logging.WARNING,
     SERVICES: logging.WARNING,
     "aiokafka": logging.CRITICAL,
+    # `kinstream.traces` logs what was dropped.
+    "opentelemetry": logging.CRITICAL,
+    "urllib3": logging.ERROR,
 }
 #: Seconds for which a line is not repeated.
 QUIET_SECONDS: Final = 60.0
