@@ -25,7 +25,9 @@ from kinstream.streams.settings import (
     SearchSpaceSettings,
     Settings,
 )
+from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
+from kinstream.streams.worker.page.traces import TraceCollector
 from tests.monitoring.outcomes import found, outcome
 
 
@@ -54,7 +56,8 @@ def full_page() -> bytes:
     )
     board = Board({"docs": Options()})
     board.put(0, "docs", SpaceGate("docs", Keys("a secret of the tests"), Options()))
-    made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board))
+    traces = TraceCollector(Exporter(lambda batch: True))
+    made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board), traces)
     return generate_latest(made)
 
 
