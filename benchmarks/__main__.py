@@ -31,6 +31,7 @@ from benchmarks import (
     recovery,
     sources,
     table_two,
+    traces,
 )
 from benchmarks.figures import Figure, machine, table
 
@@ -51,6 +52,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "clicks": clicks.figures,
     "sources": sources.figures,
     "drain": drain.run,
+    "traces": traces.figures,
     "latency": latency.run,
     "recovery": recovery.run,
     "memory": memory.run,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from importlib import import_module
 from typing import Any, Final
 
@@ -152,16 +151,16 @@ def cli(ctx: click.Context, config: str | None, overrides: tuple[str, ...], log_
 def main() -> None:
     """Entry point: errors of our own are printed in one line, without a traceback."""
     from kinstream.streams.errors import KinstreamError
-    from kinstream.streams.secrets import hide
+    from kinstream.streams.processes.log_lines import report
 
     try:
         cli()
     except KinstreamError as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         sys.exit(error.exit_status)
     except Exception:
         # A bug: print the traceback with secrets hidden, since other libraries may quote their arguments.
-        click.echo(hide(traceback.format_exc()), err=True, nl=False)
+        report("the command ended by an error", traceback=True)
         sys.exit(1)
 
 

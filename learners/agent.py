@@ -229,7 +229,9 @@ class LearnerMachine(Machine):
         if current is not None and current.status is Status.DELETED:
             raise BadRecord(Reason.SPACE_DELETED, f"space {name!r} was deleted in this epoch")
         declaration = None if current is None else current.declaration
-        core = cast(Learner | None, None if current is None else current.core) or self._fresh(declaration)
+        core = None if current is None else cast(Learner | None, current.core)
+        if core is None:
+            core = self._fresh(declaration)
         before = None if self._updates is None else Before(core)
         judge = None if current is None else cast(Judge | None, current.judge)
         if judge is None and self._held_out:

@@ -294,7 +294,9 @@ class BuilderMachine(Machine):
         if kept is not None:
             # The rows are already selected, and are numbered again.
             origin = replace(origin, rows=None, refused=())
-        core = cast(Builder | None, None if space is None else space.core) or self._make(name, declaration)
+        core = None if space is None else cast(Builder | None, space.core)
+        if core is None:
+            core = self._make(name, declaration)
         before = core.counts()
         made = core.process(good, origin)
         self._count_fates(core.counts(), before)

@@ -34,6 +34,7 @@ EXTRAS: Final = {
     "metric_learn": "baselines",
     "torch": "torch",
     "onnx": "onnx",
+    "opentelemetry": "otel",
 }
 #: What every agent imports.
 WORKER: Final = ("aiokafka", "faust", "numba", "orjson", "prometheus_client", "scipy")
@@ -43,6 +44,7 @@ _DISTRIBUTIONS: Final = {
     "faust": "faust-streaming",
     "metric_learn": "metric-learn",
     "mode": "mode-streaming",
+    "opentelemetry": "opentelemetry-exporter-otlp-proto-http",
     "prometheus_client": "prometheus-client",
     "qdrant_client": "qdrant-client",
     "sklearn": "scikit-learn",

@@ -43,6 +43,7 @@ from kinstream.streams.configuration.services import ServiceSettings as ServiceS
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
 from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
+from kinstream.streams.configuration.vectors import unknown_names
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import remember, remember_url, without_secret
 from kinstream.streams.spelling import meant
@@ -133,6 +134,18 @@ class MetricsSettings(Section):
     window: int = Field(default=1_000, ge=1)
 
 
+class LogSettings(Section):
+    """The form of log lines: text for people, or JSON for a store of logs."""
+
+    format: Literal["text", "json"] = "text"
+
+
+class TraceSettings(Section):
+    """The collector of traces: the base URL of its OTLP/HTTP receiver; without it, no span is exported."""
+
+    endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$", repr=False)
+
+
 class TopicSettings(Section):
     prefix: str = Field(default="kinstream", pattern=r"^[a-z0-9][a-z0-9-]*$")
     partitions: int = Field(default=PARTITIONS, ge=1)
@@ -203,6 +216,8 @@ class Settings(BaseSettings):
     checkpoints: CheckpointSettings = CheckpointSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
+    logs: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     builders: dict[Name, BuilderSettings] = {}
@@ -319,6 +334,7 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
     if not wrong:
         settings = Settings(**{**data, "kafka": KafkaSettings(**data.get("kafka", {}))})
         remember_url(settings.checkpoints.url)
+        remember_url(settings.traces.endpoint)
     faults += [Fault(layers.where(place, section=section), text) for place, section, text in wrong]
     return Found(None if faults else settings, tuple(faults), data, layers)
 
@@ -360,6 +376,7 @@ def _wrong(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
         yield ("kafka",), False, "must be a section"
     strangers = list(_strangers(data))
     yield from strangers
+    yield from unknown_names(data)
     try:
         Settings(**plain)
     except ValidationError as error:

@@ -111,9 +111,11 @@ def _run(
 ) -> None:
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.extras import WORKER, require
+    from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
     settings = settings_of(ctx, algorithms=unsupervised or new_generation)
+    describe_process(application=f"{role}-{name}" if name else role)
     require(*WORKER, who="kinstream worker", extra="worker")
     if from_start and not new_generation:
         raise SettingsError("--from-start goes with --new-generation")
@@ -156,9 +158,10 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
     from kinstream.streams.agents.generations.open_generation import open_generation
     from kinstream.streams.errors import BrokerUnavailable, KinstreamError
     from kinstream.streams.kafka.cluster import Cluster
+    from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.listening import bound, handed
+    from kinstream.streams.processes.log_lines import report
     from kinstream.streams.processes.supervisor import REFUSED, RESTART
-    from kinstream.streams.secrets import hide
     from kinstream.streams.worker.worker import FOR_PEOPLE, Worker
 
     try:
@@ -170,12 +173,13 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         cluster.wait(settings.worker.startup_seconds)
         _check_access(cluster, settings, spec, role, name)
         generation = open_generation(spec, settings, cluster, create=create, new=new, from_start=from_start)
+        describe_process(generation=generation.number)
         cluster.close()
     except BrokerUnavailable as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         return RESTART
     except KinstreamError as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         return REFUSED
 
     async def run() -> int:
@@ -184,7 +188,7 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
     try:
         status = asyncio.run(run())
     except FOR_PEOPLE as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         status = REFUSED
     except Exception:
         logging.getLogger("kinstream.worker").exception("the worker ended")

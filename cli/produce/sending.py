@@ -41,6 +41,14 @@ _LOAD = (
     click.option(
         "--float16", is_flag=True, help="Round vectors to float16: half the bytes, three decimal digits."
     ),
+    click.option(
+        "--trace-share",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        show_default=True,
+        metavar="SHARE",
+        help="Share of the blocks that begin a trace, such as 0.01. The same blocks in every run.",
+    ),
     click.option("--from-start", is_flag=True, help="Send a confirmed load again, as after `spaces reset`."),
     click.option(
         "--progress-folder",
@@ -161,11 +169,14 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     from kinstream.streams.kafka.clients import confluent_producer
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.emitter import Emitter
+    from kinstream.streams.traces.exporter import open_exporter
+    from kinstream.streams.traces.loads import LoadTraces
 
     settings = settings_of(ctx)
     rate = Rate(options["rate"])
     cluster = Cluster(settings.kafka)
     emitter = None
+    spans = open_exporter(settings, "kinstream-produce") if options["trace_share"] else None
     try:
         load = make()
         cluster.wait(settings.worker.startup_seconds)
@@ -181,6 +192,7 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
                 folder=progress_folder(cluster, settings, options["progress_folder"]),
                 from_start=options["from_start"],
                 float16=options["float16"],
+                traces=LoadTraces(options["trace_share"], spans),
                 rate=rate,
                 pacing=backlog(cluster, settings, options["max_backlog"]),
                 watch=watch,
@@ -189,6 +201,8 @@ def send(ctx: click.Context, make: Callable[[], Load[Any]], options: dict[str, A
     finally:
         if emitter is not None:
             emitter.close()
+        if spans is not None:
+            spans.close()
         cluster.close()
     print_summary(summary, as_json=options["as_json"])
 

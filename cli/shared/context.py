@@ -10,6 +10,7 @@ import click
 
 from kinstream.streams.configuration.faults import as_text
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.processes.log_lines import use
 from kinstream.streams.settings import Settings, read
 
 
@@ -65,6 +66,7 @@ def checked(
         faults = [fault for fault in faults if fault.where not in places] + deeper
     if faults or found.settings is None:
         raise SettingsError(as_text(faults))
+    use(found.settings.logs.format)
     return found.settings
 
 

@@ -21,9 +21,11 @@ def serve(ctx: click.Context, name: str, unsupervised: bool, server_of: Callable
     name : the command.
     server_of : its `kinstream.search.serving.process.Server` from the settings.
     """
+    from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
     settings = settings_of(ctx, algorithms=unsupervised)
+    describe_process(application=name)
     if unsupervised:
         sys.exit(_serve(settings, name, server_of))
     command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), name, "--unsupervised"]
@@ -32,17 +34,17 @@ def serve(ctx: click.Context, name: str, unsupervised: bool, server_of: Callable
 
 def _serve(settings: Any, name: str, server_of: Callable[[Any], Any]) -> int:
     from kinstream.streams.errors import BrokerUnavailable, KinstreamError
+    from kinstream.streams.processes.log_lines import report
     from kinstream.streams.processes.supervisor import REFUSED, RESTART
-    from kinstream.streams.secrets import hide
 
     try:
         server = server_of(settings)
         server.begin()
     except BrokerUnavailable as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         return RESTART
     except KinstreamError as error:
-        click.echo(hide(f"kinstream: {error}"), err=True)
+        report(str(error))
         return REFUSED
     try:
         status: int = server.run()

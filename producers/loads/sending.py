@@ -19,6 +19,7 @@ from kinstream.streams.errors import DeliveryError
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import Event
+from kinstream.streams.traces.loads import LoadTraces, headers_of
 
 #: The sender waits for confirmations after this many bytes or seconds, or before a longer pause.
 CONFIRM_BYTES: Final = 16 * 1024 * 1024
@@ -110,6 +111,7 @@ def produce(
     folder: ProgressFolder | None = None,
     from_start: bool = False,
     float16: bool = False,
+    traces: LoadTraces | None = None,
     rate: Rate | None = None,
     pacing: Pacing | None = None,
     watch: Callable[[Sent], None] = _ignore,
@@ -126,6 +128,7 @@ def produce(
     folder : folder of progress files; None keeps none and begins at sequence 0.
     from_start : send all of it again although it is confirmed, for a space that was reset.
     float16 : write vectors as float16.
+    traces : begins the traces of blocks; None traces none.
     rate, pacing : limits on the speed; None for no limit.
     watch : called after each block.
     deadline_seconds : for confirmations.
@@ -142,7 +145,9 @@ def produce(
         progress = Progress(load.load_id, shaping, {})
     else:
         progress = folder.begin(load.load_id, shaping, from_start=from_start, named=load.named)
-    run = _Run(load, sink, topic, progress, folder, deadline_seconds, clock, float16=float16)
+    run = _Run(
+        load, sink, topic, progress, folder, deadline_seconds, clock, traces or LoadTraces(), float16=float16
+    )
     if not progress.complete:
         try:
             _send_all(run, rate or Rate(None), pacing or Unpaced(), watch, pause, now_ms)
@@ -191,11 +196,13 @@ class _Run(Generic[R]):
         folder: ProgressFolder | None,
         deadline_seconds: float,
         clock: Callable[[], float],
+        traces: LoadTraces,
         *,
         float16: bool,
     ) -> None:
         self.load = load
         self._float16 = float16
+        self._traces = traces
         self.progress = progress
         self._sink = sink
         self._topic = topic
@@ -210,7 +217,11 @@ class _Run(Generic[R]):
         return encode(self.load.block(cut, self._ahead.sequence, time_ms), float16=self._float16)
 
     def send(self, cut: Cut[R], value: bytes) -> None:
-        self._sink.send(self._topic, self.load.space.encode(), value)
+        load, sequence = self.load, self._ahead.sequence
+        trace = self._traces.begin(load.load_id, load.space, sequence)
+        self._sink.send(self._topic, load.space.encode(), value, headers_of(trace))
+        if trace is not None:
+            self._traces.sent(trace, self._topic, load.space, load.load_id, sequence)
         failpoints.hit("producer.after-send-before-ack")
         ahead = self._ahead
         self._ahead = ahead.at(ahead.sequence + 1, cut.after, ahead.rows + len(cut.rows))

@@ -18,6 +18,7 @@ from kinstream.search.queries.model import QueryModel
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
+from kinstream.search.serving.traces import note_model
 from kinstream.search.stores.base import BadFilter, Hit, StoreAway
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Vectors
@@ -40,6 +41,7 @@ class Answering:
             )
         # Once: everything in the answer comes from these models.
         pair = space.pair()
+        _note(space, pair.serving)
         queries = self._queries(asked, space, pair.serving)
         rows = []
         if space.drafts is not None and pair.candidate is not None and pair.candidate.takes(queries):
@@ -72,6 +74,8 @@ class Answering:
             for row, result in enumerate(results):
                 results[row] = lists.get(row, result | {"list_id": None})
             other = pair.candidate if lists else None
+            if other is not None:
+                _note(space, other)
             named |= {"candidate": None if other is None else _named(other), "gate": _gate(pair)}
         return _written(named | {"store": _store(space, answer.version), "results": results})
 
@@ -79,6 +83,7 @@ class Answering:
         asked = read(MapRequest, body)
         space = self._space(asked.space)
         model = space.model
+        _note(space, model)
         mapped = model.map(self._queries(asked, space, model))
         if not np.isfinite(mapped).all():
             raise Refused(422, Why.NOT_FINITE, "the mapped vectors do not fit float32")
@@ -122,6 +127,12 @@ class Answering:
             raise Refused(422, Why.INVALID, "must be a vector or a list of vectors", place="vectors")
         size = space.dimension if model.dimension is None else model.dimension
         return checked(rows, size, "vectors", self._limits.max_rows, "the space")
+
+
+def _note(space: GatewaySpace, model: QueryModel) -> None:
+    """Name the model in the trace of the request."""
+    if model.adapted:
+        note_model(space.name, model.learner, *model.name)
 
 
 def _named(model: QueryModel) -> dict[str, Any]:

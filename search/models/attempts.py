@@ -169,10 +169,12 @@ class Attempts:
             except Unloadable as error:
                 self._left_out(one, candidate, error)
                 continue
+            # A learner announces one with each of its checkpoints.
+            level = logging.DEBUG if _continues(model, one.serving) else logging.INFO
             with self._changed:
                 one.swap(model)
                 self._changed.notify_all()
-            log.info("%s/%s: %s serves", one.space, one.learner, model.name)
+            log.log(level, "%s/%s: %s serves", one.space, one.learner, model.name)
             return
 
     def _of(self, one: Subscription) -> dict[Rank, Load]:
@@ -210,3 +212,8 @@ class Attempts:
             error,
             exc_info=error if error.failure is Failure.FAULT and not known else None,
         )
+
+
+def _continues(model: Model, before: Model) -> bool:
+    """Whether a model is a later step of the same generation and epoch."""
+    return before.learned and model.learned and model.name[:2] == before.name[:2]

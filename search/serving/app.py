@@ -51,7 +51,7 @@ class Application:
 
     Attributes
     ----------
-    app : with `app.state.desk` and `app.state.connections`.
+    app : with `app.state.desk`, `app.state.metrics` and `app.state.connections`.
     """
 
     def __init__(self, service: Service, metrics: ServiceMetrics, title: str, description: str) -> None:
@@ -66,6 +66,7 @@ class Application:
             swagger_ui_oauth2_redirect_url=None,
         )
         self.app.state.desk = self.desk
+        self.app.state.metrics = metrics
         self.app.state.connections = Connections(limits, metrics)
         self.app.add_middleware(_Admitted, limits=limits)
         self.app.add_middleware(_Timed, metrics=metrics)

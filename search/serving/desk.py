@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final
 
 from fastapi import Request, Response
@@ -56,7 +57,7 @@ class Desk:
         body = b"" if request is None else await self._body(request)
         try:
             self._check_places()
-            future = asyncio.get_running_loop().run_in_executor(self._pool, job, body)
+            future = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, job, body)
         except BaseException:
             self._held -= len(body)
             raise

@@ -16,6 +16,7 @@ from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.processes.listening import bound, cannot_listen
 from kinstream.streams.processes.supervisor import RESTART, hold_on_to_supervisor
 from kinstream.streams.settings import ServiceSettings, Settings
+from kinstream.streams.traces.exporter import Exporter, open_exporter
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,6 +44,7 @@ class Server(ABC):
         self._title = title
         self._role = role
         self._socket: socket.socket | None = None
+        self._traces: Exporter | None = None
         self._log = logging.getLogger(f"kinstream.{limits.section}")
 
     @property
@@ -67,9 +69,11 @@ class Server(ABC):
         Raises
         ------
         CannotListen : it cannot listen on the address.
+        PackageMissing : traces are exported, and their extra is not installed.
         BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, accepts the login, or allows reading.
         """
         self._socket = listening(self._limits)
+        self._traces = open_exporter(self._settings, f"kinstream-{self._limits.section}")
         if self._role is None:
             return
         cluster = Cluster(self._settings.kafka)
@@ -86,6 +90,8 @@ class Server(ABC):
         # Requests run in parallel, so each has one core.
         threadpool_limits(limits=1)
         app = self._make_app()
+        if self._traces is not None:
+            trace(app, self._traces)
         seconds = self._settings.worker.shutdown_seconds
         server = web_server(app, max(1, int(seconds) - 5))
         assert self._socket is not None
@@ -104,6 +110,8 @@ class Server(ABC):
         server.run(sockets=[self._socket])
         app.state.desk.close()
         self.service.stop()
+        if self._traces is not None:
+            self._traces.close()
         return 0 if self.service.failure is None else RESTART
 
     def _watch(self, server: Any, seconds: float) -> None:
@@ -119,6 +127,15 @@ class Server(ABC):
         time.sleep(seconds)
         self._log.error("not ended within %.0f s; ending hard", seconds)
         os._exit(RESTART if self.service.failure is not None else 128 + signal.SIGTERM)
+
+
+def trace(app: FastAPI, exporter: Exporter) -> None:
+    """Record the traced requests of an application."""
+    from kinstream.search.serving.traces import Traced
+    from kinstream.streams.worker.page.traces import TraceCollector
+
+    app.add_middleware(Traced, spans=exporter)
+    app.state.metrics.registry.register(TraceCollector(exporter))
 
 
 def web_server(app: FastAPI, stop_seconds: int) -> uvicorn.Server:

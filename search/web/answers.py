@@ -15,6 +15,7 @@ from kinstream.search.interleaving.drafts import of_vectors
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import read
+from kinstream.search.serving.traces import note_model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.search.web.requests import (
     SearchRequest,
@@ -130,7 +131,10 @@ class Answering:
                 if shown is not None:
                     # A distance would show whose pick an item is.
                     result["neighbours"] = [{"id": item, "squared_distance": None} for item in shown.items]
-            candidate = None if found.candidate is None else _named(served, found.candidate)
+            candidate = None
+            if found.candidate is not None:
+                _note(served, found.candidate)
+                candidate = _named(served, found.candidate)
             body |= {"candidate": candidate, "gate": found.decided.named()}
         return _written(body)
 
@@ -158,6 +162,7 @@ class Answering:
         return Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)
 
     def _standing(self, served: Served, standing: Standing) -> dict[str, Any]:
+        _note(served, standing)
         catalogue = {
             "epoch": standing.epoch,
             "items": standing.items,
@@ -179,6 +184,12 @@ class Answering:
             )
         ]
         return self._standing(served, answer.standing) | {"results": results}
+
+
+def _note(served: Served, standing: Standing) -> None:
+    """Name the model in the trace of the request."""
+    if standing.learned:
+        note_model(served.space, served.learner, *standing.model)
 
 
 def _named(served: Served, standing: Standing) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from typing import Protocol
 from kinstream.streams import failpoints
 from kinstream.streams.agents.inheritance import inherit
 from kinstream.streams.agents.machine import Machine, RecordsMissed
+from kinstream.streams.agents.traces import PartitionTraces
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest
 from kinstream.streams.errors import GenerationMismatch, LogGap, PartitionTaken
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.message import Message, Output
+from kinstream.streams.traces.context import context_of
+from kinstream.streams.traces.spans import Spans
 
 
 class Announce(Protocol):
@@ -47,6 +50,7 @@ class PartitionRunner:
     begun : the generation began with a checkpoint, so a partition without one is an error.
     max_resident_bytes : above this size, spaces unchanged since the last checkpoint are dropped from memory and read
         from their files.
+    spans : receives the spans of traced messages; None if this process exports none.
     """
 
     def __init__(
@@ -61,12 +65,15 @@ class PartitionRunner:
         begun: bool = False,
         deadline_seconds: float = 120.0,
         max_resident_bytes: int = 1_500_000_000,
+        spans: Spans | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.machine = make_machine(self._load_space)
         self.store = store
         self._sink = sink
         self._announce = announce
+        announces = announce is not announce_nothing
+        self._traces = PartitionTraces(self.machine.place, spans, announces=announces)
         self._topic_id = topic_id
         self._inherited = inherited
         self._begun = begun
@@ -174,7 +181,7 @@ class PartitionRunner:
         try:
             for message in messages:
                 self.in_flight = message.offset
-                outputs = self.machine.step(message)
+                outputs = self._step(message)
                 self.in_flight = None
                 self._send_all(outputs)
             self._send_all(self.machine.flush())
@@ -184,6 +191,12 @@ class PartitionRunner:
             raise
         finally:
             self.busy_seconds += self._clock() - begun
+
+    def _step(self, message: Message) -> list[Output]:
+        parent = context_of(message.headers) if message.headers else None
+        return (
+            self.machine.step(message) if parent is None else self._traces.step(self.machine, message, parent)
+        )
 
     def _send_all(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
@@ -260,7 +273,9 @@ class PartitionRunner:
         return self._files[space].size + sum(f.size for f in self._segments.get(space, {}).values())
 
     def _announcements(self, spaces: Iterable[str]) -> Sequence[Output]:
-        return () if self.manifest is None else self._announce(self.manifest, spaces, self.machine)
+        if self.manifest is None:
+            return ()
+        return self._traces.announced(self._announce(self.manifest, spaces, self.machine))
 
     def announce_all(self) -> None:
         """Publish every model again, for late readers."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from kinstream.streams.configuration.faults import Path
 from kinstream.streams.configuration.section import Name, Section, connection_of
 from kinstream.streams.secrets import remember_url
+from kinstream.streams.spelling import meant
 
 
 class VectorsSettings(Section):
@@ -51,3 +54,25 @@ class SinkSettings(Section):
         SettingsError : the file cannot be read; the message does not quote its content.
         """
         return connection_of(self.connection, self.connection_file)
+
+
+def unknown_names(data: dict[str, Any]) -> Iterator[tuple[Path, bool, str]]:
+    """Spaces that name a learner, and sinks that name a space, which the settings do not have.
+
+    Settings without any learner, or without any space of vectors, may name those of other settings: the process of a
+    sink needs nothing else.
+    """
+    for section, key, known in (("vectors", "learner", "learners"), ("sinks", "space", "vectors")):
+        tables, there = data.get(section), data.get(known)
+        if not isinstance(tables, dict) or not isinstance(there, dict) or not there:
+            continue
+        for name, table in tables.items():
+            found = table.get(key) if isinstance(table, dict) else None
+            if isinstance(found, str) and found and found not in there:
+                yield (section, name, key), False, _unknown(found, known, there)
+
+
+def _unknown(name: str, section: str, known: Iterable[str]) -> str:
+    return (
+        f"the settings have no [{section}.{name}]; there are {', '.join(sorted(known))}{meant([name], known)}"
+    )

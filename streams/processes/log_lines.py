@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from traceback import format_exc
+from typing import Final, Literal
 
-from kinstream.streams.secrets import HidingFormatter
+from kinstream.streams.processes.json_lines import JsonFormatter
+from kinstream.streams.secrets import HidingFormatter, hide
 
 #: These libraries, by the first part of their loggers' names.
-OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio"})
+OTHERS: Final = frozenset({"faust", "aiokafka", "mode", "asyncio", "opentelemetry"})
 #: The loggers of faust's services in our transport: faust names them after the module. Our own lines have loggers of
 #: other names, such as `kinstream.worker`.
 SERVICES: Final = "kinstream.streams"
@@ -27,9 +29,13 @@ _LEVELS: Final = {
     "mode": logging.WARNING,
     SERVICES: logging.WARNING,
     "aiokafka": logging.CRITICAL,
+    # `kinstream.traces` logs what was dropped.
+    "opentelemetry": logging.CRITICAL,
+    "urllib3": logging.ERROR,
 }
 #: Seconds for which a line is not repeated.
 QUIET_SECONDS: Final = 60.0
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LONGEST: Final = 300
 #: Number of lines that are remembered.
 _KEPT: Final = 256
@@ -38,7 +44,7 @@ _KEPT: Final = 256
 def begin(level: str) -> None:
     """Log to standard error from now on; with DEBUG, also every line of other libraries."""
     lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(HidingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    lines.setFormatter(HidingFormatter(_TEXT))
     debug = level.upper() == "DEBUG"
     if not debug:
         lines.addFilter(OneLine())
@@ -47,6 +53,28 @@ def begin(level: str) -> None:
         # At DEBUG aiokafka would log its credentials.
         logging.getLogger(name).setLevel(logging.INFO if debug else least)
     threading.excepthook = _thread_ended
+
+
+def use(form: Literal["text", "json"]) -> None:
+    """Write lines in that form from now on; the settings, which are read after the start, decide it."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, HidingFormatter | JsonFormatter):
+            handler.setFormatter(JsonFormatter() if form == "json" else HidingFormatter(_TEXT))
+
+
+def report(text: str, *, traceback: bool = False) -> None:
+    """Write what ends a process to standard error: for people, or as a line of the log if that is JSON.
+
+    Parameters
+    ----------
+    traceback : include that of the exception being handled.
+    """
+    root = logging.getLogger()
+    if any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
+        logging.getLogger("kinstream").error("%s", text, exc_info=traceback)
+    else:
+        found = format_exc() if traceback else f"kinstream: {text}\n"
+        print(hide(found), end="", file=sys.stderr, flush=True)
 
 
 def _thread_ended(ended: threading.ExceptHookArgs) -> None:

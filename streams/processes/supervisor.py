@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -132,7 +131,7 @@ def hold_on_to_supervisor() -> None:
 
     def wait() -> None:
         os.read(int(leash), 1)
-        print("the supervisor is gone; stopping", file=sys.stderr, flush=True)
+        log.warning("the supervisor is gone; stopping")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="leash", daemon=True).start()

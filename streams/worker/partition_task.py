@@ -13,6 +13,7 @@ from kinstream.streams.agents.generations.parking import FAULTS, Parking
 from kinstream.streams.agents.machine import RecordsMissed
 from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.errors import KinstreamError
+from kinstream.streams.processes.json_lines import fields
 from kinstream.streams.records.message import Message, PartitionName
 
 log = logging.getLogger("kinstream.worker")
@@ -128,6 +129,10 @@ class Owned:
 
     async def serve(self) -> None:
         """Work until closed. An unexpected error ends the process."""
+        with fields(topic=self.place[0], partition=self.place[1]):
+            await self._serve()
+
+    async def _serve(self) -> None:
         try:
             while not self.closing:
                 batch = await self._next_batch()

@@ -13,9 +13,11 @@ from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.errors import KinstreamError, LogGap, PartitionParked
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Sink
+from kinstream.streams.processes.json_lines import fields, within
 from kinstream.streams.processes.supervisor import CRASHED
 from kinstream.streams.records.message import Message, PartitionName
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.spans import Spans
 from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.partition_task import Owned
 from kinstream.streams.worker.watchdog import Progress
@@ -39,6 +41,7 @@ class Partitions:
     check_topics : raises if the topics are no longer those of the generation.
     fail : ends the process.
     on_assign, on_revoke : called when serving a partition begins and ends.
+    spans : receives the spans of traced messages; None if this process exports none.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Partitions:
         fail: Callable[[BaseException], None],
         on_assign: Callable[[PartitionName, Owned], None],
         on_revoke: Callable[[PartitionName], None],
+        spans: Spans | None = None,
     ) -> None:
         self.owned: dict[PartitionName, Owned] = {}
         self.parked: dict[PartitionName, int] = {}
@@ -67,6 +71,7 @@ class Partitions:
         self._fail = fail
         self._on_assign = on_assign
         self._on_revoke = on_revoke
+        self._spans = spans
         self._topic = generation.birth.input_topic
         self._pool = ThreadPoolExecutor(32, "partition")
         #: Held by a take-over, and by a revocation that waits for it.
@@ -147,8 +152,12 @@ class Partitions:
             raise
 
     def _take_over(self, partition: int) -> Owned:
+        with fields(topic=self._topic, partition=partition):
+            return self._restored(partition)
+
+    def _restored(self, partition: int) -> Owned:
         self._check_topics()
-        runner = self._generation.runner(partition, self._sink)
+        runner = self._generation.runner(partition, self._sink, self._spans)
         start, end = self._cluster.bounds(self._topic, partition)
         for note in runner.restore(self._generation.birth_offset(partition), start, end):
             log.warning("%s", note)
@@ -278,7 +287,7 @@ class Partitions:
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Run a long call off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, within(call, arguments))
 
     async def seek_back(self, place: PartitionName, offset: int) -> None:
         """Read a partition again from `offset`."""

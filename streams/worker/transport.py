@@ -120,7 +120,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 await consumer.commit(mine)
         except KafkaError as error:
             # faust's own commit would crash the app here, during an outage that ends by itself.
-            self.log.info("the group's offsets were not written: %r", error)
+            self.log.debug("the group's offsets were not written: %r", error)
             return False
         return True
 

@@ -44,6 +44,7 @@ from kinstream.streams.kafka.emitter import Emitter
 from kinstream.streams.processes.supervisor import REFUSED, RESTART, hold_on_to_supervisor
 from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.exporter import open_exporter
 from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.page.view import WorkerView
 from kinstream.streams.worker.partition_task import Owned
@@ -98,6 +99,7 @@ class Worker:
         self.emitter = Emitter(
             confluent_producer(settings.kafka), deadline_seconds=settings.worker.delivery_deadline_seconds
         )
+        self.traces = open_exporter(settings, f"kinstream-{spec.application}")
         self.topics = topic_watch(spec, settings, generation.birth, self.fail)
         self.partitions = Partitions(
             generation,
@@ -110,6 +112,7 @@ class Worker:
             fail=self.fail,
             on_assign=lambda place, owned: self.view.assign(place, owned),
             on_revoke=lambda place: self.view.revoke(place),
+            spans=self.traces,
         )
         self._loop_seen_at = time.monotonic()
         self._failure: BaseException | None = None
@@ -314,6 +317,8 @@ class Worker:
             log.warning("the worker could not leave the group cleanly; the brokers will notice")
         self.view.close()
         self.emitter.close(1.0)
+        if self.traces is not None:
+            self.traces.close()
 
 
 def _expected(error: BaseException) -> bool:

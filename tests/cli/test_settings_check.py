@@ -17,6 +17,7 @@ from kinstream.cli.main import cli
 from kinstream.learners import registry as learners
 from kinstream.processors import registry as builders
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.settings import load
 
 SOUND = """
 [builders.one-pass]
@@ -57,6 +58,17 @@ def refusal(result: Result) -> str:
     told = str(error)
     assert not [word for word in FOREIGN if word in told], told
     return told
+
+
+SINK = "[sinks.store]\nstore = 'qdrant'\ncollection = 'c'\n"
+
+
+def test_a_sink_may_name_a_space_of_other_settings_where_there_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "kinstream.toml"
+    file.write_text(f"{SINK}space = 'shop'")
+    assert load(file).sinks["store"].space == "shop"
+    file.write_text("[vectors.shop]\nlearner = 'opml'")
+    assert load(file).vectors["shop"].learner == "opml"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +113,18 @@ def refusal(result: Result) -> str:
         ),
         ("[search.spaces.s]\nlearner = 'ompl'", "[search.spaces.s] learner", "did you mean opml?"),
         ("[search]\nthread = 3", "[search] thread", "did you mean threads?"),
+        ("[logs]\nformat = 'jsn'", "[logs] format", "must be one of text, json"),
+        (
+            "[vectors.s]\nlearner = 'ompl'",
+            "[vectors.s] learner",
+            "no [learners.ompl]; there are opml; did you mean opml?",
+        ),
+        ("[vectors.s]\nlearner = 'x'", "[vectors.s] learner", "no [learners.x]; there are opml"),
+        (
+            f"[vectors.shop]\nlearner = 'opml'\n{SINK}space = 'shpo'",
+            "[sinks.store] space",
+            "no [vectors.shpo]; there are shop; did you mean shop?",
+        ),
     ],
 )
 def test_what_is_misspelt_is_named_with_its_place_and_what_was_meant(

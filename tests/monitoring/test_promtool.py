@@ -26,7 +26,9 @@ from kinstream.streams.settings import (
     SearchSpaceSettings,
     Settings,
 )
+from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
+from kinstream.streams.worker.page.traces import TraceCollector
 from tests.monitoring.outcomes import found, outcome
 
 
@@ -58,7 +60,8 @@ def full_page() -> bytes:
     gate.exposure.catalogue(ItemBlock("docs", ("a", "b"), (), 0), 0)
     gate.exposure.show(Served("1", 1, ("a",), (0,), frozenset()), ListKind.RANKED, 0)
     board.put(0, "docs", gate)
-    made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board))
+    traces = TraceCollector(Exporter(lambda batch: True))
+    made = registry(TallyCollector(owned), Roster(settings), worker, GateCollector(board), traces)
     return generate_latest(made)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,6 +102,20 @@ def test_what_serves_is_what_the_worker_learned_and_what_an_export_holds(
         assert metric.healthy
     assert not metric.healthy
     assert (metric.transform(X) == world.core().transform(X)).all()
+
+
+def test_only_the_first_model_of_an_epoch_is_logged_for_people(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "kinstream.follower")
+    with ModelFollower("a", "opml", brokers=broker.address) as metric:
+        names = []
+        for number in (3, 6, 9):
+            world.learn("a", number, load=str(number))
+            broker.publish_new()
+            names.append(metric.wait(name_of(world.announced()[-1]), timeout=20.0).name)
+    levels = {name: r.levelno for r in caplog.records for name in names if f"{name} serves" in r.getMessage()}
+    assert levels == dict(zip(names, (logging.INFO, logging.DEBUG, logging.DEBUG), strict=True))
 
 
 def test_one_consumer_follows_several_spaces(world: World, broker: Broker) -> None:

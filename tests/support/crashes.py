@@ -9,17 +9,23 @@ from kinstream.streams import failpoints
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.spans import Spans
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
 
 
 def disturbed(
-    spec: AgentSpec, config: Settings, log: MemoryLog, root: Path, rng: random.Random
+    spec: AgentSpec,
+    config: Settings,
+    log: MemoryLog,
+    root: Path,
+    rng: random.Random,
+    spans: Spans | None = None,
 ) -> tuple[Agent, int]:
     """Run an agent over the log while it crashes at random places; returns it at its end, and how often it crashed."""
     places = sorted(n for n in failpoints.NAMES if not n.startswith(("producer.", "repartition.")))
     crashes = 0
-    agent = Agent(spec, config, log, root)
+    agent = Agent(spec, config, log, root, spans=spans)
     while any(log.read(agent.topic, p, r.machine.next_offset) for p, r in agent.runners.items()):
         place = rng.choice(places)
         with failpoints.installed(f"{place}=raise@{rng.randint(1, 6)}"):
@@ -32,16 +38,16 @@ def disturbed(
                 crashes += 1
                 # Of what was in flight, some prefix had reached the broker.
                 agent.sink.deliver(rng.randint(0, len(agent.sink.waiting)))
-                agent = _restarted(spec, config, log, root)
+                agent = _restarted(spec, config, log, root, spans)
     agent.run()
     return agent, crashes
 
 
-def _restarted(spec: AgentSpec, config: Settings, log: MemoryLog, root: Path) -> Agent:
+def _restarted(spec: AgentSpec, config: Settings, log: MemoryLog, root: Path, spans: Spans | None) -> Agent:
     # A crash may hit the restore too; the supervisor would try again.
     for _ in range(10):
         try:
-            return Agent(spec, config, log, root)
+            return Agent(spec, config, log, root, spans=spans)
         except RuntimeError:
             continue
     raise AssertionError("restore never succeeds")

@@ -15,6 +15,7 @@ from kinstream.streams.checkpoints.store import CheckpointStore
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import LoadPosition, SampleBlock, Table
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.spans import Spans
 from tests.support.memory_log import MemoryLog, MemorySink
 
 CONFIG: dict[str, Any] = {
@@ -58,6 +59,7 @@ class Agent:
         *,
         generation: int = 1,
         place_changes: Callable[[int], dict[str, Any]] = lambda partition: {},
+        spans: Spans | None = None,
     ) -> None:
         self.spec = spec
         self.log = log
@@ -68,6 +70,7 @@ class Agent:
         self._root = root
         self._generation = generation
         self._place_changes = place_changes
+        self._spans = spans
         for partition in range(log.partitions):
             self._take_over(partition)
 
@@ -92,6 +95,7 @@ class Agent:
             store,
             self.sink,
             announce=self.spec.announce(store),
+            spans=self._spans,
         )
         runner.restore(0, 0, self.log.end(self.topic, partition))
         runner.machine.on_owned(live=True)

@@ -341,6 +341,14 @@ _WORKERS = Row(
             ),
             unit="short",
         ),
+        lines(
+            "Traces",
+            "dropped stays at 0; empty where traces.endpoint is not set.",
+            "dropped rises: the collector does not accept spans. Agents lose no time by it.",
+            Query('sum (rate(kinstream_trace_spans_exported_total{job=~"$job"}[5m]))', "exported"),
+            Query('sum (rate(kinstream_trace_spans_dropped_total{job=~"$job"}[5m]))', "dropped"),
+            unit="short",
+        ),
         table(
             "What runs",
             "one version of everything for all workers of an agent.",

@@ -18,6 +18,7 @@ from kinstream.streams.errors import GenerationMismatch, PartitionParked
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.spans import Spans
 
 
 class Generation:
@@ -90,8 +91,12 @@ class Generation:
             accepted_gaps=self.accepted_gaps(partition),
         )
 
-    def runner(self, partition: int, sink: Sink) -> PartitionRunner:
+    def runner(self, partition: int, sink: Sink, spans: Spans | None = None) -> PartitionRunner:
         """A runner for one partition, not yet restored.
+
+        Parameters
+        ----------
+        spans : see `PartitionRunner`.
 
         Raises
         ------
@@ -123,6 +128,7 @@ class Generation:
             begun=whole,
             deadline_seconds=self.settings.worker.delivery_deadline_seconds,
             max_resident_bytes=self.settings.worker.max_resident_bytes,
+            spans=spans,
         )
 
     # ---- decisions of an operator -------------------------------------------------------------------------------

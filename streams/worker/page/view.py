@@ -16,8 +16,10 @@ from kinstream.streams.checkpoints.store import versions
 from kinstream.streams.processes.supervisor import RESTARTS, supervisor
 from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
+from kinstream.streams.traces.exporter import Exporter
 from kinstream.streams.worker.page.gauges import WorkerCollector, WorkerGauges, registry
 from kinstream.streams.worker.page.server import Check, HttpServer, worker_health
+from kinstream.streams.worker.page.traces import TraceCollector
 
 #: Rates for the retention headroom are measured over this time, by samples this far apart. The log's start moves by
 #: whole segments: over a shorter time one such step would look like a high rate.
@@ -79,6 +81,10 @@ class ShownWorker(Protocol):
 
     @property
     def generation_number(self) -> int: ...
+
+    @property
+    def traces(self) -> Exporter | None:
+        """The exporter of its spans, if it has one."""
 
     @property
     def owned(self) -> Mapping[PartitionName, ShownPartition]: ...
@@ -205,9 +211,10 @@ class WorkerView:
             },
         )
         collector = WorkerCollector(self.gauges, build=versions())
+        of_traces = () if worker.traces is None else (TraceCollector(worker.traces),)
         self._server = HttpServer(
             health,
-            registry(collector, *worker.spec.collectors),
+            registry(collector, *of_traces, *worker.spec.collectors),
             host=settings.worker.http_host,
             port=settings.worker.http_port,
             listener=listener,

@@ -1,0 +1,1 @@
+"""Traces: which event led to which constraints, which model and which answer."""
