@@ -11,7 +11,7 @@ from kinstream.streams.errors import BrokerUnavailable, KinstreamError, Settings
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
-from kinstream.streams.kafka.tokens.source import source_of
+from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, unanswered
 from kinstream.streams.settings import KafkaSettings, Settings
 from kinstream.streams.topics import CATALOGUE, Topic
@@ -60,7 +60,7 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
-            self._have_token()
+            have_token(self._kafka)
             self._admin = AdminClient(self._config)
         return self._admin
 
@@ -69,7 +69,7 @@ class Cluster:
         from confluent_kafka import Consumer
 
         if self._consumer is None:
-            self._have_token()
+            have_token(self._kafka)
             settings = {"group.id": "kinstream-questions", "enable.auto.commit": False}
             self._consumer = Consumer({**self._config, **settings})
         return self._consumer
@@ -80,11 +80,6 @@ class Cluster:
         self._consumer = self._admin = None
 
     # ---- refusals -----------------------------------------------------------------------------------------------
-
-    def _have_token(self) -> None:
-        """Fetch the token before a client starts, which would wait for it without giving a reason."""
-        if self._kafka.by_token:
-            source_of(self._kafka).token()
 
     def _on_error(self, error: Any) -> None:
         if error.name() == "_AUTHENTICATION":
@@ -121,8 +116,10 @@ class Cluster:
         now = time.monotonic()
         if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
             return None
-        self._diagnosed_at = now
-        return diagnose(self._kafka)
+        found = diagnose(self._kafka)
+        # After a refusal the next request tries again: the watchdog ends the process after two in a row.
+        self._diagnosed_at = now if found is None else None
+        return found
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 

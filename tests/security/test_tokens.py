@@ -12,6 +12,7 @@ import pytest
 
 from kinstream.streams.errors import BrokerUnavailable, LoginRefused, SettingsError
 from kinstream.streams.kafka.clients import confluent, faust_broker
+from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.tokens import oidc
 from kinstream.streams.kafka.tokens.source import PAUSE_SECONDS, TokenSource
 from kinstream.streams.kafka.tokens.token import Away, Token
@@ -180,3 +181,18 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(provider: Provider, 
         for make in (confluent, faust_broker):
             with pytest.raises(SettingsError, match=f"KAFKA_SASL_OAUTHBEARER_CA_FILE {file}: "):
                 make(kafka)
+
+
+def test_a_refusal_that_lasts_is_found_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watchdog ends a worker after two in a row, and a diagnosis without a finding is made rarely."""
+    found: list[LoginRefused | None] = [LoginRefused("one"), LoginRefused("two"), None]
+    monkeypatch.setattr("kinstream.streams.kafka.cluster.diagnose", lambda _: found.pop(0))
+    cluster = Cluster(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    for told in ("one", "two"):
+        with pytest.raises(LoginRefused, match=told):
+            cluster._metadata(None, 0.1)
+    for _ in range(3):
+        with pytest.raises(BrokerUnavailable):
+            cluster._metadata(None, 0.1)
+    assert not found
+    cluster.close()

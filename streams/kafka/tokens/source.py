@@ -84,3 +84,9 @@ class TokenSource:
 def source_of(kafka: KafkaSettings) -> TokenSource:
     """The source for these settings, which all clients of this process share."""
     return TokenSource(lambda: oidc.fetch(kafka))
+
+
+def have_token(kafka: KafkaSettings) -> None:
+    """Fetch the token before a client starts, which would wait for it and give no reason; errors of `token`."""
+    if kafka.by_token:
+        source_of(kafka).token()
