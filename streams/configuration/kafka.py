@@ -27,7 +27,9 @@ class KafkaSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KAFKA_", extra="forbid", frozen=True)
     bootstrap_servers: str = ""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] = (
+        "SCRAM-SHA-512"
+    )
     sasl_username: str = ""
     sasl_password: SecretStr = SecretStr("")
     sasl_password_file: str = ""
@@ -98,6 +100,9 @@ class KafkaSettings(BaseSettings):
                 }
                 if lacking := [f"{_OAUTH}{name}" for name, value in needed.items() if not value]:
                     raise ValueError(f"OAUTHBEARER needs {', '.join(lacking)}")
+            elif self.sasl_mechanism == "AWS_MSK_IAM":
+                if self.security_protocol != "SASL_SSL":
+                    raise ValueError("AWS_MSK_IAM needs KAFKA_SECURITY_PROTOCOL=SASL_SSL")
             elif not self.sasl_username:
                 raise ValueError(
                     f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD"
@@ -110,7 +115,8 @@ class KafkaSettings(BaseSettings):
     @property
     def by_token(self) -> bool:
         """Whether the login is by a token, which is fetched when a connection is made."""
-        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+        by_token = self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
+        return by_token and self.security_protocol.startswith("SASL")
 
     @property
     def extensions(self) -> dict[str, str]:

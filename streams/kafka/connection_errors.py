@@ -36,6 +36,8 @@ _OTHER_HOST: Final = frozenset({62, 63, 64})
 
 def who(kafka: KafkaSettings) -> str:
     """The principal of this client, as far as it is known here."""
+    if kafka.by_token and kafka.sasl_mechanism == "AWS_MSK_IAM":
+        return "the AWS identity of this process"
     if kafka.by_token:
         return f"the OAuth client {kafka.sasl_oauthbearer_client_id}"
     if kafka.security_protocol.startswith("SASL"):
@@ -55,6 +57,8 @@ def _refused(kafka: KafkaSettings, answer: str) -> str:
         cause = f"it does not offer {kafka.sasl_mechanism}: check KAFKA_SASL_MECHANISM"
     elif "illegal" in answer.lower() and "state" in answer.lower():
         cause = "its listener takes no login by password: check KAFKA_SECURITY_PROTOCOL and the port"
+    elif kafka.sasl_mechanism == "AWS_MSK_IAM":
+        cause = "has its IAM role a policy with kafka-cluster:Connect on this cluster, and is AWS_REGION the cluster's?"
     elif kafka.by_token:
         token = source_of(kafka).newest
         sent = "" if token is None else f" ({token.described()})"

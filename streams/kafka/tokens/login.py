@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kinstream.streams.errors import KinstreamError, LoginRefused
-from kinstream.streams.kafka.tokens import oidc
+from kinstream.streams.kafka.tokens import msk_iam, oidc
 from kinstream.streams.kafka.tokens.source import TokenSource, source_of
 from kinstream.streams.settings import KafkaSettings
 
@@ -15,7 +15,7 @@ def confluent_login(kafka: KafkaSettings) -> dict[str, Any]:
 
     Raises
     ------
-    SettingsError : the file of authorities cannot be used.
+    SettingsError : the file of authorities cannot be used, or AWS_MSK_IAM lacks its package or region.
     """
     source = _source(kafka)
 
@@ -53,5 +53,8 @@ def aiokafka_login(kafka: KafkaSettings) -> Any:
 
 
 def _source(kafka: KafkaSettings) -> TokenSource:
-    oidc.trusted(kafka)
+    if kafka.sasl_mechanism == "AWS_MSK_IAM":
+        msk_iam.check()
+    else:
+        oidc.trusted(kafka)
     return source_of(kafka)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError
-from kinstream.streams.kafka.tokens import oidc
+from kinstream.streams.kafka.tokens import msk_iam, oidc
 from kinstream.streams.kafka.tokens.token import Away, Token
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import KafkaSettings
@@ -83,6 +83,8 @@ class TokenSource:
 @lru_cache(maxsize=8)
 def source_of(kafka: KafkaSettings) -> TokenSource:
     """The source for these settings, which all clients of this process share."""
+    if kafka.sasl_mechanism == "AWS_MSK_IAM":
+        return TokenSource(msk_iam.fetch)
     return TokenSource(lambda: oidc.fetch(kafka))
 
 

@@ -240,6 +240,8 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_CA_FILE" "value" "/etc/kafka-secrets/oauth-ca.crt") -}}
 {{- $sources = append $sources (dict "secret" (dict "name" $oauth.caSecret.name "items" (list (dict "key" $oauth.caSecret.key "path" "oauth-ca.crt")))) -}}
 {{- end -}}
+{{- else if and $sasl (eq $kafka.saslMechanism "AWS_MSK_IAM") -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_MECHANISM" "value" $kafka.saslMechanism) -}}
 {{- else if $sasl -}}
 {{- $user := $kafka.saslUsername -}}
 {{- $secret := $kafka.saslPasswordSecret -}}
