@@ -35,11 +35,14 @@ EXTRAS: Final = {
     "torch": "torch",
     "onnx": "onnx",
     "opentelemetry": "otel",
+    "aws_msk_iam_sasl_signer": "msk",
+    "botocore": "msk",
 }
 #: What every agent imports.
 WORKER: Final = ("aiokafka", "faust", "numba", "orjson", "prometheus_client", "scipy")
 #: Packages whose name differs from their import name.
 _DISTRIBUTIONS: Final = {
+    "aws_msk_iam_sasl_signer": "aws-msk-iam-sasl-signer-python",
     "faiss": "faiss-cpu",
     "faust": "faust-streaming",
     "metric_learn": "metric-learn",

@@ -24,7 +24,6 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -33,8 +32,10 @@ from pydantic_settings import SettingsError as SettingsSourceError
 from kinstream.streams.configuration.faults import Fault, Path, as_text, faults_of, names
 from kinstream.streams.configuration.gate import GateSettings as GateSettings
 from kinstream.streams.configuration.gate import check_key
+from kinstream.streams.configuration.kafka import SECRETS as KAFKA_SECRETS
+from kinstream.streams.configuration.kafka import KafkaSettings as KafkaSettings
 from kinstream.streams.configuration.layers import Layers, broken_json, environment_faults, merged
-from kinstream.streams.configuration.section import Name, Section, secret_in, start_of
+from kinstream.streams.configuration.section import Name, Section, start_of, with_secrets
 from kinstream.streams.configuration.services import GatewaySettings as GatewaySettings
 from kinstream.streams.configuration.services import GatewaySpaceSettings as GatewaySpaceSettings
 from kinstream.streams.configuration.services import SearchSettings as SearchSettings
@@ -52,7 +53,7 @@ from kinstream.streams.topics import PARTITIONS, REPLICATION
 DEFAULT_FILE: Final = "kinstream.toml"
 #: Largest settings file.
 MAX_FILE_BYTES: Final = 1_000_000
-SECRETS: Final = frozenset({"kafka.sasl_password", "kafka.ssl_key_password", "gate_key"})
+SECRETS: Final = frozenset({*(f"kafka.{name}" for name in KAFKA_SECRETS), "gate_key"})
 _CONNECTION: Final = re.compile(r"(gateway\.spaces|sinks)\..+\.connection")
 #: Share of the events that a learner judges and never learns.
 HELD_OUT: Final = 0.02
@@ -152,57 +153,6 @@ class TopicSettings(Section):
     replication: int = Field(default=REPLICATION, ge=1)
 
 
-class KafkaSettings(BaseSettings):
-    """The connection to the brokers. The environment variables are Kafka's own; secrets are never printed.
-
-    `sasl_password_file` and `ssl_key_password_file` name files that hold the secret, which is read when the settings
-    are.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="KAFKA_", extra="forbid", frozen=True)
-    bootstrap_servers: str = ""
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    sasl_username: str = ""
-    sasl_password: SecretStr = SecretStr("")
-    sasl_password_file: str = ""
-    ssl_ca_file: str = ""
-    ssl_certificate_file: str = ""
-    ssl_key_file: str = ""
-    ssl_key_password: SecretStr = SecretStr("")
-    ssl_key_password_file: str = ""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_secrets(cls, values: Any) -> Any:
-        return _with_secrets(values, "sasl_password", "ssl_key_password")
-
-    @field_validator("security_protocol", "sasl_mechanism", mode="before")
-    @classmethod
-    def _upper(cls, value: object) -> object:
-        return value.upper() if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _complete(self) -> KafkaSettings:
-        if self.security_protocol.startswith("SASL") and not self.sasl_username:
-            raise ValueError(f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD")
-        if self.ssl_key_file and not self.ssl_certificate_file:
-            raise ValueError("KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
-        remember(self.sasl_password.get_secret_value(), self.ssl_key_password.get_secret_value())
-        return self
-
-
 class Settings(BaseSettings):
     """Everything that `kinstream.toml` can set; `KINSTREAM_CHECKPOINTS__URL` is `[checkpoints] url`."""
 
@@ -244,7 +194,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_gate_key(cls, values: Any) -> Any:
-        return _with_secrets(values, "gate_key")
+        return with_secrets(values, "gate_key")
 
     @model_validator(mode="after")
     def _gates_have_a_key(self) -> Settings:
@@ -409,20 +359,6 @@ def _refuse_no_text(data: dict[str, Any], source: FilePath) -> None:
 def _no_builder(name: str, builders: Iterable[str]) -> str:
     known = sorted(builders)
     return f"{name!r} is not a builder; there are {', '.join(known) or 'none'}{meant([name], known)}"
-
-
-def _with_secrets(values: Any, *names: str) -> Any:
-    """Settings with the secrets read from the files that they name."""
-    if not isinstance(values, dict):
-        return values
-    found = dict(values)
-    for name in names:
-        file = found.get(f"{name}_file")
-        if isinstance(file, str) and file:
-            if found.get(name):
-                raise ValueError(f"set one of {name} and {name}_file, not both")
-            found[name] = SecretStr(secret_in(file))
-    return found
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
@@ -73,3 +73,22 @@ def secret_in(file: str) -> str:
     if not text:
         raise ValueError(f"{file}: is empty")
     return text
+
+
+def with_secrets(values: Any, *names: str) -> Any:
+    """Settings with the secrets read from the files that they name.
+
+    Raises
+    ------
+    ValueError : a secret and its file are both set, or the file cannot be used.
+    """
+    if not isinstance(values, dict):
+        return values
+    found = dict(values)
+    for name in names:
+        file = found.get(f"{name}_file")
+        if isinstance(file, str) and file:
+            if found.get(name):
+                raise ValueError(f"set one of {name} and {name}_file, not both")
+            found[name] = SecretStr(secret_in(file))
+    return found

@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 
 from kinstream.streams.errors import SettingsError
+from kinstream.streams.kafka.tokens.login import aiokafka_login, confluent_login
 from kinstream.streams.settings import KafkaSettings
 from kinstream.streams.topics import PARTITIONER
 
@@ -26,7 +27,9 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
         # Errors are raised to the caller; other messages of librdkafka are for its own developers.
         "log_level": 2,
     }
-    if kafka.security_protocol.startswith("SASL"):
+    if kafka.by_token:
+        config |= confluent_login(kafka)
+    elif kafka.security_protocol.startswith("SASL"):
         config |= {
             "sasl.mechanism": kafka.sasl_mechanism,
             "sasl.username": kafka.sasl_username,
@@ -82,11 +85,13 @@ def _brokers(kafka: KafkaSettings) -> list[str]:
 def _faust_credentials(kafka: KafkaSettings) -> Any:
     if kafka.security_protocol == "PLAINTEXT":
         return None
-    from faust.auth import SASLCredentials, SSLCredentials
+    from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 
     context = ssl_context(kafka) if kafka.security_protocol.endswith("SSL") else None
     if kafka.security_protocol == "SSL":
         return SSLCredentials(context)
+    if kafka.by_token:
+        return OAuthCredentials(oauth_cb=aiokafka_login(kafka), ssl_context=context)
     return SASLCredentials(
         mechanism=kafka.sasl_mechanism,
         username=kafka.sasl_username,

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LoginRefused, SettingsError
+from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
 from kinstream.streams.kafka.clients import confluent
 from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
+from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, unanswered
 from kinstream.streams.settings import KafkaSettings, Settings
 from kinstream.streams.topics import CATALOGUE, Topic
@@ -59,6 +60,7 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
+            have_token(self._kafka)
             self._admin = AdminClient(self._config)
         return self._admin
 
@@ -67,6 +69,7 @@ class Cluster:
         from confluent_kafka import Consumer
 
         if self._consumer is None:
+            have_token(self._kafka)
             settings = {"group.id": "kinstream-questions", "enable.auto.commit": False}
             self._consumer = Consumer({**self._config, **settings})
         return self._consumer
@@ -99,8 +102,10 @@ class Cluster:
             return unanswered(self._kafka, place)
         return refusal or broker_error(self._kafka, cause, "" if place == self._servers else place)
 
-    def _refusal(self) -> LoginRefused | None:
-        """The reason for a refused connection."""
+    def _refusal(self) -> KinstreamError | None:
+        """The reason for a refused connection, or for a token that cannot be renewed."""
+        if self._kafka.by_token and (failure := source_of(self._kafka).failure) is not None:
+            return failure
         for client in (self._admin, self._consumer):
             if client is not None:
                 # Serves the callback for errors. No record can arrive: nothing is ever assigned.
@@ -111,8 +116,10 @@ class Cluster:
         now = time.monotonic()
         if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
             return None
-        self._diagnosed_at = now
-        return diagnose(self._kafka)
+        found = diagnose(self._kafka)
+        # After a refusal the next request tries again: the watchdog ends the process after two in a row.
+        self._diagnosed_at = now if found is None else None
+        return found
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
@@ -133,15 +140,16 @@ class Cluster:
             self._diagnosed_at = None
             try:
                 self._metadata(None, min(patience, max(limit - time.monotonic(), 1.0)))
-            except BrokerUnavailable:
+            except BrokerUnavailable as error:
                 left = limit - time.monotonic()
+                advice = "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
+                about = f"No broker answers at {self._servers}"
+                if self._kafka.by_token and error is source_of(self._kafka).failure:
+                    about, advice = "No token for the brokers", str(error)
                 if left <= 0:
-                    raise BrokerUnavailable(
-                        f"No broker answers at {self._servers} within {seconds:.0f} s: "
-                        "check KAFKA_BOOTSTRAP_SERVERS, the network and the brokers"
-                    ) from None
+                    raise BrokerUnavailable(f"{about} within {seconds:.0f} s: {advice}") from None
                 if not reported:
-                    log.warning("No broker answers at %s; trying for %.0f s", self._servers, seconds)
+                    log.warning("%s; trying for %.0f s", about, seconds)
                     reported = True
                 sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_WAIT)

@@ -13,8 +13,10 @@ import ssl
 import struct
 from typing import Any, Final
 
-from kinstream.streams.errors import AccessDenied, LoginRefused
+from kinstream.streams.errors import AccessDenied, BrokerUnavailable, LoginRefused
 from kinstream.streams.kafka.clients import ssl_context
+from kinstream.streams.kafka.tokens import attempt
+from kinstream.streams.kafka.tokens.source import source_of
 from kinstream.streams.settings import KafkaSettings
 
 #: Seconds for one step of one attempt.
@@ -34,6 +36,10 @@ _OTHER_HOST: Final = frozenset({62, 63, 64})
 
 def who(kafka: KafkaSettings) -> str:
     """The principal of this client, as far as it is known here."""
+    if kafka.by_token and kafka.sasl_mechanism == "AWS_MSK_IAM":
+        return "the AWS identity of this process"
+    if kafka.by_token:
+        return f"the OAuth client {kafka.sasl_oauthbearer_client_id}"
     if kafka.security_protocol.startswith("SASL"):
         return f"User:{kafka.sasl_username}"
     if kafka.security_protocol == "SSL" and kafka.ssl_certificate_file:
@@ -42,14 +48,27 @@ def who(kafka: KafkaSettings) -> str:
 
 
 def refused_login(kafka: KafkaSettings, answer: str) -> LoginRefused:
-    """The error for a broker's answer to a login by password."""
+    """The error for a broker's answer to a login by password or token."""
+    return LoginRefused(f"{kafka.bootstrap_servers}: {_refused(kafka, answer)}")
+
+
+def _refused(kafka: KafkaSettings, answer: str) -> str:
     if "mechanism" in answer.lower() and "unsupported" in answer.lower():
         cause = f"it does not offer {kafka.sasl_mechanism}: check KAFKA_SASL_MECHANISM"
     elif "illegal" in answer.lower() and "state" in answer.lower():
         cause = "its listener takes no login by password: check KAFKA_SECURITY_PROTOCOL and the port"
+    elif kafka.sasl_mechanism == "AWS_MSK_IAM":
+        cause = "has its IAM role a policy with kafka-cluster:Connect on this cluster, and is AWS_REGION the cluster's?"
+    elif kafka.by_token:
+        token = source_of(kafka).newest
+        sent = "" if token is None else f" ({token.described()})"
+        cause = (
+            f"the token{sent} is not valid there: compare audience and issuer with the broker's "
+            "sasl.oauthbearer.expected.audience and sasl.oauthbearer.expected.issuer, and check both clocks"
+        )
     else:
         cause = "check KAFKA_SASL_USERNAME, and KAFKA_SASL_PASSWORD or the file that holds it"
-    return LoginRefused(f"{kafka.bootstrap_servers}: the broker refused the login of {who(kafka)}: {cause}")
+    return f"the broker refused the login of {who(kafka)}: {cause}"
 
 
 def denied(kafka: KafkaSettings, operation: str, resource: str) -> AccessDenied:
@@ -65,7 +84,9 @@ def diagnose(kafka: KafkaSettings) -> LoginRefused | None:
         host, _, port = address.strip().rpartition(":")
         try:
             found = _try(kafka, host.strip("[]"), int(port))
-        except (OSError, ValueError):
+        except LoginRefused as error:
+            return error
+        except (OSError, ValueError, BrokerUnavailable):
             continue
         if found is not None:
             return LoginRefused(f"{address.strip()}: {found}")
@@ -101,6 +122,10 @@ def _try(kafka: KafkaSettings, host: str, port: int) -> str | None:
                 f"KAFKA_SECURITY_PROTOCOL to SASL_{kafka.security_protocol}, with KAFKA_SASL_USERNAME and "
                 "KAFKA_SASL_PASSWORD, or use another port"
             )
+        if kafka.by_token and answer:
+            token = source_of(kafka).token().text
+            told = attempt.refusal(lambda request: _ask(connection, request), token, kafka.extensions)
+            return None if told is None else _refused(kafka, told)
     return None
 
 

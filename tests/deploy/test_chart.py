@@ -488,6 +488,34 @@ def test_login_without_a_secret_is_refused() -> None:
     assert "kafka.saslPasswordSecret.name" in told
 
 
+def test_a_login_by_token_is_what_the_settings_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    oauth = "kafka.oauth.tokenEndpointUrl=https://id.example.org/token,kafka.oauth.clientId=learner"
+    changes = ["--set", f"kafka.saslMechanism=OAUTHBEARER,{oauth},kafka.oauth.clientSecret.name=kafka-client"]
+    changes += ["--set", "kafka.oauth.scope=kafka,kafka.oauth.caSecret.name=provider-ca"]
+    assert "kafka.oauth.clientSecret.name" in refusal(
+        "--set", f"kafka.securityProtocol=SASL_SSL,kafka.saslMechanism=OAUTHBEARER,{oauth}"
+    )
+    (tmp_path / "secret").write_text("hushhush")
+    for pod in pods(rendered("secured", *changes)).values():
+        told = {name: value for name, value in environment(pod).items() if name.startswith("KAFKA_")}
+        assert "KAFKA_SASL_USERNAME" not in told and "KAFKA_SASL_PASSWORD_FILE" not in told
+        (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "kafka-secrets")
+        mounted = {
+            f"/etc/kafka-secrets/{item['path']}": (source["secret"]["name"], item["key"])
+            for source in secrets["sources"]
+            for item in source["secret"]["items"]
+        }
+        assert mounted["/etc/kafka-secrets/client-secret"] == ("kafka-client", "client-secret")
+        assert mounted[told["KAFKA_SASL_OAUTHBEARER_CA_FILE"]] == ("provider-ca", "ca.crt")
+    with monkeypatch.context() as patch:
+        for name, value in told.items():
+            file = name.endswith(("_SECRET_FILE", "_PASSWORD_FILE"))
+            patch.setenv(name, str(tmp_path / "secret") if file else value)
+        kafka = KafkaSettings()
+    assert kafka.by_token and kafka.sasl_oauthbearer_scope == "kafka"
+    assert kafka.sasl_oauthbearer_client_secret.get_secret_value() == "hushhush"
+
+
 def test_credentials_of_the_store_are_a_secret() -> None:
     for pod in pods(rendered("secured")).values():
         assert container(pod)["envFrom"] == [{"secretRef": {"name": "kinstream-s3"}}]

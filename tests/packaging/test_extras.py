@@ -113,6 +113,7 @@ for name in kinstream.__all__:
         ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
         ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),
         ("from kinstream.streams.traces.exporter import otlp; otlp('http://x', 'x')", "otel"),
+        ("from kinstream.streams.kafka.tokens.msk_iam import fetch; fetch()", "msk"),
     ],
 )
 def test_from_python_the_error_names_the_command_that_installs(code: str, extra: str, tmp_path: Path) -> None:

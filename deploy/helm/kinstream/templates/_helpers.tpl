@@ -226,7 +226,23 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- $sources := list -}}
 {{- $sasl := hasPrefix "SASL" $kafka.securityProtocol -}}
 {{- $tls := hasSuffix "SSL" $kafka.securityProtocol -}}
-{{- if $sasl -}}
+{{- if and $sasl (eq $kafka.saslMechanism "OAUTHBEARER") -}}
+{{- $oauth := $kafka.oauth -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_MECHANISM" "value" $kafka.saslMechanism) -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL" "value" (required "kafka.oauth.tokenEndpointUrl: OAUTHBEARER needs it" $oauth.tokenEndpointUrl)) -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_CLIENT_ID" "value" (required "kafka.oauth.clientId: OAUTHBEARER needs it" $oauth.clientId)) -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE" "value" "/etc/kafka-secrets/client-secret") -}}
+{{- $name := required "kafka.oauth.clientSecret.name: OAUTHBEARER needs a Secret with the client secret" $oauth.clientSecret.name -}}
+{{- $sources = append $sources (dict "secret" (dict "name" $name "items" (list (dict "key" $oauth.clientSecret.key "path" "client-secret")))) -}}
+{{- if $oauth.scope -}}{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_SCOPE" "value" $oauth.scope) -}}{{- end -}}
+{{- if $oauth.extensions -}}{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_EXTENSIONS" "value" $oauth.extensions) -}}{{- end -}}
+{{- if $oauth.caSecret.name -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_OAUTHBEARER_CA_FILE" "value" "/etc/kafka-secrets/oauth-ca.crt") -}}
+{{- $sources = append $sources (dict "secret" (dict "name" $oauth.caSecret.name "items" (list (dict "key" $oauth.caSecret.key "path" "oauth-ca.crt")))) -}}
+{{- end -}}
+{{- else if and $sasl (eq $kafka.saslMechanism "AWS_MSK_IAM") -}}
+{{- $env = append $env (dict "name" "KAFKA_SASL_MECHANISM" "value" $kafka.saslMechanism) -}}
+{{- else if $sasl -}}
 {{- $user := $kafka.saslUsername -}}
 {{- $secret := $kafka.saslPasswordSecret -}}
 {{- if $own -}}

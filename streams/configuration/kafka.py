@@ -1,0 +1,125 @@
+"""`[kafka]`: the connection to the brokers and the login."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from kinstream.streams.configuration.section import with_secrets
+from kinstream.streams.secrets import remember
+
+#: Settings whose value is a secret; each has a `_file` beside it.
+SECRETS: Final = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password")
+_OAUTH: Final = "KAFKA_SASL_OAUTHBEARER_"
+_HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class KafkaSettings(BaseSettings):
+    """The connection to the brokers. The environment variables are Kafka's own; secrets are never printed.
+
+    The settings with `_file` at the end of a secret's name are files that hold the secret, which is read when the
+    settings are. `sasl_oauthbearer_extensions` is `name=value,name=value`, as librdkafka has it.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="KAFKA_", extra="forbid", frozen=True)
+    bootstrap_servers: str = ""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] = (
+        "SCRAM-SHA-512"
+    )
+    sasl_username: str = ""
+    sasl_password: SecretStr = SecretStr("")
+    sasl_password_file: str = ""
+    sasl_oauthbearer_token_endpoint_url: str = ""
+    sasl_oauthbearer_client_id: str = ""
+    sasl_oauthbearer_client_secret: SecretStr = SecretStr("")
+    sasl_oauthbearer_client_secret_file: str = ""
+    sasl_oauthbearer_scope: str = ""
+    sasl_oauthbearer_extensions: str = ""
+    sasl_oauthbearer_ca_file: str = ""
+    ssl_ca_file: str = ""
+    ssl_certificate_file: str = ""
+    ssl_key_file: str = ""
+    ssl_key_password: SecretStr = SecretStr("")
+    ssl_key_password_file: str = ""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, values: Any) -> Any:
+        return with_secrets(values, *SECRETS)
+
+    @field_validator("security_protocol", "sasl_mechanism", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("sasl_oauthbearer_token_endpoint_url")
+    @classmethod
+    def _encrypted(cls, value: str) -> str:
+        if value:
+            url = urlsplit(value)
+            if url.scheme != "https" and (url.scheme != "http" or url.hostname not in _HERE):
+                raise ValueError(
+                    "must begin with https://, or be http:// on this machine: it receives the client secret"
+                )
+            if not url.hostname or url.username or url.password:
+                raise ValueError("must be https://HOST/PATH, without a user or password")
+        return value
+
+    @field_validator("sasl_oauthbearer_extensions")
+    @classmethod
+    def _pairs(cls, value: str) -> str:
+        for pair in filter(None, value.split(",")):
+            name, equals, text = pair.strip().partition("=")
+            if not (name.isascii() and name.isalpha() and equals and text) or name == "auth":
+                raise ValueError("must be name=value,name=value; a name has letters alone, and is not auth")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSettings:
+        if self.security_protocol.startswith("SASL"):
+            if self.sasl_mechanism == "OAUTHBEARER":
+                needed = {
+                    "TOKEN_ENDPOINT_URL": self.sasl_oauthbearer_token_endpoint_url,
+                    "CLIENT_ID": self.sasl_oauthbearer_client_id,
+                    "CLIENT_SECRET": self.sasl_oauthbearer_client_secret.get_secret_value(),
+                }
+                if lacking := [f"{_OAUTH}{name}" for name, value in needed.items() if not value]:
+                    raise ValueError(f"OAUTHBEARER needs {', '.join(lacking)}")
+            elif self.sasl_mechanism == "AWS_MSK_IAM":
+                if self.security_protocol != "SASL_SSL":
+                    raise ValueError("AWS_MSK_IAM needs KAFKA_SECURITY_PROTOCOL=SASL_SSL")
+            elif not self.sasl_username:
+                raise ValueError(
+                    f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD"
+                )
+        if self.ssl_key_file and not self.ssl_certificate_file:
+            raise ValueError("KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
+        remember(*(getattr(self, name).get_secret_value() for name in SECRETS))
+        return self
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the login is by a token, which is fetched when a connection is made."""
+        by_token = self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
+        return by_token and self.security_protocol.startswith("SASL")
+
+    @property
+    def extensions(self) -> dict[str, str]:
+        """`sasl_oauthbearer_extensions`, by name."""
+        pairs = (pair.strip().partition("=") for pair in self.sasl_oauthbearer_extensions.split(","))
+        return {name: text for name, _, text in pairs if name}

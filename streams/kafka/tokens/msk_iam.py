@@ -1,0 +1,57 @@
+"""Tokens of Amazon MSK's IAM access control, signed here by Amazon's own package with the process's AWS identity."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kinstream.streams.errors import LoginRefused, SettingsError
+from kinstream.streams.extras import importing
+from kinstream.streams.kafka.tokens.token import Away, Token
+
+_WHO = "the login AWS_MSK_IAM"
+
+
+def check() -> str:
+    """The region, as AWS's variables have it.
+
+    Raises
+    ------
+    SettingsError : there is none, or the package is missing.
+    """
+    with importing(_WHO):
+        import aws_msk_iam_sasl_signer  # noqa: F401
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region:
+        raise SettingsError("AWS_MSK_IAM needs AWS_REGION, the region of the cluster")
+    return region
+
+
+def fetch() -> Token:
+    """Sign a token.
+
+    Raises
+    ------
+    LoginRefused : this process has no AWS credentials, or may not assume its role.
+    Away : the source of credentials does not answer.
+    SettingsError : as `check`.
+    """
+    region = check()
+    with importing(_WHO):
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore import exceptions
+    began = time.time()
+    try:
+        text, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    except (exceptions.HTTPClientError, exceptions.MetadataRetrievalError) as error:
+        raise Away(
+            f"AWS_MSK_IAM in {region}: the source of AWS credentials does not answer: {error}"
+        ) from None
+    except (exceptions.BotoCoreError, exceptions.ClientError, ValueError) as error:
+        raise LoginRefused(
+            f"AWS_MSK_IAM in {region}: no token can be signed ({error}): check the AWS credentials of this process"
+        ) from None
+    except AttributeError:
+        # The signer does not check that botocore found any.
+        raise LoginRefused(f"AWS_MSK_IAM in {region}: this process has no AWS credentials") from None
+    return Token(text, began, expires_ms / 1000)
