@@ -18,11 +18,16 @@ from kinstream.streams.kafka.client_errors import explained
 from kinstream.streams.kafka.clients import confluent_producer, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
+from tests.kafka.certificates import missing
 from tests.kafka.logins import AUDIENCE, HostedBroker
 from tests.security.provider import CLIENT, SCOPE, SECRET, Provider
 from tests.security.users import acting_as, recipe, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.long,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 API_KEY: Final = ("ABCDEFGHIJKLMNOP", "cloud-s3cret-of-the-tests")
 
 
