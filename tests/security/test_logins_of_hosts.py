@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -19,14 +18,17 @@ from kinstream.streams.kafka.client_errors import explained
 from kinstream.streams.kafka.clients import confluent_producer, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
+from tests.kafka.certificates import missing
 from tests.kafka.logins import AUDIENCE, HostedBroker
 from tests.security.provider import CLIENT, SCOPE, SECRET, Provider
-from tests.security.users import acting_as, until
+from tests.security.users import acting_as, recipe, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.long,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 API_KEY: Final = ("ABCDEFGHIJKLMNOP", "cloud-s3cret-of-the-tests")
-_RECIPE: Final = re.compile(r"Confluent Cloud[^`]*```sh\n(.*?)```", re.DOTALL)
-_SECURITY: Final = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,30 @@ def consumer_of(kafka: KafkaSettings, *topics: str) -> Any:
     # Without topics it has a group, as aiokafka 0.14 cannot stop a consumer with neither.
     login |= {} if topics else {"group_id": "logins"}
     return AIOKafkaConsumer(*topics, bootstrap_servers=servers, auto_offset_reset="earliest", **login)
+
+
+def test_the_recipe_for_tokens_logs_in(
+    kafka: KafkaSettings,
+    broker: HostedBroker,
+    provider: Provider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lines of docs/security.md, where the addresses and the files are those of this test."""
+    told = recipe("\nLogin by token")
+    assert (told["KAFKA_SASL_OAUTHBEARER_CLIENT_ID"], told["KAFKA_SASL_OAUTHBEARER_SCOPE"]) == (CLIENT, SCOPE)
+    (tmp_path / "secret").write_text(SECRET)
+    told |= {
+        "KAFKA_BOOTSTRAP_SERVERS": broker.at("OAUTH"),
+        "KAFKA_SSL_CA_FILE": kafka.ssl_ca_file,
+        "KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": f"{provider.url}/token",
+        "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET_FILE": str(tmp_path / "secret"),
+    }
+    with acting_as(monkeypatch, told):
+        cluster = Cluster(KafkaSettings())
+    cluster.wait(20.0)
+    assert cluster.view([]).brokers == 1
+    cluster.close()
 
 
 @pytest.mark.parametrize(
@@ -206,10 +232,7 @@ def test_the_recipe_for_confluent_cloud_logs_in(
     broker: HostedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lines of docs/security.md, where address, key, file and authority are those of this test."""
-    found = _RECIPE.search(_SECURITY.read_text())
-    assert found is not None
-    lines = [line for line in found[1].splitlines() if line.startswith("export ")]
-    told = dict(word.split("=", 1) for line in lines for word in shlex.split(line.removeprefix("export ")))
+    told = recipe("\nConfluent Cloud, by an API key")
     assert told.keys() == {
         "KAFKA_BOOTSTRAP_SERVERS",
         "KAFKA_SECURITY_PROTOCOL",

@@ -17,6 +17,7 @@ from kinstream.streams.kafka.tokens import msk_iam
 from kinstream.streams.kafka.tokens.source import source_of
 from kinstream.streams.kafka.tokens.token import Away
 from kinstream.streams.settings import KafkaSettings
+from tests.security.users import acting_as, recipe
 
 KAFKA = KafkaSettings(
     bootstrap_servers="b-1.msk.example.org:9098", security_protocol="SASL_SSL", sasl_mechanism="AWS_MSK_IAM"
@@ -69,9 +70,13 @@ def signer(monkeypatch: pytest.MonkeyPatch) -> Signer:
     return made
 
 
-def test_both_libraries_are_given_the_signers_token(signer: Signer) -> None:
+def test_both_libraries_are_given_the_signers_token(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
     from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
+    told = recipe("\nAmazon MSK, by the AWS identity") | {"KAFKA_BOOTSTRAP_SERVERS": KAFKA.bootstrap_servers}
+    assert told.pop("AWS_REGION") == "eu-central-1"
+    with acting_as(monkeypatch, told):
+        assert KafkaSettings() == KAFKA
     options = confluent(KAFKA)
     text, expires, principal, extensions = options["oauth_cb"]("")
     assert (options["sasl.mechanism"], text, principal, extensions) == ("OAUTHBEARER", "c2lnbmVk", "", {})
