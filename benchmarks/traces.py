@@ -30,7 +30,7 @@ BLOCKS: Final = 5_000
 D: Final = 64
 #: Records and repetitions of the measurement in one process.
 STEPS: Final = 600
-ROUNDS: Final = 20
+ROUNDS: Final = 30
 #: Percent of the throughput that traces may cost.
 MOST: Final = 3.0
 
