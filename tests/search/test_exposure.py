@@ -166,7 +166,8 @@ def test_after_a_day_without_lists_nothing_is_covered() -> None:
     exposure.show(Served("1", 1, ("a", "b"), (0, 1), frozenset()), ListKind.RANKED, HOUR_MS)
     assert exposure.exposed().coverage == 1.0
     exposure.show(Served("2", 2, ("a",), (0,), frozenset()), ListKind.RANKED, 13 * HOUR_MS)
-    assert (exposure.exposed().coverage, exposure.exposed().gini) == (1.0, pytest.approx(1 / 6))
+    assert exposure.exposed().coverage == 1.0
+    assert exposure.exposed().gini == pytest.approx(1 / 6)
     exposure.show(Served("3", 3, ("a",), (0,), frozenset()), ListKind.RANKED, 25 * HOUR_MS)
     assert exposure.exposed().coverage == 0.5
     exposure.catalogue(ItemBlock("shop", ("a",), (), 0), 60 * HOUR_MS)
@@ -209,7 +210,7 @@ def test_a_list_that_was_forgotten_is_counted_again() -> None:
 def test_positions_are_those_served_and_not_places_in_the_record() -> None:
     record = Click("shop", "1", ("c", "a", "b"), (30, 3, 4), (ItemClick("b", 0), ItemClick("c", 0)), 0)
     (one,) = served(record)
-    assert (one.items, one.positions, one.clicked) == (("a", "b", "c"), (3, 4, 30), {1, 2})
+    assert (one.items, one.positions, one.clicked) == (("a", "b", "c"), (3, 4, 30), frozenset({1, 2}))
     exposure = Exposure()
     exposure.show(one, ListKind.RANKED, 0)
     found = exposure.exposed()
@@ -241,7 +242,7 @@ def test_the_kind_of_a_list_says_whether_its_probabilities_are_known() -> None:
         {"items": (ITEMS[0],) * 10},
         {"positions": range(-1, 9)},
     ):
-        assert kind_of(replace(whole, **broken)) is ListKind.INVALID  # type: ignore[arg-type]
+        assert kind_of(replace(whole, **broken)) is ListKind.INVALID
 
 
 def test_ids_of_two_loads_are_different_lists() -> None:

@@ -52,7 +52,7 @@ class Catalogue:
             return
         if self._product == "cosine":
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(lengths > 0, lengths, 1)
+            vectors = np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
         for name, vector in zip(block.ids, vectors, strict=True):
             row = self._rows.get(name)
             if row is None:
@@ -91,4 +91,4 @@ class Catalogue:
     def ranks(self, similarities: NDArray[np.float32], names: list[str]) -> NDArray[np.int64]:
         """(len(names),) ranks of items, from 1."""
         own = similarities[[self._rows[name] for name in names]]
-        return 1 + (similarities[None, :] > own[:, None]).sum(axis=1).astype(np.int64)
+        return np.asarray(1 + (similarities[None, :] > own[:, None]).sum(axis=1), np.int64)

@@ -36,7 +36,8 @@ def by_all_coins(serving: Sequence[str], candidate: Sequence[str], size: int) ->
     """The same probabilities by playing the draft once for every sequence of coins."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * size)
     for coins in itertools.product((0, 1), repeat=size):
-        left, shown = [list(serving), list(candidate)], []
+        left = [list(serving), list(candidate)]
+        shown: list[str] = []
         for first in coins:
             for side in (first, 1 - first):
                 rest = [item for item in left[side] if item not in shown]
@@ -50,22 +51,22 @@ def by_all_coins(serving: Sequence[str], candidate: Sequence[str], size: int) ->
 @pytest.mark.parametrize("seed", range(20))
 def test_the_probabilities_are_those_of_all_coins(seed: int) -> None:
     rng = random.Random(seed)
-    rankings = [rng.sample("abcdefghij", rng.randint(0, 7)) for _ in range(2)]
+    one, two = (rng.sample("abcdefghij", rng.randint(0, 7)) for _ in range(2))
     size = rng.randint(1, 6)
-    mine, theirs = place_probabilities(*rankings, size), by_all_coins(*rankings, size)
+    mine, theirs = place_probabilities(one, two, size), by_all_coins(one, two, size)
     assert mine.keys() == theirs.keys()
     for item, places in theirs.items():
         assert mine[item].tolist() == pytest.approx(places, abs=1e-12)
-    draft = team_draft(*rankings, size, seed=seed, impression="one")
-    assert was_drafted(*rankings, draft.items, draft.picks)
+    draft = team_draft(one, two, size, seed=seed, impression="one")
+    assert was_drafted(one, two, draft.items, draft.picks)
     if len(draft.items) > 1:
-        assert not was_drafted(*rankings, draft.items[::-1], draft.picks)
+        assert not was_drafted(one, two, draft.items[::-1], draft.picks)
 
 
 def test_a_long_draft_is_followed_to_the_last_place() -> None:
     rng = random.Random(1)
-    rankings = [rng.sample(range(40), 30) for _ in range(2)]
-    found = place_probabilities(*[[str(n) for n in one] for one in rankings], MOST_PLACES)
+    one, two = ([str(n) for n in rng.sample(range(40), 30)] for _ in range(2))
+    found = place_probabilities(one, two, MOST_PLACES)
     assert sum(found.values()).tolist() == pytest.approx([1.0] * MOST_PLACES)  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="at most 20 places"):
         place_probabilities("abc", "cba", MOST_PLACES + 1)
@@ -111,7 +112,8 @@ def town(seed: int = 0, queries: int = 8) -> Town:
 def lived(place: Town, seed: int, lists: int, per_person: int = 1) -> tuple[Any, ...]:
     """Drafted lists of people, their clicks, and what the three models would have shown, in the estimators' terms."""
     rng = random.Random(seed)
-    shown, models, people = [], {version: [] for version in (SERVING, CANDIDATE, OTHER)}, []
+    shown, people = [], []
+    models: dict[Version, list[Ranked]] = {version: [] for version in (SERVING, CANDIDATE, OTHER)}
     for number in range(lists):
         query = rng.randrange(len(place.rankings))
         rankings, relevant = place.rankings[query], place.relevant[query]
@@ -232,7 +234,8 @@ def test_the_relevance_of_a_list_is_never_guessed_from_the_person_of_the_list() 
     numbers = {name: k for k, name in enumerate(dict.fromkeys(people))}
     guess: dict[int, dict[int, float]] = {}
     for fold in (0, 1):
-        clicks, looks = defaultdict(float), defaultdict(float)
+        clicks: dict[int, float] = defaultdict(float)
+        looks: dict[int, float] = defaultdict(float)
         for one, name in zip(shown, people, strict=True):
             if numbers[name] % 2 != fold:
                 for kind, c, t in zip(one.kind, one.clicked, one.looked, strict=True):
