@@ -36,9 +36,11 @@ def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(sh
             result = scope["ask"](url, X[0].tolist(), "s-1")
     finally:
         gateway.service.stop()
-    event = scope["click_event"](result, [result["neighbours"][0]["id"]], "s-1", "u-1")
+    event = scope["click_event"](result, X[0].tolist(), [result["neighbours"][0]["id"]], "s-1", "u-1")
     click = decode(event, Click)
     assert isinstance(click, Click)
+    assert click.query_vector is not None
+    np.testing.assert_array_equal(click.query_vector[0].vectors, X[:1])
     lists = list(drafted(click))
     assert len(lists) == share
     gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0))
