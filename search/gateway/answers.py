@@ -15,6 +15,7 @@ from kinstream.search.gateway.service import GatewayService
 from kinstream.search.gateway.space import GatewaySpace
 from kinstream.search.interleaving.drafts import Drafts, of_vectors
 from kinstream.search.queries.model import QueryModel
+from kinstream.search.serving.clients import note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
@@ -116,6 +117,7 @@ class Answering:
         if name is not None and name not in spaces:
             raise Refused(404, Why.UNKNOWN_SPACE, f"no space {name!r} is served here", place="space")
         space = next(iter(spaces.values())) if name is None else spaces[name]
+        note_space(space.name)
         if not space.loaded:
             waiting = "; ".join(self._service.waiting_for())
             raise Refused(503, Why.NOT_READY, f"waiting for {waiting}", retry_seconds=RETRY_SECONDS)

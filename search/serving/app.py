@@ -14,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from kinstream.search.serving.clients import Clients, audited, clients_of, noting
 from kinstream.search.serving.connections import Connections
 from kinstream.search.serving.desk import FAULT, JSON, RETRY_SECONDS, SAFE, Desk
 from kinstream.search.serving.metrics import ServiceMetrics
@@ -26,11 +27,13 @@ from kinstream.streams.settings import ServiceSettings
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _REASONS: Final = {
     400: "The body is not JSON.",
+    401: "{section}.clients_file names the clients, and the request has the token of none.",
     404: "The space, item or path does not exist.",
     405: "The path does not support this method.",
     408: "The body did not arrive in time.",
     413: "The body is larger than {section}.max_body_bytes.",
     415: "The body is of another media type than application/json.",
+    429: "The client asks more often than {section}.client_rate; Retry-After gives the time to retry.",
     422: "The request does not fit the schema, the space or the limits; `place` names the part.",
     500: "An internal error; the log of the server has details.",
     503: "Not ready, or too many requests at once; Retry-After gives the time to retry.",
@@ -69,6 +72,9 @@ class Application:
         self.app.state.metrics = metrics
         self.app.state.connections = Connections(limits, metrics)
         self.app.add_middleware(_Admitted, limits=limits)
+        clients = clients_of(limits)
+        if clients is not None or limits.audit:
+            self.app.add_middleware(_Known, clients=clients or Clients(None, None), logged=limits.audit)
         self.app.add_middleware(_Timed, metrics=metrics)
         self._errors: dict[int | str, dict[str, Any]] = {
             status: {"model": ErrorReply, "description": text.format(section=limits.section)}
@@ -95,7 +101,7 @@ class Application:
             path,
             summary=summary,
             response_model=reply,
-            responses={status: self._errors[status] for status in (405, 500, 503, 504, *more)},
+            responses={status: self._errors[status] for status in (401, 405, 429, 500, 503, 504, *more)},
         )
         return made
 
@@ -182,6 +188,38 @@ class _Admitted:
                 await self._app(scope, receive, send)
             finally:
                 self._inside -= 1
+
+
+class _Known:
+    """Lets in the clients that may ask, within their limits, and logs their requests. Probes are open to all."""
+
+    def __init__(
+        self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]], clients: Clients, logged: bool
+    ) -> None:
+        self._app, self._clients, self._logged = app, clients, logged
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        began, status, client, space = time.perf_counter(), 500, "-", noting()
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            client = self._clients.named(scope)
+            self._clients.admit(client)
+        except Refused as error:
+            await _json(error.status, error.body(), error.headers)(scope, receive, noted)
+        else:
+            await self._app(scope, receive, noted)
+        finally:
+            if self._logged:
+                audited(client, scope, space, status, time.perf_counter() - began)
 
 
 class _Timed:

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+from kinstream.search.serving.clients import clients_of
 from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.processes.listening import bound, cannot_listen
@@ -69,9 +70,11 @@ class Server(ABC):
         Raises
         ------
         CannotListen : it cannot listen on the address.
+        SettingsError : the file of the clients' tokens is not valid.
         PackageMissing : traces are exported, and their extra is not installed.
         BrokerUnavailable, LoginRefused, AccessDenied : no broker answers, accepts the login, or allows reading.
         """
+        clients_of(self._limits)
         self._socket = listening(self._limits)
         self._traces = open_exporter(self._settings, f"kinstream-{self._limits.section}")
         if self._role is None:

@@ -22,6 +22,8 @@ class Why(StrEnum):
     UNKNOWN_ITEM = "unknown-item"
     NOT_READY = "not-ready"
     STORE = "store"
+    UNAUTHORIZED = "unauthorized"
+    RATE = "rate-limit"
     BUSY = "busy"
     STOPPING = "stopping"
     TIMEOUT = "timeout"

@@ -12,6 +12,7 @@ from kinstream.search.agent.drafting import Ask, DraftedAnswer
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
 from kinstream.search.interleaving.drafts import of_vectors
+from kinstream.search.serving.clients import note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import read
@@ -142,13 +143,13 @@ class Answering:
 
     def _served(self, space: str | None) -> Served:
         spaces = self._service.spaces
-        if space is None:
-            if len(spaces) > 1:
-                raise Refused(422, Why.INVALID, "several spaces are served: name one", place="space")
-            return next(iter(spaces.values()))
-        if space not in spaces:
+        if space is None and len(spaces) > 1:
+            raise Refused(422, Why.INVALID, "several spaces are served: name one", place="space")
+        if space is not None and space not in spaces:
             raise Refused(404, Why.UNKNOWN_SPACE, f"no space {space!r} is served here", place="space")
-        return spaces[space]
+        served = next(iter(spaces.values())) if space is None else spaces[space]
+        note_space(served.space)
+        return served
 
     def _check_k(self, k: int) -> None:
         if k > self._limits.max_k:

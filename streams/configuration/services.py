@@ -15,7 +15,11 @@ COSINE: Final = "cosine"
 
 
 class ServiceSettings(Section):
-    """Where a service listens, and its limits. `threads` 0 stands for one per processor."""
+    """Where a service listens, and its limits. `threads` 0 stands for one per processor.
+
+    `clients_file` names the clients that may ask, with their tokens; empty: everybody. `client_rate` is requests a
+    second of one client; 0: no limit. `audit` logs each request.
+    """
 
     #: Its name in the settings.
     section: ClassVar[str]
@@ -30,6 +34,9 @@ class ServiceSettings(Section):
     request_seconds: float = Field(default=10.0, gt=0)
     header_seconds: float = Field(default=10.0, gt=0)
     idle_seconds: int = Field(default=15, ge=1)
+    clients_file: str = ""
+    client_rate: float = Field(default=0.0, ge=0.0)
+    audit: bool = False
 
 
 class SearchSpaceSettings(Section):
