@@ -34,6 +34,8 @@ def test_from_clicks_to_new_vectors() -> None:
                 "a version is there",
             )
 
+            page.until(lambda: page.run(page.commands("grade")).returncode == 0, "the sink shows the version")
+
             def graded() -> tuple[int, int]:
                 ((before, after),) = _GRADE.findall(page.done(page.commands("grade")))
                 return int(before), int(after)

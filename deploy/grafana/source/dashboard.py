@@ -35,8 +35,12 @@ def variable(name: str, label: str, query: str, *, several: bool = True) -> Json
 
 JOB = variable("job", "Deployment", "label_values(kinstream_worker_restarts_total, job)", several=False)
 SPACE = variable("space", "Space", 'label_values(kinstream_constraints_seen_total{job=~"$job"}, space)')
-#: Spaces with a gate are in the events, and may have no learner.
-SPACE_OF_EVENTS = variable("space", "Space", 'label_values(kinstream_gate_adapted{job=~"$job"}, space)')
+#: Spaces with a gate are in the events, and may have no learner; others have no gate.
+SPACE_OF_EVENTS = variable(
+    "space",
+    "Space",
+    'label_values({__name__=~"kinstream_gate_adapted|kinstream_constraints_seen_total", job=~"$job"}, space)',
+)
 LEARNER = variable(
     "learner",
     "Learner",

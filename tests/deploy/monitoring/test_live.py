@@ -154,8 +154,9 @@ def expressions() -> list[Ask]:
     every = [ask for path in FILES for ask in asks(read(path))]
     every += [Ask(f"rule {name}", name) for name in recorded()]
     every += [Ask(f"rule {name}, expression", hurried(expr, DIVISOR)) for name, expr in recorded().items()]
-    # Neither a gate nor a gateway runs in this system.
-    return [ask for ask in every if not re.search("kinstream_(gate|gateway)_", ask.place + ask.expr)]
+    # Neither a gate nor a gateway runs in this system, and no spans are exported.
+    elsewhere = "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted)_"
+    return [ask for ask in every if not re.search(elsewhere, ask.place + ask.expr)]
 
 
 def without_data(prometheus: Prometheus, asked: list[Ask]) -> list[Ask]:
