@@ -189,7 +189,7 @@ LONG_CASES: Final = re.compile(
     r"|_never_stopped\[learner-(?!(opml|copml|mixture|softmax|lda|oasis|oahu)\])|_runs\[docs/sklearn.md"
     r"|_crashes_change_nothing\[([1-9]|1\d)-|_the_same_in_another_process\[4711|_had_always_been_there\[\(3, 7"
     r"|_past_its_last_checkpoint\[(?!full)|_carried_over_exactly\[(omdml|lomdml|pola|mdml|soml-tg|rdml)"
-    r"|_in_the_state\[kernel-lego|_leaves_the_map\[float32|check\[(portfolio|adasors|omks):"
+    r"|_in_the_state\[kernel-lego|_leaves_the_map\[float32"
     r"|_transforms_and_scores\[portfolio|_in_the_same_bits\[portfolio|_as_the_learner_does\[sors)"
 )
 #: The expression of markers by which `make test` leaves long tests out.
