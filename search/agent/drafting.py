@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kinstream.search.interleaving.decided import Decided, Deciding
 from kinstream.search.interleaving.drafts import Drafts
 from kinstream.search.interleaving.impression import Shown
-from kinstream.search.models.model import Model, Name
+from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.streams.records.gate import UNADAPTED, Version
 
@@ -84,11 +84,8 @@ class Drafting:
                 far and far[-1] == float("inf") for far in other.distances
             ):
                 break
-            if (answer.standing.epoch, answer.standing.offset) != (
-                other.standing.epoch,
-                other.standing.offset,
-            ):
-                continue  # one of them has a change of the catalogue that the other is about to get
+            if _catalogue(answer.standing) != _catalogue(other.standing):
+                continue  # one of them has a change that the other is about to get
             names = decided.version, _version(other.standing)
             lists = {
                 row: self.drafts.shown((names[0], answer.names[row]), (names[1], other.names[place]), k)
@@ -108,9 +105,14 @@ def candidate_model(deciding: Deciding) -> Callable[[], Model]:
     return lambda: next(iter(deciding.now().candidates), _RAW)
 
 
+def _catalogue(standing: Standing) -> tuple[int, int]:
+    """The state of the catalogue."""
+    return standing.epoch, standing.offset
+
+
 def _version(standing: Standing) -> Version:
     return Version(*standing.model) if standing.learned else UNADAPTED
 
 
 def _among(standing: Standing, decided: Decided) -> bool:
-    return standing.learned and any(standing.model == Name(*one.name) for one in decided.candidates)
+    return standing.learned and any(standing.model == one.name for one in decided.candidates)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kinstream.search.agent.service import SearchService
-from kinstream.search.interleaving.metrics import decided_families, decided_sample
+from kinstream.search.interleaving.metrics import decided_families, decided_sample, drafted_lists
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import ServiceMetrics
 from kinstream.search.spaces.searcher import Answer
@@ -34,17 +34,11 @@ class SearchMetrics(ServiceMetrics):
             buckets=_EXAMINED,
             registry=self.registry,
         )
-        self.drafted = Counter(
-            "kinstream_search_drafted_lists",
-            "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
-            ("space",),
-            registry=self.registry,
-        )
-        for space, served in service.spaces.items():
+        gated = [name for name, served in service.spaces.items() if served.drafting is not None]
+        self.drafted = drafted_lists("search", self.registry, gated)
+        for space in service.spaces:
             self.queries.labels(space)
             self.examined.labels(space)
-            if served.drafting is not None:
-                self.drafted.labels(space)
 
     def answered(self, space: str, answer: Answer) -> None:
         """Count the queries of an answer."""

@@ -13,8 +13,7 @@ from typing import Final
 from kinstream.search.agent.drafting import Drafting, candidate_model, serving_model
 from kinstream.search.index.engines import ONLINE, Plan, check
 from kinstream.search.interleaving.decided import Deciding
-from kinstream.search.interleaving.drafts import Drafts
-from kinstream.search.interleaving.impression import Keys
+from kinstream.search.interleaving.drafts import drafts_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
@@ -167,9 +166,8 @@ class SearchService:
     def _gated(self, name: str, plan: Plan, learner: str) -> Served:
         """A space with a gate: an index of the model that serves by decision, and one of the candidate."""
         deciding = Deciding(name, learner, self.models)
-        keys = Keys(self.settings.gate_key.get_secret_value())
-        drafts = Drafts(name, keys, self.settings.gate[name].share)
-        drafting = Drafting(deciding, drafts, Searcher(name, plan, candidate_model(deciding)))
+        candidate = Searcher(name, plan, candidate_model(deciding))
+        drafting = Drafting(deciding, drafts_of(self.settings, name), candidate)
         searcher = Searcher(name, plan, serving_model(deciding))
         return Served(searcher, self.models.subscribe(name, learner), drafting=drafting)
 

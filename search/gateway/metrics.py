@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.interleaving.metrics import decided_families, decided_sample
+from kinstream.search.interleaving.metrics import decided_families, decided_sample, drafted_lists
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
 
@@ -32,15 +32,9 @@ class GatewayMetrics(ServiceMetrics):
             ("space",),
             registry=self.registry,
         )
-        self.drafted = Counter(
-            "kinstream_gateway_drafted_lists",
-            "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
-            ("space",),
-            registry=self.registry,
-        )
+        gated = [space.name for space in service.spaces.values() if space.drafts is not None]
+        self.drafted = drafted_lists("gateway", self.registry, gated)
         for space in service.spaces.values():
-            if space.drafts is not None:
-                self.drafted.labels(space.name)
             self.queries.labels(space.name)
             self._store_seconds.labels(space.name)
             self._store_failures.labels(space.name)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from kinstream.search.gateway.gated import Gated
 from kinstream.search.gateway.space import GatewaySpace
 from kinstream.search.interleaving.decided import Deciding
-from kinstream.search.interleaving.drafts import Drafts
-from kinstream.search.interleaving.impression import Keys
+from kinstream.search.interleaving.drafts import Drafts, drafts_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
@@ -77,17 +76,15 @@ class GatewayService:
         self, settings: Settings, name: str, section: GatewaySpaceSettings
     ) -> tuple[Gated | None, Drafts | None]:
         """The decisions on a space, and its drafted lists, if the settings have a gate for it."""
-        gate = settings.gate.get(name)
-        if gate is None:
+        if name not in settings.gate:
             return None, None
         if section.learner is None or self.models is None:
             raise SettingsError(
                 f"gateway.spaces.{name}: model pins a file, and [gate.{name}] decides who serves: name the learner "
                 f"in place of model, or remove [gate.{name}]"
             )
-        keys = Keys(settings.gate_key.get_secret_value())
         deciding = Deciding(name, section.learner, self.models)
-        return Gated(section.learner, deciding), Drafts(name, keys, gate.share)
+        return Gated(section.learner, deciding), drafts_of(settings, name)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

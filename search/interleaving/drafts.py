@@ -11,6 +11,7 @@ import numpy as np
 from kinstream.search.interleaving.impression import MAX_ITEMS, NONCE_BYTES, Keys, Shown, show
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Vectors
+from kinstream.streams.settings import Settings
 
 #: A model and what it ranks, best first.
 Ranking = tuple[Version, Sequence[str]]
@@ -69,6 +70,11 @@ class Drafts:
         return show(
             self._keys, self._space, (serving, candidate), k, time_ms=self._now_ms(), nonce=self._nonce()
         )
+
+
+def drafts_of(settings: Settings, space: str) -> Drafts:
+    """The drafted lists of a space with a gate."""
+    return Drafts(space, Keys(settings.gate_key.get_secret_value()), settings.gate[space].share)
 
 
 def of_vectors(queries: Vectors) -> list[bytes]:

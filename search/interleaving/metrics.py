@@ -1,12 +1,26 @@
-"""The gauges of services on what a gate has decided."""
+"""What services with a gate count and show."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 
 from kinstream.search.interleaving.decided import Decided
+
+
+def drafted_lists(service: str, registry: CollectorRegistry, spaces: Iterable[str]) -> Counter:
+    """The counter of drafted lists of a service, which begins at 0 for these spaces."""
+    made = Counter(
+        f"kinstream_{service}_drafted_lists",
+        "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
+        ("space",),
+        registry=registry,
+    )
+    for space in spaces:
+        made.labels(space)
+    return made
 
 
 def decided_families(service: str) -> list[GaugeMetricFamily]:

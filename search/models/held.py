@@ -15,16 +15,13 @@ from typing import Final, Protocol
 from kinstream.search.models.attempts import FIRST_PAUSE, LONGEST_PAUSE, Load, Loads
 from kinstream.search.models.choice import KEPT, rank_of
 from kinstream.search.models.decisions import may_challenge
-from kinstream.search.models.loader import Unloadable
+from kinstream.search.models.loader import Unloadable, unloadable
 from kinstream.search.models.model import Model, Name, name_of
 from kinstream.search.models.staleness import Failure
 from kinstream.search.models.subscription import Subscription
-from kinstream.streams.checkpoints.files import Damaged, Missing
 from kinstream.streams.errors import CheckpointError
-from kinstream.streams.operations.models import Refused
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Version
 from kinstream.streams.records.values import ModelVersion
-from kinstream.streams.secrets import hide
 
 log = logging.getLogger("kinstream.follower")
 
@@ -57,6 +54,14 @@ class _Try:
         self.failed: Failure | None = None
         self.pause = 0.0
         self.retry_at = 0.0
+
+    def fail(self, failure: Failure, now: float) -> int:
+        """Note a failure, and when to try again. Returns the level at which to log it: the same again is no news."""
+        level = logging.DEBUG if self.failed is failure else logging.WARNING
+        self.failed = failure
+        self.pause = min(LONGEST_PAUSE, 2.0 * self.pause or FIRST_PAUSE)
+        self.retry_at = now + self.pause
+        return level
 
 
 class Held:
@@ -187,11 +192,8 @@ class Held:
                 self._chosen_at = (
                     -math.inf
                 )  # its file was deleted before the copy: the newest takes its place
-            known_failure, one.failed = one.failed is error.failure, error.failure
-            one.pause = min(LONGEST_PAUSE, 2.0 * one.pause or FIRST_PAUSE)
-            one.retry_at = self._clock() + one.pause
             log.log(
-                logging.DEBUG if known_failure else logging.WARNING,
+                one.fail(error.failure, self._clock()),
                 "%s/%s: the file of %s cannot be copied (%s), so it is lost when the learner deletes it: %s",
                 self.subscription.space,
                 self.subscription.learner,
@@ -229,14 +231,10 @@ class Held:
             )
 
     def _failed(self, name: Name, one: _Try, error: Unloadable) -> None:
-        known = one.failed is error.failure
         with self._changed:
             self.subscription.failures[error.failure] += 1
-        one.failed = error.failure
-        one.pause = min(LONGEST_PAUSE, 2.0 * one.pause or FIRST_PAUSE)
-        one.retry_at = self._clock() + one.pause
         log.log(
-            logging.DEBUG if known else logging.WARNING,
+            one.fail(error.failure, self._clock()),
             "%s/%s: %s, which the gate has named, is not available (%s): %s",
             self.subscription.space,
             self.subscription.learner,
@@ -263,10 +261,8 @@ class _Named:
                 missing = error
         try:
             found = self._find(version, self._name)
-        except Refused as error:
-            raise Unloadable(Failure.REFUSED, str(error)) from error
         except (CheckpointError, OSError) as error:
-            raise Unloadable(Failure.UNREACHABLE, hide(str(error))) from error
+            raise unloadable(error) from error
         if found is None:
             raise missing
         return self._loads.load(found, present)
@@ -282,14 +278,8 @@ class _Copy:
         try:
             self._copies.keep(version)
             self._copies.prune(self._needed)
-        except Missing as error:
-            raise Unloadable(Failure.MISSING, str(error)) from error
-        except Damaged as error:
-            raise Unloadable(Failure.DAMAGED, str(error)) from error
-        except Refused as error:
-            raise Unloadable(Failure.REFUSED, str(error)) from error
         except (CheckpointError, OSError) as error:
-            raise Unloadable(Failure.UNREACHABLE, hide(str(error))) from error
+            raise unloadable(error) from error
         return present
 
 

@@ -32,6 +32,17 @@ class Unloadable(Exception):
         self.failure = failure
 
 
+def unloadable(error: Exception) -> Unloadable:
+    """An error of the store or of the settings, as the reason why a model is not available."""
+    kinds = (
+        (Missing, Failure.MISSING),
+        (Damaged, Failure.DAMAGED),
+        ((Refused, SettingsError), Failure.REFUSED),
+    )
+    failure = next((one for kind, one in kinds if isinstance(error, kind)), Failure.UNREACHABLE)
+    return Unloadable(failure, hide(str(error)))
+
+
 class Loader:
     """Loads models, with the hyper-parameters of their generation.
 
@@ -80,14 +91,8 @@ class Loader:
         try:
             kind, arguments = self.hyper_parameters(version)
             data = data_of(version, self._settings)
-        except Missing as error:
-            raise Unloadable(Failure.MISSING, str(error)) from error
-        except Damaged as error:
-            raise Unloadable(Failure.DAMAGED, str(error)) from error
-        except (Refused, SettingsError) as error:
-            raise Unloadable(Failure.REFUSED, str(error)) from error
-        except (CheckpointError, OSError) as error:
-            raise Unloadable(Failure.UNREACHABLE, hide(str(error))) from error
+        except (SettingsError, CheckpointError, OSError) as error:
+            raise unloadable(error) from error
         try:
             learner = learner_of(from_bytes(data), kind, arguments)
             if learner is not None:

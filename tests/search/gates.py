@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinstream.search.gate.core import List
-from kinstream.search.interleaving.draft import Side
+from kinstream.search.interleaving.draft import Draft, Side, team_draft
 from kinstream.search.interleaving.impression import Impression, Keys, list_id_of, mark_of
 from kinstream.streams.records.gate import UNADAPTED, GateDecision, Verdict, Version
 from kinstream.streams.records.values import Click, ClickBlock, ItemClick
@@ -107,3 +107,9 @@ def head_of(list_id: str) -> bytes:
     """Time and nonce, which are not encrypted."""
     text = list_id.removeprefix("ki1.")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[:12]
+
+
+def draft_of(space: str, list_id: str, first: Sequence[str], second: Sequence[str], size: int) -> Draft[str]:
+    """What a list with that id must be, if these are the rankings of the serving model and of the candidate."""
+    impression = f"{space}/{head_of(list_id).hex()}"
+    return team_draft(first, second, size, seed=KEYS.seed, impression=impression)

@@ -12,13 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from kinstream.search.agent.service import SearchService
-from kinstream.search.interleaving.draft import Side, team_draft
+from kinstream.search.interleaving.draft import Side
 from kinstream.search.interleaving.impression import Impression, mark_of, read
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings
 from tests.search.agents import SHOP, Agent, items, linear, served
-from tests.search.gates import KEYS, SECRET, decision, head_of
+from tests.search.gates import KEYS, SECRET, decision, draft_of
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
 NAMES = [f"item-{n:02}" for n in range(60)]
@@ -74,8 +74,7 @@ class Shop:
         one = shown(result)
         assert (one.serving, one.candidate) == (serving, candidate)
         first, second = (self.ranked(query, version, 6) for version in (serving, candidate))
-        impression = f"shop/{head_of(result['list_id']).hex()}"
-        wanted = team_draft(first, second, 6, seed=KEYS.seed, impression=impression)
+        wanted = draft_of("shop", result["list_id"], first, second, 6)
         assert tuple(n["id"] for n in result["neighbours"]) == wanted.items
         assert all(n["squared_distance"] is None for n in result["neighbours"])
         assert one.picks == wanted.picks
@@ -160,8 +159,7 @@ def test_neighbours_of_items_are_drafted_too(shop: Shop) -> None:
             [other for other in shop.ranked(query, version, 7) if other != name][:6]
             for version in (UNADAPTED, newest)
         )
-        impression = f"shop/{head_of(result['list_id']).hex()}"
-        wanted = team_draft(first, second, 6, seed=KEYS.seed, impression=impression)
+        wanted = draft_of("shop", result["list_id"], first, second, 6)
         assert tuple(n["id"] for n in result["neighbours"]) == wanted.items
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from kinstream.search.serving.clients import Rates, Tokens, clients_of
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.json_lines import JsonFormatter
 from kinstream.streams.settings import GatewaySettings
+from tests.docs.pages import ROOT
 from tests.search.agents import SHOP, items
 from tests.search.agents import running as agent_running
 from tests.search.agents import served as agent_served
@@ -199,3 +203,31 @@ def test_every_request_is_logged_with_client_space_and_status(
         "client=- method=POST path='/search\\nclient=web' space=- status=401",
     ]
     assert json.loads(JsonFormatter().format(lines[0]))["message"].startswith("client=web")
+
+
+def test_the_recipe_lets_its_client_in_and_nobody_else(tmp_path: Path) -> None:
+    """The settings, the file and the request of the page about security, with another path and port."""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    found = page[page.index("## Clients of the services") : page.index("## The checkpoint store")]
+    toml, lines, command = (
+        re.findall(rf"^```{language}\n(.*?)^```", found, re.S | re.M)[0]
+        for language in ("toml", "text", "sh")
+    )
+    limits = tomllib.loads(toml)["gateway"]
+    path = tmp_path / Path(limits["clients_file"]).name
+    path.write_text(lines)
+    limits |= {"clients_file": str(path), "http_host": "127.0.0.1"}
+    with gateway(**limits) as made, served(made) as url:
+        asked = command.replace("localhost:8089", url.removeprefix("http://"))
+        assert asked != command
+        told = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+        assert [len(one["neighbours"]) for one in json.loads(told.stdout)["results"]] == [3]
+        token = re.findall(r"Bearer (\w+)", asked)[0]
+        refused = subprocess.run(
+            ["bash", "-c", asked.replace(token, token[::-1])],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert json.loads(refused.stdout)["reason"] == "unauthorized"

@@ -19,7 +19,7 @@ from kinstream.search.gateway.answers import drafted
 from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.interleaving.decided import Decided
-from kinstream.search.interleaving.draft import Side, team_draft
+from kinstream.search.interleaving.draft import Side
 from kinstream.search.interleaving.drafts import Drafts
 from kinstream.search.interleaving.impression import Impression, mark_of, read
 from kinstream.search.models.model import Model, Name
@@ -28,7 +28,7 @@ from kinstream.search.stores.base import BadFilter, Hit, StoreHits
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.gate import UNADAPTED, Verdict, Version
 from kinstream.streams.settings import Settings, load
-from tests.search.gates import KEYS, SECRET, decision, head_of
+from tests.search.gates import KEYS, SECRET, decision, draft_of, head_of
 from tests.search.gateways import Gateway, Memory, bilinear, section, served
 
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
@@ -94,8 +94,8 @@ class Gated:
         one = self.shown(result)
         assert (one.serving, one.candidate) == (serving, candidate)
         first, second = (exact(Q[row], k, self.learners.get(version)) for version in (serving, candidate))
-        head = one.time_ms.to_bytes(6, "big") + head_of(result["list_id"])[6:12]
-        wanted = team_draft(first, second, k, seed=KEYS.seed, impression=f"docs/{head.hex()}")
+        assert head_of(result["list_id"])[:6] == one.time_ms.to_bytes(6, "big")
+        wanted = draft_of("docs", result["list_id"], first, second, k)
         assert tuple(ids(result)) == wanted.items
         assert one.picks == wanted.picks
         assert one.marks == tuple(mark_of("docs", item) for item in wanted.items)

@@ -15,6 +15,7 @@ from kinstream.streams.kafka.clients import confluent, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 from tests.kafka.secured import SecuredBroker
+from tests.security.consumers import aiokafka_fails
 from tests.security.users import acting_as, by_certificate, by_password
 
 PASSWORD = "pa55-of-the-login-tests"
@@ -141,27 +142,6 @@ def test_librdkafka_ends_the_wait_at_once_and_says_why(
     _check(refused.value, told)
 
 
-def _aiokafka_fails(kafka: KafkaSettings) -> BaseException:
-    """How the consumer of the faust transport fails with these settings, made as the transport makes it."""
-    from aiokafka import AIOKafkaConsumer
-    from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
-
-    async def fail() -> BaseException:
-        login = credentials_to_aiokafka_auth(faust_broker(kafka)["broker_credentials"])
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=kafka.bootstrap_servers, group_id="login-tests", **login
-        )
-        try:
-            await consumer.start()
-        except Exception as error:
-            return error
-        finally:
-            await consumer.stop()
-        raise AssertionError("it was let in")
-
-    return asyncio.run(fail())
-
-
 @pytest.mark.parametrize(("user", "told"), REFUSALS)
 def test_aiokafkas_error_is_explained_alike(
     user: Callable[[SecuredBroker], Changes],
@@ -170,7 +150,7 @@ def test_aiokafkas_error_is_explained_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka = _settings(monkeypatch, user(broker))
-    found = explained(kafka, _aiokafka_fails(kafka))
+    found = explained(kafka, aiokafka_fails(kafka))
     assert found is not None
     _check(found, told)
 

@@ -15,11 +15,12 @@ from aiokafka.errors import KafkaConnectionError
 
 from kinstream.streams.errors import BrokerUnavailable, LoginRefused
 from kinstream.streams.kafka.client_errors import explained
-from kinstream.streams.kafka.clients import confluent_producer, faust_broker
+from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 from tests.kafka.certificates import missing
 from tests.kafka.logins import AUDIENCE, HostedBroker
+from tests.security.consumers import aiokafka_fails, consumer_of
 from tests.security.provider import CLIENT, SCOPE, SECRET, Provider
 from tests.security.users import acting_as, recipe, until
 
@@ -70,31 +71,6 @@ def refused(kafka: KafkaSettings, seconds: float = 20.0) -> str:
     cluster.close()
     assert SECRET not in str(error.value) and "\n" not in str(error.value)
     return str(error.value)
-
-
-def aiokafka_fails(kafka: KafkaSettings) -> BaseException:
-    async def fail() -> BaseException:
-        consumer = consumer_of(kafka)
-        try:
-            await consumer.start()
-        except Exception as error:
-            return error
-        finally:
-            await consumer.stop()
-        raise AssertionError("it was let in")
-
-    return asyncio.run(fail())
-
-
-def consumer_of(kafka: KafkaSettings, *topics: str) -> Any:
-    from aiokafka import AIOKafkaConsumer
-    from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
-
-    login = dict(credentials_to_aiokafka_auth(faust_broker(kafka)["broker_credentials"]))
-    servers = kafka.bootstrap_servers
-    # Without topics it has a group, as aiokafka 0.14 cannot stop a consumer with neither.
-    login |= {} if topics else {"group_id": "logins"}
-    return AIOKafkaConsumer(*topics, bootstrap_servers=servers, auto_offset_reset="earliest", **login)
 
 
 def test_the_recipe_for_tokens_logs_in(
