@@ -103,9 +103,8 @@ class Mixture(Composite):
 
     p_i a share of .25 for the un-learned metrics and of .75 for the learners. With fewer than 500 features, rows that
     come again are judged, too; once they are more than 500 new ones, learners share their weight by these losses.
-    In lists of clicks a row is a query; it loses half the share of 500 earlier items that are nearer than the clicked
-    one, and half the share of its own list's items that are although they were shown before the clicked one. The metric
-    is
+    In lists of clicks a row is a query; it loses 9/10 of the share of its own list's items that are nearer than the
+    clicked one although they were shown before it, and 1/10 of the share of 500 earlier items that are. The metric is
 
         D^2(x, y) = sum_i w_i D_i^2(x, y) / t_i,
 
@@ -159,7 +158,7 @@ class Mixture(Composite):
 
     accepts: ClassVar[frozenset[Kind]] = frozenset({Kind.PAIR, Kind.TRIPLET})
     form: ClassVar[Kind] = Kind.TRIPLET
-    algorithm: ClassVar[str] = "mixture/3"
+    algorithm: ClassVar[str] = "mixture/4"
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ RAISED = {
     "builder-clicks": ("clicks/1", "clicks/2"),
     "builder-closure": ("closure/1", "closure/2"),
     "learner-lomdml": ("lomdml/1", "lomdml/2"),
+    "learner-mixture": ("mixture/3", "mixture/4"),
     "learner-softmax": ("softmax/2", "softmax/3"),
 }
 SPECS = {spec.application: spec for spec in specs(config(CHECKPOINTS))}

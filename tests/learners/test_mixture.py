@@ -138,7 +138,7 @@ def test_a_query_is_judged_by_its_own_list_and_by_the_catalogue() -> None:
     against = np.zeros((3, neighbours.AGAINST), np.uint64)
     against[0, :2], against[1, :2], against[2, :1] = hashes[[4, 9]], hashes[[0, 9]], hashes[2]
     neighbours.lost(distances, np.full(3, 3.0), hashes, classes, queries, classes[:3], wanted, against, found)
-    np.testing.assert_allclose(found, 0.5 / 3.0 + 0.5 * np.array([0.0, 0.5, 1.0]))
+    np.testing.assert_allclose(found, 0.1 / 3.0 + 0.9 * np.array([0.0, 0.5, 1.0]))
 
 
 def test_a_query_whose_list_is_out_of_the_window_is_not_judged() -> None:
