@@ -186,6 +186,7 @@ class GateMachine(Machine):
                 log_e_for=one.evidence.for_peak,
                 log_e_against=one.evidence.against_peak,
                 checks=one.checks,
+                floor=one.floor,
             )
             self.emit(name, space, encode(record), decision_key(name))
 

@@ -86,6 +86,7 @@ class Decision:
     impressions: int
     evidence: Evidence
     checks: dict[str, float]
+    floor: Version
 
 
 class List(NamedTuple):
@@ -272,6 +273,7 @@ class SpaceGate:
             self.impressions,
             self.evidence,
             measured,
+            self._floor,
         )
         plain = {
             "verdict": verdict.value,

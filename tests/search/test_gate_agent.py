@@ -161,6 +161,22 @@ def test_the_chain_of_a_space_has_no_gap(tmp_path: Path) -> None:
         assert before is not None
 
 
+def test_every_decision_names_the_model_up_to_which_none_challenges(tmp_path: Path) -> None:
+    log, _ = calm(tmp_path)
+    for space in SPACES:
+        floor, challenger, epoch = UNADAPTED, None, 0
+        for one in decisions(log, space):
+            if one.epoch != epoch:
+                floor, challenger, epoch = UNADAPTED, None, one.epoch
+            # A challenger whose comparison has ended, and one that people took back.
+            if challenger is not None and one.challenger != challenger:
+                floor = max(floor, challenger)
+            if one.verdict.value == "rollback":
+                floor = max(floor, one.before)
+            challenger = one.challenger
+            assert one.floor == floor
+
+
 def test_a_refused_order_is_obeyed_after_a_redrive(tmp_path: Path) -> None:
     log = MemoryLog(partitions=1)
     log.append("kinstream.events", b"docs", encode(GateOrder("docs", Order.PROMOTE, 5)))

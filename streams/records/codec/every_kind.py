@@ -104,6 +104,8 @@ def _version(record: Record) -> int | None:
             if record.held_out is not None or any(c.held_out for c in counts):
                 return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
+        case GateDecision():
+            return 1 if record.floor is None else 2
         case _:
             return None
 
