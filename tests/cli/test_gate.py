@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kinstream.search.gate.agent import gate_spec
+from kinstream.search.gate.metrics import GateCollector
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import decode_event, encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
+from kinstream.streams.records.values import ItemBlock, Table
 from tests.cli.system import EVENTS, TOML, System, connect
 from tests.search.gates import MODEL, SECRET, click, drafted
 from tests.support.memory_system import MemorySystem
@@ -56,6 +59,29 @@ def test_status_shows_the_running_evidence(gated: Gated) -> None:
     text = gated.cli("gate", "status").stdout
     assert "6:2" in text
     assert f"docs: challenge: un-adapted serves, {MODEL} challenges" in text
+
+
+def test_status_shows_what_users_are_shown(gated: Gated) -> None:
+    items = tuple(f"i{n}" for n in range(20))
+    table = Table("x", np.eye(20, dtype=np.float32))
+    gated.log.append(EVENTS, b"docs", encode(ItemBlock("docs", items, (table,), 0)))
+    gated.play(0, wins=3, losses=1)
+    gated.log.append(EVENTS, b"docs", encode(click("ranked by the shop", 2)))
+    gated.run()
+    (one,) = json.loads(gated.cli("gate", "status", "docs", "--json").stdout)
+    shown = one["exposure"]
+    # Five lists of the same ten of twenty items; all items came with the first record.
+    assert (shown["coverage"], shown["gini"], shown["new_share"]) == (0.5, 0.5, 1.0)
+    assert (shown["lists"]["drafted"], shown["lists"]["ranked"]) == (4, 1)
+    assert (shown["catalogue"], shown["followed"]) == (20, 1.0)
+    assert shown["impressions"][:11] == [5] * 10 + [0] and shown["clicks"][:3] == [1, 3, 1]
+    samples = GateCollector(gated.agents[0].spec.collectors[0]._board).collect()  # type: ignore[attr-defined]
+    gauges = {s.name: s.value for family in samples for s in family.samples if len(s.labels) == 1}
+    assert gauges["kinstream_exposure_coverage_ratio"] == shown["coverage"]
+    assert gauges["kinstream_exposure_gini"] == shown["gini"]
+    text = gated.cli("gate", "status").stdout.splitlines()
+    (row,) = [line for line in text if "4 drafted" in line]
+    assert row.split() == ["docs", "0.500", "0.500", "1.000", "1", "1", "ranked,", "4", "drafted"]
 
 
 def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
