@@ -100,7 +100,8 @@ class Clicks:
     co_click_support : a pair is emitted when it reaches this many votes.
     support_window_ms : support without a vote for this time is dropped.
     max_per_session : preferences of one session; 0 is no limit.
-    max_clicks_per_hour : a user with more is ignored for that hour of event time and the next; 0 is no limit.
+    max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event time
+        and the next; 0 is no limit.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
     max_late_ms : a list further behind the newest one is ignored. The default is a week: enough for logs that are
@@ -169,6 +170,7 @@ class Clicks:
         support_window_ms: int = 30 * _DAY_MS,
         max_per_session: int = 1_000,
         max_clicks_per_hour: int = 1_000,
+        max_clicks_per_address: int = 5_000,
         max_list: int = 1_000,
         max_per_list: int = 1_000,
         max_ahead_ms: int = 300_000,
@@ -189,6 +191,7 @@ class Clicks:
         self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
         self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
         self.max_list = whole("max_list", max_list, 1, 9_999)
         self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
         self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
@@ -208,7 +211,8 @@ class Clicks:
         self._lists_whole = LIST_RULE in self.rules
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
-        self._gate = Gate(watermark, self.vote_window_ms, self.max_clicks_per_hour, self.max_remembered)
+        caps = self.max_clicks_per_hour, self.max_clicks_per_address
+        self._gate = Gate(watermark, self.vote_window_ms, *caps, self.max_remembered)
         self._votes = Votes(
             vote_window_ms=self.vote_window_ms,
             max_per_session=self.max_per_session,

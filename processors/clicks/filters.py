@@ -38,13 +38,22 @@ class Gate:
     window_ms : a list that was seen less than this before or after is ignored; 0 accepts all.
     max_clicks_per_hour : a voter with more clicks in an hour of event time is ignored for that hour and the next; 0
         accepts all. Lists accepted before the cap was reached stay.
+    max_clicks_per_address : the same for an address, which several voters may share.
     most : entries of each memory.
     """
 
-    def __init__(self, watermark: Watermark, window_ms: int, max_clicks_per_hour: int, most: int) -> None:
+    def __init__(
+        self,
+        watermark: Watermark,
+        window_ms: int,
+        max_clicks_per_hour: int,
+        max_clicks_per_address: int,
+        most: int,
+    ) -> None:
         self.watermark = watermark
         self.window_ms = window_ms
         self.max_clicks_per_hour = max_clicks_per_hour
+        self.max_clicks_per_address = max_clicks_per_address
         self._seen = Memory(most)
         self._hours = Memory(most)
         #: The watermark before the last event.
@@ -92,10 +101,13 @@ class Gate:
             clicks,
             keys.voters,
             keys.has_voter,
+            keys.addresses,
+            keys.has_address,
             self.window_ms,
             self.max_clicks_per_hour,
+            self.max_clicks_per_address,
             self._seen.room_for(count, gone),
-            self._hours.room_for(count, hours_gone),
+            self._hours.room_for(count + int(keys.has_address.sum()), hours_gone),
             fate,
         )
         self._seen.settle(gone)

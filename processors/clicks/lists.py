@@ -222,7 +222,8 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         times.append(_bounded(one.time_ms))
         dwells.append(-1 if one.dwell_ms is None else _bounded(one.dwell_ms if one.dwell_ms >= 0 else -2))
     query = -1 if click.query_item is None else numbers.setdefault(click.query_item, len(numbers))
-    actors = tuple(dict.fromkeys(name for name in (click.session, click.user) if name is not None))
+    named = (click.session, click.user, click.address)
+    actors = tuple(dict.fromkeys(name for name in named if name is not None))
     block = ClickBlock(
         space=click.space,
         ids=tuple(numbers),
@@ -241,6 +242,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         click_ms=np.array(times, np.int64),
         dwell_ms=np.array(dwells, np.int64),
         load=click.load,
+        address=None if click.address is None else _column([actors.index(click.address)]),
     )
     return block, fault
 

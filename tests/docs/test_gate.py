@@ -41,7 +41,7 @@ def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(sh
     assert isinstance(click, Click)
     assert click.query_vector is not None
     np.testing.assert_array_equal(click.query_vector[0].vectors, X[:1])
-    lists = list(drafted(click))
+    lists = [one for one, _ in drafted(click)]
     assert len(lists) == share
     gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0))
     for one in lists:

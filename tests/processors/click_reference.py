@@ -68,6 +68,7 @@ class Reference:
             "support_window_ms": 30 * 24 * HOUR,
             "max_per_session": 1000,
             "max_clicks_per_hour": 1000,
+            "max_clicks_per_address": 5000,
             "max_list": 1000,
             "max_per_list": 1000,
             "max_ahead_ms": 300_000,
@@ -158,12 +159,17 @@ class Reference:
                 return whole("duplicate-list", "left-out")
             if not near:
                 self.lists.setdefault(key, []).append(time)
-        if s["max_clicks_per_hour"] and named:
-            hour = time // HOUR
-            if not again:
-                self.hours[voter, hour] += len(clicks)
-            if max(self.hours[voter, hour], self.hours[voter, hour - 1]) > s["max_clicks_per_hour"]:
-                return whole("bot", "left-out")
+        capped = [(voter, s["max_clicks_per_hour"])] if named else []
+        if click.address is not None:
+            capped.append((("address", click.address), s["max_clicks_per_address"]))
+        bot, hour = False, time // HOUR
+        for actor, most in capped:
+            if most and not again:
+                self.hours[actor, hour] += len(clicks)
+            if most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most:
+                bot = True
+        if bot:
+            return whole("bot", "left-out")
         if click.query_item is not None and not click.query_vector and click.query_item not in self.known:
             return whole("lists-refused", "refused", "unknown-item")
 

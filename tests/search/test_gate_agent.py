@@ -40,6 +40,7 @@ def config(**changes: Any) -> Settings:
         "max_sessions": 400,
         "per_user": 0,
         "per_item": 0,
+        "burst_minutes": 0,
     }
     return Settings(**{"gate": {space: section for space in SPACES}, "gate_key": SECRET, **changes})
 
