@@ -100,8 +100,8 @@ class Clicks:
     co_click_support : a pair is emitted when it reaches this many votes.
     support_window_ms : support without a vote for this time is dropped.
     max_per_session : preferences of one session; 0 is no limit.
-    max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event time
-        and the next; 0 is no limit.
+    max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event
+        time and the next; 0 is no limit.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
     max_late_ms : a list further behind the newest one is ignored. The default is a week: enough for logs that are

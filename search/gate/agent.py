@@ -23,7 +23,8 @@ from kinstream.streams.records.values import Action, Click, ClickBlock, Control,
 from kinstream.streams.settings import GateSettings, Settings
 
 NAME: Final = "gate"
-_LEFT_OUT: Final = "left out as evidence by a rule against bought clicks; a redrive counts it"
+#: Names in the detail of a dead letter.
+_NAMED: Final = 3
 
 
 def gate_spec(settings: Settings) -> AgentSpec:
@@ -152,14 +153,15 @@ class GateMachine(Machine):
         return cast(SpaceGate, space.core)
 
     def _lists(self, name: str, record: Click | ClickBlock, message: Message) -> None:
-        left_out: dict[Reason, list[int]] = {}
+        left_out: dict[Reason, list[tuple[List, range]]] = {}
         for one, places in drafted(record):
             gate = self._gate(name)
             self._emit(name, message, gate.take(one, message.timestamp_ms))
             if gate.left_out is not None:
-                left_out.setdefault(gate.left_out, []).extend(places)
-        for reason, rows in left_out.items():
-            self.refuse(BadRecord(reason, _LEFT_OUT, tuple(rows)))
+                left_out.setdefault(gate.left_out, []).append((one, places))
+        for reason, lists in left_out.items():
+            rows = tuple(row for _, places in lists for row in places)
+            self.refuse(BadRecord(reason, _detail(reason, [one for one, _ in lists]), rows))
         if not self._deleted(name):
             exposure = self._gate(name).exposure
             for shown in served(record):
@@ -246,6 +248,18 @@ def drafted(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
                 None if record.address is None else _actor(record, record.address[number]),
             )
             yield one, range(int(record.starts[number]), int(record.starts[number + 1]))
+
+
+def _detail(reason: Reason, lists: list[List]) -> str:
+    """Whose lists a rule has left out."""
+    kind = reason.value.rpartition("-")[2]
+    if kind == "item":
+        found = dict.fromkeys(item for one in lists for item in one.clicked)
+    else:
+        found = dict.fromkeys(str(getattr(one, kind)) for one in lists)
+    names = ", ".join(repr(name[:40]) for name in list(found)[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{len(lists)} drafted lists are no evidence; {kind} {names}{more}"
 
 
 def _actor(record: ClickBlock, number: Any) -> str | None:

@@ -95,6 +95,4 @@ class Bursts:
         if not state:
             return
         columns = (np.asarray(state[name]).tolist() for name in ("keys", "windows", "counts"))
-        self._counts = {
-            key: (window, tuple(counts)) for key, window, counts in zip(*columns, strict=True)
-        }
+        self._counts = {key: (window, tuple(counts)) for key, window, counts in zip(*columns, strict=True)}

@@ -116,6 +116,32 @@ def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
     assert (one["serving"], one["pinned"]) == ("un-adapted", False)
 
 
+def test_what_was_left_out_is_listed_by_reason_user_item_and_time_and_sent_again(gated: Gated) -> None:
+    for n in range(13):
+        gated.log.append(EVENTS, b"docs", encode(click(drafted(n), 1, user="eve", address="farm")))
+    for n in range(20, 28):
+        gated.log.append(EVENTS, b"docs", encode(click(drafted(n), 0, user=f"u{n}", address="farm")))
+    gated.run()
+
+    def listed(*arguments: str) -> list[str]:
+        found = json.loads(gated.cli("dead-letters", "list", *arguments, "--json").stdout)
+        return [one["reason"] for one in found]
+
+    assert listed() == ["burst-user"] * 4 + ["burst-address"]
+    assert listed("--reason", "burst-*", "--user", "eve") == ["burst-user"] * 4
+    assert listed("--item", "i0") == ["burst-address"] and listed("--item", "i7") == []
+    assert listed("--address", "farm", "--session", "s") == []
+    assert listed("--since", "2099-01-01") == []
+    assert "user 'eve'" in gated.cli("dead-letters", "list", "--user", "eve").stdout
+    for text in ("sent 4", "0 to send"):
+        result = gated.cli("dead-letters", "redrive", "--user", "eve", "--yes")
+        assert text in result.stdout, result.output
+        gated.run()
+    (one,) = json.loads(gated.cli("gate", "status", "--json").stdout)
+    assert (one["wins"], one["losses"], one["lists"]) == (13, 7, 21)
+    assert (one["fates"]["burst_user"], one["fates"]["burst_address"]) == (4, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

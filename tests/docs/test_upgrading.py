@@ -65,9 +65,7 @@ def produce(command: str) -> None:
 
 def test_a_gate_that_does_not_know_the_catalogue_gets_it_again(broker: Producer, tmp_path: Path) -> None:
     (recipe,) = [
-        b.text
-        for b in blocks(ROOT / "docs" / "upgrading.md", "sh")
-        if b.before == "<!-- test: catalogue -->"
+        b.text for b in blocks(ROOT / "docs" / "upgrading.md", "sh") if b.before == "<!-- test: catalogue -->"
     ]
     again = recipe.splitlines()[0]
     rows = np.random.default_rng(3).normal(size=(ITEMS, 3))

@@ -166,6 +166,10 @@ def records() -> dict[str, Record]:
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
         ),
+        "click-address": Click("shop", "list-1", ("i1",), (0,), (), 8, "s", "u", address="9c1d0a5be2f7"),
+        "clicks-address": replace(
+            _clicks(load), actors=("s", "u", "9c1d0a5be2f7"), address=np.array([2, -1], np.int32)
+        ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",

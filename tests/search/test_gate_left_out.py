@@ -141,7 +141,9 @@ def filled(seed: int) -> MemoryLog:
                     address=rng.choice([None, "a", "b"]),
                 )
             else:
-                record = block([(drafted(1_000 + 10 * n + k, space=space), (k % 3,)) for k in range(6)], space)
+                record = block(
+                    [(drafted(1_000 + 10 * n + k, space=space), (k % 3,)) for k in range(6)], space
+                )
             append(log, record, space)
     return log
 

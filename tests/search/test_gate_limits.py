@@ -45,7 +45,9 @@ class Rule:
 
     def fate(self, now: int, who: list[tuple[str, str]]) -> str:
         for one in who:
-            this_hour = [1 for at, some in self.counted if at // (60 * MINUTE) == now // (60 * MINUTE) and one in some]
+            this_hour = [
+                1 for at, some in self.counted if at // (60 * MINUTE) == now // (60 * MINUTE) and one in some
+            ]
             if 0 < self.caps[one[0]] <= len(this_hour):
                 return f"capped_{one[0]}"
         for one in who:
@@ -80,7 +82,10 @@ def test_caps_and_bursts_follow_their_rules(seed: int) -> None:
             fresh.restore(gate.state())
             gate = fresh
         now += int(rng.choice([0, 1_000, 30_000, 9 * MINUTE], p=[0.6, 0.25, 0.1, 0.05]))
-        names = {kind: f"{kind}{rng.integers(4)}" if rng.random() < 0.8 else None for kind in ("user", "session", "address")}
+        names = {
+            kind: f"{kind}{rng.integers(4)}" if rng.random() < 0.8 else None
+            for kind in ("user", "session", "address")
+        }
         place = int(rng.integers(3))
         who = [(kind, name) for kind, name in names.items() if name] + [("item", ITEMS[place])]
         before = Counter(gate.fates)
@@ -162,7 +167,9 @@ def test_a_fifth_of_the_sessions_in_bursts_promotes_nothing(known: str) -> None:
                     place = 1
                 else:
                     place, address = int(rng.random() < 0.46), f"home {n % 300}"
-                one = back(drafted(n, items=items, time_ms=now), session=f"s{n}", user=f"u{n}", address=address)
+                one = back(
+                    drafted(n, items=items, time_ms=now), session=f"s{n}", user=f"u{n}", address=address
+                )
                 for made in gate.take(one._replace(clicked=(items[place],)), now):
                     if made.verdict.value != "challenge":
                         return made.verdict.value

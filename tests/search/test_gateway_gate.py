@@ -318,9 +318,7 @@ def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(store: Me
         gateway.announced.announce("docs", bilinear(5, 9), 9)
 
     with gating(store, 1.0, before) as gated:
-        gated.gateway.wait(
-            lambda: gated.gateway.service.spaces["docs"].newest.name.step == 9, "it is loaded"
-        )
+        gated.gateway.wait(lambda: gated.gateway.service.spaces["docs"].newest.name.step == 9, "it is loaded")
         found = gated.search()
         assert found["candidate"] is None
         assert [one["list_id"] for one in found["results"]] == [None] * len(Q)
