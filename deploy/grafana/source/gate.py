@@ -81,7 +81,7 @@ GATE: Final = Row(
             ),
             unit="cps",
             stacked=True,
-            runbook="KinstreamGateRandomisationStopped",
+            runbook="KinstreamGateListsLeftOut",
         ),
         lines(
             "Decisions",
