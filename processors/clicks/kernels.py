@@ -119,6 +119,8 @@ def _note(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> 
 LIST_TAKEN: Final = 0
 LIST_AGAIN: Final = 1
 LIST_BOT: Final = 2
+#: Of an address above its cap, and of no user or session above theirs.
+LIST_OF_BOT_ADDRESS: Final = 6
 HOUR_MS: Final = 3_600_000
 
 
@@ -195,8 +197,8 @@ def admit(
                 fate[i] = 2
         if max_address_clicks > 0 and has_address[i]:
             a, b = addresses[i, 0], addresses[i, 1]
-            if _clicks_of(hours, a, b, _ADDRESS, time, more) > max_address_clicks:
-                fate[i] = 2
+            if _clicks_of(hours, a, b, _ADDRESS, time, more) > max_address_clicks and fate[i] == 0:
+                fate[i] = 6
 
 
 # ---- preferences ------------------------------------------------------------------------------------------------

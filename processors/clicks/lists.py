@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.shared.base import Origin
 from kinstream.processors.shared.id_table import Hashes, hashes
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.errors import BadRecord, Reason
@@ -183,6 +184,19 @@ def partly(lists: Lists, arriving: Flags) -> Flags:
     found = np.zeros(len(lists), np.bool_)
     found[lists.of[~arriving]] = True
     return found
+
+
+def rows_of(origin: Origin, shown: int) -> tuple[Flags, Flags]:
+    """Impressions that arrive, and those that stay refused, (m,) both."""
+    arriving, waiting = np.ones(shown, np.bool_), np.zeros(shown, np.bool_)
+    if origin.rows is None:
+        return arriving, waiting
+    if not origin.rows or min(origin.rows) < 0 or max((*origin.rows, *origin.refused)) >= shown:
+        raise BadRecord(Reason.BAD_SHAPE, f"the redrive names rows beyond the {shown} impressions")
+    arriving[:] = False
+    arriving[list(origin.rows)] = True
+    waiting[list(origin.refused)] = True
+    return arriving, waiting & ~arriving
 
 
 def _owned(block: ClickBlock) -> ClickBlock:

@@ -69,6 +69,7 @@ class Reference:
             "max_per_session": 1000,
             "max_clicks_per_hour": 1000,
             "max_clicks_per_address": 5000,
+            "keep_capped": False,
             "max_list": 1000,
             "max_per_list": 1000,
             "max_ahead_ms": 300_000,
@@ -162,14 +163,15 @@ class Reference:
         capped = [(voter, s["max_clicks_per_hour"])] if named else []
         if click.address is not None:
             capped.append((("address", click.address), s["max_clicks_per_address"]))
-        bot, hour = False, time // HOUR
+        bot, hour = None, time // HOUR
         for actor, most in capped:
             if most and not again:
                 self.hours[actor, hour] += len(clicks)
-            if most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most:
-                bot = True
-        if bot:
-            return whole("bot", "left-out")
+            over = most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most
+            if over and not (again and s["keep_capped"]):
+                bot = bot or f"capped-{actor[0]}"
+        if bot is not None:
+            return whole("bot", "left-out", bot if s["keep_capped"] else None)
         if click.query_item is not None and not click.query_vector and click.query_item not in self.known:
             return whole("lists-refused", "refused", "unknown-item")
 
