@@ -66,6 +66,7 @@ def dead_letters() -> None:
 @click.pass_context
 def list_letters(
     ctx: click.Context,
+    /,
     limit: int,
     as_json: bool,
     reason: str | None,
@@ -181,6 +182,7 @@ def described(message: Message) -> Iterator[str]:
 @click.pass_context
 def redrive(
     ctx: click.Context,
+    /,
     places: tuple[str, ...],
     everything: bool,
     dry_run: bool,

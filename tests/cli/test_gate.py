@@ -75,7 +75,7 @@ def test_status_shows_what_users_are_shown(gated: Gated) -> None:
     assert (shown["lists"]["drafted"], shown["lists"]["ranked"]) == (4, 1)
     assert (shown["catalogue"], shown["followed"]) == (20, 1.0)
     assert shown["impressions"][:11] == [5] * 10 + [0] and shown["clicks"][:3] == [1, 3, 1]
-    samples = GateCollector(gated.agents[0].spec.collectors[0]._board).collect()  # type: ignore[attr-defined]
+    samples = GateCollector(gated.agents[0].spec.collectors[0]._board).collect()
     gauges = {s.name: s.value for family in samples for s in family.samples if len(s.labels) == 1}
     assert gauges["kinstream_exposure_coverage_ratio"] == shown["coverage"]
     assert gauges["kinstream_exposure_gini"] == shown["gini"]

@@ -25,7 +25,8 @@ SPACES = ("docs", "shop")
 
 def config(**section: Any) -> Settings:
     plain = {"every_minutes": 0, "late_minutes": 1, "min_sessions": 400, "max_sessions": 400} | section
-    return Settings(gate={space: plain for space in SPACES}, gate_key=SECRET)
+    changes: dict[str, Any] = {"gate": dict.fromkeys(SPACES, plain), "gate_key": SECRET}
+    return Settings(**changes)
 
 
 def append(log: MemoryLog, record: Any, space: str = "docs") -> None:
@@ -38,10 +39,7 @@ def send_again(log: MemoryLog, letter: Message) -> None:
 
 
 def letters_of(log: MemoryLog) -> list[tuple[str, str]]:
-    return sorted(
-        ((reason or b"").decode(), (rows or b"").decode())
-        for _, _, reason, rows in letters(log)  # type: ignore[misc]
-    )
+    return sorted(((reason or b"").decode(), (rows or b"").decode()) for _, _, reason, rows in letters(log))
 
 
 def gate_of(agent: Agent, space: str = "docs") -> SpaceGate:
