@@ -106,7 +106,7 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
         click_ms=np.array(click_ms, np.int64),
         dwell_ms=np.array(dwell_ms, np.int64),
         load=load,
-        address=np.array(address, np.int32) if max(address) >= 0 else None,
+        address=np.array(address, np.int32) if max(address, default=-1) >= 0 else None,
     )
 
 
