@@ -121,6 +121,15 @@ class Reason(StrEnum):
     AHEAD_OF_LOG = "ahead-of-log"
     BAD_IDENTITY = "bad-identity"
     SKIPPED = "skipped"
+    # Lists that the gate has left out by a rule against bought clicks.
+    CAPPED_USER = "capped-user"
+    CAPPED_SESSION = "capped-session"
+    CAPPED_ADDRESS = "capped-address"
+    CAPPED_ITEM = "capped-item"
+    BURST_USER = "burst-user"
+    BURST_SESSION = "burst-session"
+    BURST_ADDRESS = "burst-address"
+    BURST_ITEM = "burst-item"
 
 
 class BadRecord(KinstreamError):

@@ -31,7 +31,17 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--consumer", metavar="NAME", help="Only letters of this builder, learner or metrics agent."
         ),
-        click.option("--reason", metavar="REASON", help="Only letters with this reason, such as not-finite."),
+        click.option(
+            "--reason",
+            metavar="REASON",
+            help="Only letters with this reason, such as not-finite or 'burst-*'.",
+        ),
+        click.option("--user", metavar="NAME", help="Only letters with a result list of this user."),
+        click.option("--session", metavar="NAME", help="Only letters with a result list of this session."),
+        click.option("--address", metavar="HASH", help="Only letters with a result list of this address."),
+        click.option(
+            "--item", metavar="ID", help="Only letters with a result list in which this was clicked."
+        ),
     ):
         command = option(command)
     return command
@@ -56,16 +66,18 @@ def dead_letters() -> None:
 @click.pass_context
 def list_letters(
     ctx: click.Context,
+    /,
     limit: int,
     as_json: bool,
     reason: str | None,
     consumer: str | None,
     space: str | None,
     since: str | None,
+    **sought: str | None,
 ) -> None:
     """List dead letters, oldest first. A letter that a restarted worker wrote again is shown once.
 
-    Example: kinstream dead-letters list --reason not-finite --consumer one-pass
+    Example: kinstream dead-letters list --reason 'burst-*' --item sku-1
     """
     import json
 
@@ -73,7 +85,8 @@ def list_letters(
     from kinstream.streams.agents.refusals import rows_text
     from kinstream.streams.operations.letters import Choice
 
-    found = _read(settings_of(ctx), Choice(reason, consumer, space, _since(since)))
+    choice = Choice(reason, consumer, space, _since(since), sought=_given(sought))
+    found = _read(settings_of(ctx), choice)
     found.letters.sort(key=lambda letter: (letter.time_ms, letter.partition, letter.offset))
     shown = found.letters[-limit:]
     # Shortened on a terminal only; a program gets everything.
@@ -169,6 +182,7 @@ def described(message: Message) -> Iterator[str]:
 @click.pass_context
 def redrive(
     ctx: click.Context,
+    /,
     places: tuple[str, ...],
     everything: bool,
     dry_run: bool,
@@ -177,6 +191,7 @@ def redrive(
     consumer: str | None,
     space: str | None,
     since: str | None,
+    **sought: str | None,
 ) -> None:
     """Send dead letters back to the consumers that refused them.
 
@@ -190,16 +205,17 @@ def redrive(
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.operations.letters import Choice, Standing, plan
 
-    narrowed = any(value is not None for value in (reason, consumer, space))
+    narrowed = any(value is not None for value in (reason, consumer, space, *sought.values()))
     if bool(places) + everything + narrowed != 1 or (since and places):
         raise SettingsError(
-            "select letters: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space"
+            "select letters: PARTITION/OFFSET ..., or --all, or --reason, --consumer, --space, --user, --session, "
+            "--address, --item"
         )
     settings = settings_of(ctx)
     chosen = frozenset(_place(place) for place in places) or None
     if not dry_run:
         check_role(Cluster(settings.kafka), settings, "redrive")
-    found = _read(settings, Choice(reason, consumer, space, _since(since), chosen))
+    found = _read(settings, Choice(reason, consumer, space, _since(since), chosen, _given(sought)))
     standing = Standing(settings)
     planned = plan(found.letters, standing.topics, standing.holds, _compacted(settings, found))
     for why, number in planned.left_out.items():
@@ -216,6 +232,10 @@ def redrive(
     click.echo(f"sent {sent}; the consumers count applied ones as redriven, the others as redrives ignored")
     if sent < len(planned.send):
         raise SettingsError(f"{len(planned.send) - sent} letters were deleted by retention meanwhile")
+
+
+def _given(sought: dict[str, str | None]) -> dict[str, str]:
+    return {kind: name for kind, name in sought.items() if name is not None}
 
 
 def _compacted(settings: Settings, found: FoundLetters) -> set[str]:

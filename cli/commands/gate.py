@@ -34,7 +34,7 @@ def gate() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.pass_context
 def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
-    """Show who serves each space, the running evidence and the last decisions.
+    """Show who serves each space, the running evidence, the last decisions, and what users are shown.
 
     The command reads the newest checkpoints of the gate and needs no broker.
 
@@ -69,6 +69,18 @@ def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
     )
     for one in found:
         _show_decisions(one)
+    if found:
+        click.echo()
+        echo_table(
+            ("SPACE", "COVERAGE", "GINI", "NEW ITEMS", "FOLLOWED", "LISTS BY KIND"), map(_exposure, found)
+        )
+
+
+def _exposure(one: GateStatus) -> tuple[str, ...]:
+    shown = one.exposure
+    shares = ("-" if x is None else f"{x:.3f}" for x in (shown.coverage, shown.gini, shown.new_share))
+    kinds = ", ".join(f"{number} {kind}" for kind, number in shown.lists.items() if number)
+    return one.space, *shares, f"{shown.followed:g}", kinds or "-"
 
 
 def _show_decisions(one: GateStatus) -> None:

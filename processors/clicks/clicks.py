@@ -23,6 +23,7 @@ from kinstream.processors.clicks.lists import (
     partly,
     read_lists,
     refusals,
+    rows_of,
     split_rows,
 )
 from kinstream.processors.clicks.rules import Reading, preferences, read_clicks
@@ -30,7 +31,7 @@ from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, Stat
 from kinstream.processors.shared.catalogue import Catalogue
 from kinstream.processors.shared.draws import fractions, raw_draws
 from kinstream.processors.shared.packing import Packing, References
-from kinstream.processors.shared.validation import number, whole
+from kinstream.processors.shared.validation import flag, number, whole
 from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.state import with_prefix, without_prefix
@@ -100,7 +101,10 @@ class Clicks:
     co_click_support : a pair is emitted when it reaches this many votes.
     support_window_ms : support without a vote for this time is dropped.
     max_per_session : preferences of one session; 0 is no limit.
-    max_clicks_per_hour : a user with more is ignored for that hour of event time and the next; 0 is no limit.
+    max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event
+        time and the next; 0 is no limit.
+    keep_capped : lists that were ignored so are refused (`capped-user`, `capped-session`, `capped-address`). A redrive
+        of them is taken whatever the caps say.
     max_list, max_per_list : items in a list, and preferences from it.
     max_ahead_ms : a list further ahead of its place in the log is refused.
     max_late_ms : a list further behind the newest one is ignored. The default is a week: enough for logs that are
@@ -169,6 +173,8 @@ class Clicks:
         support_window_ms: int = 30 * _DAY_MS,
         max_per_session: int = 1_000,
         max_clicks_per_hour: int = 1_000,
+        max_clicks_per_address: int = 5_000,
+        keep_capped: bool = False,
         max_list: int = 1_000,
         max_per_list: int = 1_000,
         max_ahead_ms: int = 300_000,
@@ -189,6 +195,8 @@ class Clicks:
         self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
         self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
+        self.keep_capped = flag("keep_capped", keep_capped)
         self.max_list = whole("max_list", max_list, 1, 9_999)
         self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
         self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
@@ -208,7 +216,8 @@ class Clicks:
         self._lists_whole = LIST_RULE in self.rules
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
-        self._gate = Gate(watermark, self.vote_window_ms, self.max_clicks_per_hour, self.max_remembered)
+        caps = self.max_clicks_per_hour, self.max_clicks_per_address
+        self._gate = Gate(watermark, self.vote_window_ms, *caps, self.max_remembered, self.keep_capped)
         self._votes = Votes(
             vote_window_ms=self.vote_window_ms,
             max_per_session=self.max_per_session,
@@ -262,7 +271,7 @@ class Clicks:
 
     def _lists(self, event: Click | ClickBlock, origin: Origin) -> Made:
         lists = read_lists(event, self.max_list)
-        arriving, waiting = _rows(origin, len(lists.of))
+        arriving, waiting = rows_of(origin, len(lists.of))
         self._check_queries(lists)
         keys = keys_of(lists)
         fate = self._gate.admit(lists, keys, None if origin.rows is None else arriving, origin.append_ms)
@@ -276,6 +285,7 @@ class Clicks:
         presence = np.where(unknown, kernels.ITEM_GONE, kernels.EMITTED).astype(np.int8)
         presence[(unknown & arriving) | waiting] = kernels.HELD_BACK
         refused = refusals(lists, arriving) + _unknown_items(lists, unknown & arriving)
+        refused += self._gate.capped(lists, fate)
 
         stated = preferences(
             lists, reading, self._preference_rules, taken & has_anchor, arriving, self.max_per_list
@@ -443,19 +453,6 @@ class Clicks:
         """Take the catalogue over from a builder of other settings; votes and filters start empty."""
         self._catalogue.restore(without_prefix(_CATALOGUE, state))
         self._catalogue.restore_segments(load)
-
-
-def _rows(origin: Origin, shown: int) -> tuple[Flags, Flags]:
-    """Impressions that arrive, and those that stay refused, (m,) both."""
-    arriving, waiting = np.ones(shown, np.bool_), np.zeros(shown, np.bool_)
-    if origin.rows is None:
-        return arriving, waiting
-    if not origin.rows or min(origin.rows) < 0 or max((*origin.rows, *origin.refused)) >= shown:
-        raise BadRecord(Reason.BAD_SHAPE, f"the redrive names rows beyond the {shown} impressions")
-    arriving[:] = False
-    arriving[list(origin.rows)] = True
-    waiting[list(origin.refused)] = True
-    return arriving, waiting & ~arriving
 
 
 def _anchors(lists: Lists, references: References, fate: NDArray[np.int8]) -> tuple[References, Flags]:

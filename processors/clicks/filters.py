@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from kinstream.processors.clicks import kernels as kernels
 from kinstream.processors.clicks.keys import Keys, list_keys
-from kinstream.processors.clicks.lists import Fault, Flags, Lists
+from kinstream.processors.clicks.lists import Fault, Flags, Lists, named, split_rows
 from kinstream.processors.clicks.rules import Preferences
 from kinstream.processors.shared.base import State
 from kinstream.processors.shared.recent_keys import Memory
 from kinstream.processors.shared.watermark import Watermark
+from kinstream.streams.errors import BadRecord, Reason
 
 #: Corrections of the position bias, in the order of their numbers.
 BIASES: Final = ("none", "weights", "thinning", "fair-pairs")
@@ -38,15 +39,29 @@ class Gate:
     window_ms : a list that was seen less than this before or after is ignored; 0 accepts all.
     max_clicks_per_hour : a voter with more clicks in an hour of event time is ignored for that hour and the next; 0
         accepts all. Lists accepted before the cap was reached stay.
+    max_clicks_per_address : the same for an address, which several voters may share.
     most : entries of each memory.
+    keep_capped : whether `capped` refuses what a cap has left out, and a redrive passes the caps.
     """
 
-    def __init__(self, watermark: Watermark, window_ms: int, max_clicks_per_hour: int, most: int) -> None:
+    def __init__(
+        self,
+        watermark: Watermark,
+        window_ms: int,
+        max_clicks_per_hour: int,
+        max_clicks_per_address: int,
+        most: int,
+        keep_capped: bool = False,
+    ) -> None:
         self.watermark = watermark
         self.window_ms = window_ms
         self.max_clicks_per_hour = max_clicks_per_hour
+        self.max_clicks_per_address = max_clicks_per_address
+        self.keep_capped = keep_capped
         self._seen = Memory(most)
         self._hours = Memory(most)
+        #: (n,) of the lists admitted last, those of an address above its cap.
+        self._of_address: Flags = np.zeros(0, np.bool_)
         #: The watermark before the last event.
         self._floor_ms = -1
 
@@ -83,6 +98,9 @@ class Gate:
         gone = self.gone_ms(self.window_ms)
         hours_gone = self.gone_ms(2 * kernels.HOUR_MS)
         clicks = np.bincount(lists.of[lists.block.clicked], minlength=count).astype(np.int64)
+        caps = self.max_clicks_per_hour, self.max_clicks_per_address
+        if self.keep_capped and arriving is not None:
+            caps = 0, 0
         kernels.admit(
             candidates,
             arriving is None,
@@ -92,15 +110,37 @@ class Gate:
             clicks,
             keys.voters,
             keys.has_voter,
+            keys.addresses,
+            keys.has_address,
             self.window_ms,
-            self.max_clicks_per_hour,
+            *caps,
             self._seen.room_for(count, gone),
-            self._hours.room_for(count, hours_gone),
+            self._hours.room_for(count + int(keys.has_address.sum()), hours_gone),
             fate,
         )
         self._seen.settle(gone)
         self._hours.settle(hours_gone)
+        self._of_address = fate == kernels.LIST_OF_BOT_ADDRESS
+        fate[self._of_address] = BOT
         return fate
+
+    def capped(self, lists: Lists, fate: NDArray[np.int8]) -> list[BadRecord]:
+        """Refusals of the lists that a cap has left out, by what was capped; none without `keep_capped`."""
+        if not self.keep_capped:
+            return []
+        left_out = fate == BOT
+        with_user = left_out & ~self._of_address & (lists.block.user >= 0)
+        found = (
+            (Reason.CAPPED_USER, with_user),
+            (Reason.CAPPED_SESSION, left_out & ~self._of_address & ~with_user),
+            (Reason.CAPPED_ADDRESS, self._of_address),
+        )
+        made = []
+        for reason, some in found:
+            names = [lists.block.list_ids[i] for i in np.flatnonzero(some)]
+            detail = f"more clicks in an hour than its cap: {named(names, 'list')}"
+            made += [BadRecord(reason, detail, part) for part in split_rows(np.flatnonzero(some[lists.of]))]
+        return made
 
     def gone_ms(self, window_ms: int) -> int:
         """Entries at this time or before do not affect the event accepted last, or later ones."""

@@ -119,7 +119,31 @@ def _note(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> 
 LIST_TAKEN: Final = 0
 LIST_AGAIN: Final = 1
 LIST_BOT: Final = 2
+#: Of an address above its cap, and of no user or session above theirs.
+LIST_OF_BOT_ADDRESS: Final = 6
 HOUR_MS: Final = 3_600_000
+
+
+_VOTER: Final = 1
+_ADDRESS: Final = 3
+
+
+@compiled
+def _clicks_of(hours: Parts, a: np.uint64, b: np.uint64, kind: int, time: int, more: int) -> int:
+    """The larger of the clicks in the hour of a time, after adding some, and in the hour before."""
+    hour = time // 3_600_000
+    c, d = _joined(a, b, np.uint64(hour), np.uint64(kind))
+    now = 0
+    if more > 0:
+        now = _count(hours, c, d, time, 2**62, more)
+    else:
+        entry = _entry(hours, c, d)
+        if entry >= 0:
+            now = int(hours[2][entry])
+    c, d = _joined(a, b, np.uint64(hour - 1), np.uint64(kind))
+    entry = _entry(hours, c, d)
+    before = int(hours[2][entry]) if entry >= 0 else 0
+    return max(now, before)
 
 
 @compiled
@@ -132,8 +156,11 @@ def admit(
     clicks: Times,
     voters: Hashes,
     has_voter: Flags,
+    addresses: Hashes,
+    has_address: Flags,
     window: int,
     max_clicks: int,
+    max_address_clicks: int,
     seen: Parts,
     hours: Parts,
     fate: Fates,
@@ -146,8 +173,8 @@ def admit(
     list_keys, has_id : (n, 2), and (n,) which of them to check.
     clicks : (n,) number of clicks.
     window : within which a repeated list is left out.
-    max_clicks : in an hour; 0 for no limit.
-    seen, hours : memories of lists, and of clicks by voter and hour.
+    max_clicks, max_address_clicks : in an hour, of a voter and of an address; 0 for no limit.
+    seen, hours : memories of lists, and of clicks by voter or address, and hour.
     fate : (n,) filled for the candidates.
     """
     for i in range(len(candidates)):
@@ -163,21 +190,15 @@ def admit(
                 continue
             if not near:
                 _note(seen, a, b, time, window)
+        more = clicks[i] if first_time else 0
         if max_clicks > 0 and has_voter[i]:
-            hour = time // 3_600_000
-            a, b = _joined(voters[i, 0], voters[i, 1], np.uint64(hour), np.uint64(1))
-            now = 0
-            if first_time and clicks[i] > 0:
-                now = _count(hours, a, b, time, 2**62, clicks[i])
-            else:
-                entry = _entry(hours, a, b)
-                if entry >= 0:
-                    now = int(hours[2][entry])
-            c, d = _joined(voters[i, 0], voters[i, 1], np.uint64(hour - 1), np.uint64(1))
-            entry = _entry(hours, c, d)
-            before = int(hours[2][entry]) if entry >= 0 else 0
-            if now > max_clicks or before > max_clicks:
+            a, b = voters[i, 0], voters[i, 1]
+            if _clicks_of(hours, a, b, _VOTER, time, more) > max_clicks:
                 fate[i] = 2
+        if max_address_clicks > 0 and has_address[i]:
+            a, b = addresses[i, 0], addresses[i, 1]
+            if _clicks_of(hours, a, b, _ADDRESS, time, more) > max_address_clicks and fate[i] == 0:
+                fate[i] = 6
 
 
 # ---- preferences ------------------------------------------------------------------------------------------------

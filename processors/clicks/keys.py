@@ -25,7 +25,7 @@ class Keys:
     Parameters
     ----------
     voters : the user; the session if no user is known.
-    sessions : of those that name one.
+    sessions, addresses : of those that name one.
     queries : the item's hash, or one of the query's own vector if no item is named.
     scopes : session and query together.
     """
@@ -38,6 +38,8 @@ class Keys:
     has_query: Flags
     scopes: Hashes
     has_scope: Flags
+    addresses: Hashes
+    has_address: Flags
 
 
 def keys_of(lists: Lists) -> Keys:
@@ -55,6 +57,7 @@ def keys_of(lists: Lists) -> Keys:
         rows, at = np.unique(block.query_row[by_vector], return_inverse=True)
         queries[by_vector] = _hashed_rows(lists, rows)[at]
     has_query = has_item | by_vector
+    address = np.full(len(lists), -1, np.int32) if block.address is None else block.address
     return Keys(
         voters=voters,
         has_voter=has_user | has_session,
@@ -64,6 +67,8 @@ def keys_of(lists: Lists) -> Keys:
         has_query=has_query,
         scopes=join(sessions, queries),
         has_scope=has_session & has_query,
+        addresses=_chosen(actors, address, address >= 0),
+        has_address=address >= 0,
     )
 
 

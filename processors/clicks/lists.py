@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.processors.shared.base import Origin
 from kinstream.processors.shared.id_table import Hashes, hashes
 from kinstream.streams.compute.compiled import compiled
 from kinstream.streams.errors import BadRecord, Reason
@@ -185,6 +186,19 @@ def partly(lists: Lists, arriving: Flags) -> Flags:
     return found
 
 
+def rows_of(origin: Origin, shown: int) -> tuple[Flags, Flags]:
+    """Impressions that arrive, and those that stay refused, (m,) both."""
+    arriving, waiting = np.ones(shown, np.bool_), np.zeros(shown, np.bool_)
+    if origin.rows is None:
+        return arriving, waiting
+    if not origin.rows or min(origin.rows) < 0 or max((*origin.rows, *origin.refused)) >= shown:
+        raise BadRecord(Reason.BAD_SHAPE, f"the redrive names rows beyond the {shown} impressions")
+    arriving[:] = False
+    arriving[list(origin.rows)] = True
+    waiting[list(origin.refused)] = True
+    return arriving, waiting & ~arriving
+
+
 def _owned(block: ClickBlock) -> ClickBlock:
     """The block with columns of one kind: kernels would be compiled again for read-only arrays."""
     return replace(
@@ -222,7 +236,8 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         times.append(_bounded(one.time_ms))
         dwells.append(-1 if one.dwell_ms is None else _bounded(one.dwell_ms if one.dwell_ms >= 0 else -2))
     query = -1 if click.query_item is None else numbers.setdefault(click.query_item, len(numbers))
-    actors = tuple(dict.fromkeys(name for name in (click.session, click.user) if name is not None))
+    named = (click.session, click.user, click.address)
+    actors = tuple(dict.fromkeys(name for name in named if name is not None))
     block = ClickBlock(
         space=click.space,
         ids=tuple(numbers),
@@ -241,6 +256,7 @@ def _one_list(click: Click) -> tuple[ClickBlock, Fault]:
         click_ms=np.array(times, np.int64),
         dwell_ms=np.array(dwells, np.int64),
         load=click.load,
+        address=None if click.address is None else _column([actors.index(click.address)]),
     )
     return block, fault
 

@@ -55,6 +55,7 @@ class Limits:
     vote_window_ms: int
     support_window_ms: int
     max_clicks_per_hour: int
+    max_clicks_per_address: int
     max_list: int
     max_ahead_ms: int
     max_late_ms: int
@@ -89,7 +90,8 @@ class CoClickedItems:
         self.counts = dict.fromkeys(COUNTED, 0)
         watermark = Watermark(limits.max_ahead_ms, limits.max_late_ms)
         most = limits.max_remembered
-        self._gate = Gate(watermark, limits.vote_window_ms, limits.max_clicks_per_hour, most)
+        caps = limits.max_clicks_per_hour, limits.max_clicks_per_address
+        self._gate = Gate(watermark, limits.vote_window_ms, *caps, most)
         self._core = CoClicks(limits.co_click_support, limits.support_window_ms, limits.vote_window_ms, most)
 
     @property

@@ -83,8 +83,8 @@ class Closure:
     max_classes : number of classes that are made dissimilar from each other; later classes only give similar pairs.
     from_co_clicks : whether co-clicked items make seeds.
     co_click_support : votes that a co-clicked pair needs.
-    min_dwell_ms, vote_window_ms, support_window_ms, max_clicks_per_hour, max_list, max_ahead_ms, max_late_ms,
-    max_remembered : of click records, as in `kinstream.processors.clicks.clicks.Clicks`.
+    min_dwell_ms, vote_window_ms, support_window_ms, max_clicks_per_hour, max_clicks_per_address, max_list,
+    max_ahead_ms, max_late_ms, max_remembered : of click records, as in `kinstream.processors.clicks.clicks.Clicks`.
     seed : of the draws, which depend only on the seed, the identity of the event and the row.
     max_bytes : no encoded block is larger.
 
@@ -155,6 +155,7 @@ class Closure:
         vote_window_ms: int = _DAY_MS,
         support_window_ms: int = 30 * _DAY_MS,
         max_clicks_per_hour: int = 1_000,
+        max_clicks_per_address: int = 5_000,
         max_list: int = 1_000,
         max_ahead_ms: int = 300_000,
         max_late_ms: int = 7 * _DAY_MS,
@@ -178,6 +179,7 @@ class Closure:
         self.vote_window_ms = whole("vote_window_ms", vote_window_ms, 0, 10_000 * _DAY_MS)
         self.support_window_ms = whole("support_window_ms", support_window_ms, 1, 10_000 * _DAY_MS)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
+        self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
         self.max_list = whole("max_list", max_list, 1, 9_999)
         self.max_ahead_ms = whole("max_ahead_ms", max_ahead_ms, 0, 10_000 * _DAY_MS)
         self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
@@ -204,6 +206,7 @@ class Closure:
                 self.vote_window_ms,
                 self.support_window_ms,
                 self.max_clicks_per_hour,
+                self.max_clicks_per_address,
                 self.max_list,
                 self.max_ahead_ms,
                 self.max_late_ms,

@@ -22,6 +22,8 @@ _SHARED: Final = (
     Field("list_id", ("list_id",), joins=True),
     Field("session", ("session", "session_id"), joins=True),
     Field("user", ("user", "user_id"), joins=True),
+    # No column is taken for it by its name: it may hold real addresses.
+    Field("address", (), joins=True),
     Field("query_item", ("query_item", "query"), joins=True),
 )
 #: One list a row.

@@ -93,6 +93,7 @@ class ImpressionRows:
             read.name(head, "user", begin),
             read.name(head, "query_item", begin),
             read.query_vector(head, begin),
+            address=read.name(head, "address", begin),
         )
         return check_list(click, fault)
 

@@ -53,6 +53,7 @@ class ListRows:
             read.name(cells, "user", row),
             read.name(cells, "query_item", row),
             read.query_vector(cells, row),
+            address=read.name(cells, "address", row),
         )
 
     def _sequence(self, cells: Sequence[Any], field: str, row: int) -> list[Any]:

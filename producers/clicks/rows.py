@@ -13,8 +13,8 @@ from kinstream.producers.loads.blocks import STRING_BYTES
 from kinstream.producers.loads.record_rows import RecordRows
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition, Table
 
-#: session, user, query, query_row, starts: int32; shown_at: int64.
-_LIST_BYTES: Final = 5 * 4 + 8
+#: session, user, address, query, query_row, starts: int32; shown_at: int64.
+_LIST_BYTES: Final = 6 * 4 + 8
 #: item, position: int32.
 _SHOWN_BYTES: Final = 4 + 4
 #: clicked: int32; click and dwell time: int64.
@@ -34,7 +34,8 @@ class ClickRows(RecordRows[Click]):
 
 def click_bytes(click: Click) -> int:
     """Upper bound of the bytes that a list takes in a block."""
-    names = [*click.items, click.list_id, click.session or "", click.user or "", click.query_item or ""]
+    named = (click.session, click.user, click.address, click.query_item)
+    names = [*click.items, click.list_id, *(name or "" for name in named)]
     fixed = _LIST_BYTES + _SHOWN_BYTES * len(click.items) + _CLICK_BYTES * len(click.clicks)
     vector = sum(4 * int(t.vectors.shape[1]) for t in click.query_vector)
     return fixed + vector + sum(len(name.encode()) + STRING_BYTES for name in names)
@@ -58,6 +59,8 @@ def click_block(
     query = _indices([c.query_item for c in lists], ids)
     session = _indices([c.session for c in lists], actors)
     user = _indices([c.user for c in lists], actors)
+    located = any(c.address is not None for c in lists)
+    address = _indices([c.address for c in lists], actors) if located else None
     clicked = [
         start + c.items.index(click.item)
         for start, c in zip(starts.tolist(), lists, strict=False)
@@ -90,6 +93,7 @@ def click_block(
         click_ms=np.where(at == UNKNOWN_TIME, time_ms, at),
         dwell_ms=np.array([-1 if c.dwell_ms is None else c.dwell_ms for c in clicks], np.int64),
         load=load,
+        address=address,
     )
 
 

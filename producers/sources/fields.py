@@ -22,7 +22,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("items",),
         (
             *("clicks", "clicked", "clicked_at", "dwell_ms", "positions", "list_id", "session", "user"),
-            *("query_item", "query_vector"),
+            *("address", "query_item", "query_vector"),
         ),
     ),
     "relations": (("left", "right"), ("similar", "source")),

@@ -38,7 +38,7 @@ class ClickLists:
         self._first = first_position
         self._items = fields["items"]
         self._positions = fields.find("positions")
-        self._names = [fields.find(name) for name in ("session", "user", "query_item", "list_id")]
+        self._names = [fields.find(name) for name in ("session", "user", "query_item", "list_id", "address")]
         self._has_vector = "query_vector" in fields.vectors
         if ("clicks" in fields) == ("clicked" in fields):
             raise SettingsError(
@@ -54,7 +54,7 @@ class ClickLists:
         positions = self._ranks(record, len(items))
         clicks = self._clicks(record, items, shown_at)
         message = record.message
-        session, user, query_item, list_id = [
+        session, user, query_item, list_id, address = [
             None if field is None else optional_name(record.at(field.path), field.where)
             for field in self._names
         ]
@@ -69,6 +69,7 @@ class ClickLists:
             user,
             query_item,
             query_vector(fields, record) if self._has_vector else (),
+            address=address,
         )
         if not _sound(click):
             check_list(click, self._fault)

@@ -147,12 +147,12 @@ def _size(event: Loaded) -> int:
 
 def _list_bytes(click: Click) -> int:
     names = sum(map(len, click.items)) + len(click.list_id)
-    for name in (click.session, click.user, click.query_item):
+    for name in (click.session, click.user, click.address, click.query_item):
         if name is not None:
             names += len(name)
     # As `click_bytes`, with the most bytes that a character takes.
     rows = 8 * len(click.items) + 20 * len(click.clicks)
-    return 28 + rows + 4 * names + _STRING * (len(click.items) + 4) + _vectors(click.query_vector)
+    return 32 + rows + 4 * names + _STRING * (len(click.items) + 5) + _vectors(click.query_vector)
 
 
 def _vectors(tables: tuple[Table, ...]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
@@ -43,6 +43,16 @@ class Exposed:
     coverage: float | None
     gini: float | None
     followed: float
+
+    @property
+    def new_share(self) -> float | None:
+        """Share of the impressions of followed items that are of new items; None while nothing was shown."""
+        total = sum(self.items.values())
+        return self.items["new"] / total if total else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "new_share": self.new_share}
 
 
 class Exposure:

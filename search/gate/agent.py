@@ -14,7 +14,7 @@ from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Space, Status
 from kinstream.streams.agents.spec import AgentSpec
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
 from kinstream.streams.records.gate import GateDecision, GateOrder
 from kinstream.streams.records.message import Message
@@ -23,6 +23,8 @@ from kinstream.streams.records.values import Action, Click, ClickBlock, Control,
 from kinstream.streams.settings import GateSettings, Settings
 
 NAME: Final = "gate"
+#: Names in the detail of a dead letter.
+_NAMED: Final = 3
 
 
 def gate_spec(settings: Settings) -> AgentSpec:
@@ -120,7 +122,21 @@ class GateMachine(Machine):
         self._show(name)
 
     def apply_again(self, message: Message, rows: Rows) -> None:
-        self.apply(message)
+        if rows is None:
+            self.apply(message)
+            return
+        # Only lists that a rule has left out are refused by their rows.
+        name = self.space_name(message)
+        record = decode_event(message.value)
+        self.check_key(record, name)
+        if not isinstance(record, Click | ClickBlock):
+            raise BadRecord(Reason.BAD_SHAPE, f"{type(record).__name__} has no lists to send again")
+        wanted = set(rows)
+        for one, places in drafted(record):
+            if wanted.intersection(places):
+                self._emit(name, message, self._gate(name).take(one, message.timestamp_ms, again=True))
+        self.counts["applied"] += 1
+        self._show(name)
 
     def pass_over(self, message: Message) -> bool:
         return True
@@ -137,9 +153,15 @@ class GateMachine(Machine):
         return cast(SpaceGate, space.core)
 
     def _lists(self, name: str, record: Click | ClickBlock, message: Message) -> None:
-        for one in drafted(record):
+        left_out: dict[Reason, list[tuple[List, range]]] = {}
+        for one, places in drafted(record):
             gate = self._gate(name)
             self._emit(name, message, gate.take(one, message.timestamp_ms))
+            if gate.left_out is not None:
+                left_out.setdefault(gate.left_out, []).append((one, places))
+        for reason, lists in left_out.items():
+            rows = tuple(row for _, places in lists for row in places)
+            self.refuse(BadRecord(reason, _detail(reason, [one for one, _ in lists]), rows))
         if not self._deleted(name):
             exposure = self._gate(name).exposure
             for shown in served(record):
@@ -186,6 +208,7 @@ class GateMachine(Machine):
                 log_e_for=one.evidence.for_peak,
                 log_e_against=one.evidence.against_peak,
                 checks=one.checks,
+                floor=one.floor,
             )
             self.emit(name, space, encode(record), decision_key(name))
 
@@ -205,22 +228,38 @@ class GateMachine(Machine):
         self._board.drop(self.place.partition)
 
 
-def drafted(record: Click | ClickBlock) -> Iterator[List]:
-    """The lists of a record whose id says that they were drafted."""
+def drafted(record: Click | ClickBlock) -> Iterator[tuple[List, range]]:
+    """The lists of a record whose id says that they were drafted, and the numbers of their impressions."""
     if isinstance(record, Click):
         if record.list_id.startswith(PREFIX):
-            yield List(record.list_id, tuple(c.item for c in record.clicks), record.session, record.user)
+            clicked = tuple(c.item for c in record.clicks)
+            one = List(record.list_id, clicked, record.session, record.user, record.address)
+            yield one, range(len(record.items))
         return
     for number, list_id in enumerate(record.list_ids):
         if list_id.startswith(PREFIX):
             shown = record.clicked
             mine = shown[(shown >= record.starts[number]) & (shown < record.starts[number + 1])]
-            yield List(
+            one = List(
                 list_id,
                 tuple(record.ids[record.item[n]] for n in mine),
                 _actor(record, record.session[number]),
                 _actor(record, record.user[number]),
+                None if record.address is None else _actor(record, record.address[number]),
             )
+            yield one, range(int(record.starts[number]), int(record.starts[number + 1]))
+
+
+def _detail(reason: Reason, lists: list[List]) -> str:
+    """Whose lists a rule has left out."""
+    kind = reason.value.rpartition("-")[2]
+    if kind == "item":
+        found = dict.fromkeys(item for one in lists for item in one.clicked)
+    else:
+        found = dict.fromkeys(str(getattr(one, kind)) for one in lists)
+    names = ", ".join(repr(name[:40]) for name in list(found)[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{len(lists)} drafted lists are no evidence; {kind} {names}{more}"
 
 
 def _actor(record: ClickBlock, number: Any) -> str | None:

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
-from kinstream.search.gate.memory import Cap, Seen
+from kinstream.search.gate.limits import LEFT_OUT, Actors, Kind, Limits
+from kinstream.search.gate.memory import Seen
 from kinstream.search.interleaving.evidence import Evidence
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
@@ -26,7 +27,7 @@ from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict,
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/1"
+ALGORITHM: Final = "gate/2"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
@@ -55,7 +56,15 @@ class Fate(StrEnum):
     REPEATED = "repeated"
     CAPPED_USER = "capped_user"
     CAPPED_SESSION = "capped_session"
+    CAPPED_ADDRESS = "capped_address"
     CAPPED_ITEM = "capped_item"
+    BURST_USER = "burst_user"
+    BURST_SESSION = "burst_session"
+    BURST_ADDRESS = "burst_address"
+    BURST_ITEM = "burst_item"
+
+
+_FATES: Final = {reason: Fate(reason.value.replace("-", "_")) for reason in LEFT_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,9 @@ class Options:
     late_minutes: float = 60.0
     per_user: int = 30
     per_session: int = 10
+    per_address: int = 60
     per_item: int = 300
+    burst_minutes: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class Decision:
     impressions: int
     evidence: Evidence
     checks: dict[str, float]
+    floor: Version
 
 
 class List(NamedTuple):
@@ -95,6 +107,7 @@ class List(NamedTuple):
     clicked: tuple[str, ...]
     session: str | None
     user: str | None
+    address: str | None = None
 
 
 class SpaceGate:
@@ -130,18 +143,22 @@ class SpaceGate:
         #: Times of the log: the newest, the end of the last comparison, the last list of this one.
         self._now_ms, self._since_ms, self._heard_ms = -1, -1, -1
         self._seen = Seen()
-        self._users, self._sessions = Cap(options.per_user), Cap(options.per_session)
-        self._items = Cap(options.per_item)
+        caps = {kind: int(getattr(options, f"per_{kind}")) for kind in Kind}
+        self._limits = Limits(caps, int(options.burst_minutes * _MINUTE_MS))
+        #: Why the list that was taken last does not count, if a rule against bought clicks left it out.
+        self.left_out: Reason | None = None
 
     # ---- lists --------------------------------------------------------------------------------------------------
 
-    def take(self, one: List, log_ms: int) -> list[Decision]:
+    def take(self, one: List, log_ms: int, again: bool = False) -> list[Decision]:
         """Credit a drafted list.
 
         Parameters
         ----------
         log_ms : time of its record in the log.
+        again : a person has sent a list again that was `left_out`: neither the limits nor its age leave it out.
         """
+        self.left_out = None
         self._now_ms = max(self._now_ms, log_ms)
         shown = read(self._keys, self._space, one.list_id)
         if shown is None:
@@ -149,7 +166,8 @@ class SpaceGate:
         if shown.time_ms > self._now_ms + SKEW_MS:
             return self._left_out(Fate.AHEAD)
         gone_ms = self._now_ms - int(self.options.late_minutes * _MINUTE_MS)
-        if shown.time_ms <= max(gone_ms, self._seen.horizon_ms):
+        late = shown.time_ms <= max(gone_ms, self._seen.horizon_ms)
+        if late and not again:
             return self._left_out(Fate.LATE)
         if not self._of_epoch(shown.serving) or not self._of_epoch(shown.candidate):
             return self._left_out(Fate.OTHER_EPOCH)
@@ -173,17 +191,22 @@ class SpaceGate:
         key = hash_of(one.list_id)
         known, counted = self._seen.look(key)
         outcome, clicked = shown.outcome(self._space, one.clicked)
-        if known and (counted or not clicked):
+        if known and (counted or not clicked) and not again:
             self._left_out(Fate.REPEATED)
             return made
-        self._seen.note(key, shown.time_ms, bool(clicked), gone_ms)
-        if not known:
-            self.impressions += 1
-            self.shares.add(shown)
+        # A late one that is sent again was counted as shown when it came.
+        if not late:
+            self._seen.note(key, shown.time_ms, bool(clicked), gone_ms)
+            if not known:
+                self.impressions += 1
+                self.shares.add(shown)
+        actors = Actors(one.user, one.session, one.address)
+        if clicked and not again:
+            self.left_out = self._limits.check(actors, clicked, self._now_ms)
         if not clicked:
             self.fates[Fate.SHOWN] += 1
-        elif (capped := self._cap(one, clicked)) is not None:
-            self.fates[capped] += 1
+        elif self.left_out is not None:
+            self.fates[_FATES[self.left_out]] += 1
         else:
             self.evidence = self.evidence.after(outcome)
             self.fates[(Fate.TIED, Fate.WON, Fate.LOST)[outcome]] += 1
@@ -205,21 +228,6 @@ class SpaceGate:
     @property
     def _pause_ms(self) -> int:
         return int(self.options.every_minutes * _MINUTE_MS)
-
-    def _cap(self, one: List, clicked: Iterable[int]) -> Fate | None:
-        """The fate of a list of somebody, or with an item, that was counted often enough; counts it otherwise."""
-        found: list[tuple[Fate, Cap, int]] = []
-        if one.user:
-            found.append((Fate.CAPPED_USER, self._users, hash_of(one.user)))
-        if one.session:
-            found.append((Fate.CAPPED_SESSION, self._sessions, hash_of(one.session)))
-        found += [(Fate.CAPPED_ITEM, self._items, mark) for mark in sorted(clicked)]
-        for fate, cap, key in found:
-            if cap.full(key, self._now_ms):
-                return fate
-        for _, cap, key in found:
-            cap.add(key)
-        return None
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 
@@ -272,6 +280,7 @@ class SpaceGate:
             self.impressions,
             self.evidence,
             measured,
+            self._floor,
         )
         plain = {
             "verdict": verdict.value,
@@ -360,6 +369,7 @@ class SpaceGate:
         state: State = {"gate": json.dumps(plain)}
         for name, part in self._parts():
             state |= with_prefix(f"{name}.", part.state())
+        state |= self._limits.state()
         return state | with_prefix(_EXPOSURE, self.exposure.state())
 
     def restore(self, state: State) -> None:
@@ -373,6 +383,7 @@ class SpaceGate:
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]
         for name, part in self._parts():
             part.restore(without_prefix(f"{name}.", state))
+        self._limits.restore(state)
         self._restore_exposure(state)
 
     def inherit(self, state: State, load: Any) -> None:
@@ -396,9 +407,6 @@ class SpaceGate:
         self._number = int(plain["number"])
         self.verdicts.update(plain["verdicts"])
 
-    def _parts(self) -> Iterable[tuple[str, Seen | Cap | Shares]]:
+    def _parts(self) -> Iterable[tuple[str, Seen | Shares]]:
         yield "seen", self._seen
-        yield "users", self._users
-        yield "sessions", self._sessions
-        yield "items", self._items
         yield "shares", self.shares

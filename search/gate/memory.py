@@ -78,6 +78,11 @@ class Cap:
         self._hour = -1
         self._counts: dict[int, int] = {}
 
+    @property
+    def used(self) -> bool:
+        """Whether anything was ever counted, or looked at."""
+        return self._hour >= 0
+
     def full(self, key: int, now_ms: int) -> bool:
         """Whether it was counted as often as it may be, or too many others were."""
         if not self.limit:

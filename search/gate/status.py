@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kinstream.search.exposure.counts import Exposed
 from kinstream.search.gate.agent import options_of
 from kinstream.search.gate.core import SpaceGate
 from kinstream.search.interleaving.evidence import decisive, interval
@@ -27,6 +28,7 @@ class GateStatus:
     log_e_for, log_e_against, needed : the largest log e-values, and the one that decides.
     fates : records of drafted lists by what became of them, since the epoch began.
     decisions : the last ones, the newest last.
+    exposure : what users were shown in this epoch, drafted or not.
     """
 
     space: str
@@ -48,10 +50,11 @@ class GateStatus:
     checks: dict[str, float]
     fates: dict[str, int]
     decisions: list[dict[str, Any]]
+    exposure: Exposed
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
-        return asdict(self)
+        return {**asdict(self), "exposure": self.exposure.as_json()}
 
 
 def read_gates(settings: Settings) -> dict[str, GateStatus]:
@@ -93,5 +96,6 @@ def read_gates(settings: Settings) -> dict[str, GateStatus]:
                 checks=gate.shares.measured(),
                 fates={str(name): count for name, count in gate.fates.items()},
                 decisions=gate.decided,
+                exposure=gate.exposure.exposed(),
             )
     return dict(sorted(found.items()))

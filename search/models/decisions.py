@@ -23,14 +23,17 @@ class Decisions:
     def of(self, space: str) -> tuple[GateDecision | None, Version]:
         """The newest decision of a space, and its floor: no model up to that one can become the challenger.
 
-        The floor follows from decisions that were read. After a restart, those before the newest may be compacted away;
-        then it is lower than the gate's own, and the gate leaves lists of such a model out.
+        A decision without its floor is of an earlier version of the gate. Then the floor follows from the decisions
+        that were read, and may be lower than the gate's own, since those before the newest may be compacted away.
         """
         return self._found.get(space, (None, UNADAPTED))
 
 
 def _floor(before: tuple[GateDecision, Version] | None, decision: GateDecision) -> Version:
-    """As `kinstream.search.gate.core` raises it when a comparison ends, and when people take a model back."""
+    """That of the decision; without one, as `kinstream.search.gate.core` raises it at the end of a comparison, and when
+    people take a model back."""
+    if decision.floor is not None:
+        return decision.floor
     floor = UNADAPTED
     if before is not None and before[0].epoch == decision.epoch:
         last, floor = before

@@ -16,7 +16,8 @@ class GateSettings(Section):
     """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted.
 
     `share` is of the queries that get drafted lists. `error` is of one comparison, over all looks. The caps are lists
-    an hour that one user, one session or one item may decide; 0 is no limit.
+    an hour that one user, one session, one address or one item may decide; 0 is no limit. `burst_minutes` is the window
+    of the rule about bursts; 0 is none.
     """
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -27,7 +28,9 @@ class GateSettings(Section):
     late_minutes: float = Field(default=60.0, gt=0.0, le=1_440.0)
     per_user: int = Field(default=30, ge=0)
     per_session: int = Field(default=10, ge=0)
+    per_address: int = Field(default=60, ge=0)
     per_item: int = Field(default=300, ge=0)
+    burst_minutes: float = Field(default=10.0, ge=0.0, le=1_440.0)
 
 
 def check_key(key: str, needed: bool) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +23,7 @@ from kinstream.streams.operations.checkpoints import (
     input_topic,
     newest,
 )
+from kinstream.streams.operations.letter_lists import has_all
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
@@ -111,17 +113,25 @@ def read_letter(message: Message) -> Letter:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A selection of letters; None matches everything. `places` are (partition, offset) of letters."""
+    """A selection of letters; None matches everything.
+
+    Parameters
+    ----------
+    reason : may hold * and ?, as in `burst-*`.
+    places : (partition, offset) of letters.
+    sought : names of the users, sessions, addresses or clicked items of their lists, by `letter_lists.SOUGHT`.
+    """
 
     reason: str | None = None
     consumer: str | None = None
     space: str | None = None
     since_ms: int | None = None
     places: frozenset[tuple[int, int]] | None = None
+    sought: Mapping[str, str] = field(default_factory=dict)
 
     def takes(self, letter: Letter) -> bool:
         return (
-            self.reason in (None, letter.reason)
+            (self.reason is None or fnmatchcase(letter.reason, self.reason))
             and self.consumer in (None, letter.consumer)
             and self.space in (None, letter.space)
             and (self.since_ms is None or letter.time_ms >= self.since_ms)
@@ -148,7 +158,7 @@ def choose(messages: Iterable[Message], choice: Choice) -> FoundLetters:
         except BadRecord:
             found.unreadable += 1
             continue
-        if not choice.takes(letter):
+        if not choice.takes(letter) or not has_all(message.value, letter.rows, choice.sought):
             continue
         if letter.identity in known:
             found.repeated += 1

@@ -98,6 +98,7 @@ class GateDecision:
     impressions, wins, losses, ties : of the comparison that it ends; of a challenge, zeros.
     log_e_for, log_e_against : the largest log e-values for and against the challenger.
     checks : what the checks beside the test have measured, by name.
+    floor : no model up to this one challenges from now on; None in a record of a version that did not write it.
     """
 
     space: str
@@ -121,6 +122,7 @@ class GateDecision:
     log_e_for: float = 0.0
     log_e_against: float = 0.0
     checks: dict[str, float] = field(default_factory=dict)
+    floor: Version | None = None
 
     @property
     def rank(self) -> tuple[int, int, int]:

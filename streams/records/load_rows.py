@@ -96,6 +96,7 @@ def _lists(block: ClickBlock, rows: int) -> tuple[ClickBlock, int]:
         user=block.user[rows:],
         query=block.query[rows:],
         query_row=block.query_row[rows:],
+        address=None if block.address is None else block.address[rows:],
         shown_at_ms=block.shown_at_ms[rows:],
         starts=np.ascontiguousarray(block.starts[rows:] - first),
         item=block.item[first:],

@@ -111,6 +111,7 @@ class Click:
     ----------
     query_item, query_vector : the query as an item of the catalogue, or as vectors of one row per modality.
     items, positions : the items shown, and the rank of each (0 is the top).
+    address : a keyed hash of a prefix of the client's network address, never the address itself.
     """
 
     space: str
@@ -124,6 +125,7 @@ class Click:
     query_item: str | None = None
     query_vector: tuple[Table, ...] = ()
     load: LoadPosition | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +136,7 @@ class ClickBlock:
     ----------
     ids : u names of items, each once.
     list_ids : n names.
-    actors : names of sessions and users, each once.
+    actors : names of sessions, users and addresses, each once.
     session, user : (n,) int32 into `actors`; -1 for none.
     query : (n,) int32 into `ids`, or -1 for a list whose query is no item.
     query_row : (n,) int32 row of `query_vectors`, or -1 for a query without a vector of its own.
@@ -146,6 +148,7 @@ class ClickBlock:
     clicked : (k,) int32 number of the impression, 0 .. m - 1.
     click_ms : (k,) int64 time of the click.
     dwell_ms : (k,) int64; -1 if it was not measured.
+    address : (n,) int32 into `actors`, -1 for none, see `Click`; None if no list has one.
     """
 
     space: str
@@ -165,6 +168,7 @@ class ClickBlock:
     click_ms: NDArray[np.int64]
     dwell_ms: NDArray[np.int64]
     load: LoadPosition | None = None
+    address: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         """How many lists."""

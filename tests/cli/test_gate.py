@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kinstream.search.gate.agent import gate_spec
+from kinstream.search.gate.metrics import GateCollector
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.codec.every_kind import decode_event, encode
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Version
+from kinstream.streams.records.values import ItemBlock, Table
 from tests.cli.system import EVENTS, TOML, System, connect
 from tests.search.gates import MODEL, SECRET, click, drafted
 from tests.support.memory_system import MemorySystem
@@ -58,6 +61,29 @@ def test_status_shows_the_running_evidence(gated: Gated) -> None:
     assert f"docs: challenge: un-adapted serves, {MODEL} challenges" in text
 
 
+def test_status_shows_what_users_are_shown(gated: Gated) -> None:
+    items = tuple(f"i{n}" for n in range(20))
+    table = Table("x", np.eye(20, dtype=np.float32))
+    gated.log.append(EVENTS, b"docs", encode(ItemBlock("docs", items, (table,), 0)))
+    gated.play(0, wins=3, losses=1)
+    gated.log.append(EVENTS, b"docs", encode(click("ranked by the shop", 2)))
+    gated.run()
+    (one,) = json.loads(gated.cli("gate", "status", "docs", "--json").stdout)
+    shown = one["exposure"]
+    # Five lists of the same ten of twenty items; all items came with the first record.
+    assert (shown["coverage"], shown["gini"], shown["new_share"]) == (0.5, 0.5, 1.0)
+    assert (shown["lists"]["drafted"], shown["lists"]["ranked"]) == (4, 1)
+    assert (shown["catalogue"], shown["followed"]) == (20, 1.0)
+    assert shown["impressions"][:11] == [5] * 10 + [0] and shown["clicks"][:3] == [1, 3, 1]
+    samples = GateCollector(gated.agents[0].spec.collectors[0]._board).collect()
+    gauges = {s.name: s.value for family in samples for s in family.samples if len(s.labels) == 1}
+    assert gauges["kinstream_exposure_coverage_ratio"] == shown["coverage"]
+    assert gauges["kinstream_exposure_gini"] == shown["gini"]
+    text = gated.cli("gate", "status").stdout.splitlines()
+    (row,) = [line for line in text if "4 drafted" in line]
+    assert row.split() == ["docs", "0.500", "0.500", "1.000", "1", "1", "ranked,", "4", "drafted"]
+
+
 def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
     gated.play(0, wins=2, losses=0)
     for arguments, wanted in (
@@ -88,6 +114,32 @@ def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
         "resume",
     ]
     assert (one["serving"], one["pinned"]) == ("un-adapted", False)
+
+
+def test_what_was_left_out_is_listed_by_reason_user_item_and_time_and_sent_again(gated: Gated) -> None:
+    for n in range(13):
+        gated.log.append(EVENTS, b"docs", encode(click(drafted(n), 1, user="eve", address="farm")))
+    for n in range(20, 28):
+        gated.log.append(EVENTS, b"docs", encode(click(drafted(n), 0, user=f"u{n}", address="farm")))
+    gated.run()
+
+    def listed(*arguments: str) -> list[str]:
+        found = json.loads(gated.cli("dead-letters", "list", *arguments, "--json").stdout)
+        return [one["reason"] for one in found]
+
+    assert listed() == ["burst-user"] * 4 + ["burst-address"]
+    assert listed("--reason", "burst-*", "--user", "eve") == ["burst-user"] * 4
+    assert listed("--item", "i0") == ["burst-address"] and listed("--item", "i7") == []
+    assert listed("--address", "farm", "--session", "s") == []
+    assert listed("--since", "2099-01-01") == []
+    assert "user 'eve'" in gated.cli("dead-letters", "list", "--user", "eve").stdout
+    for text in ("sent 4", "0 to send"):
+        result = gated.cli("dead-letters", "redrive", "--user", "eve", "--yes")
+        assert text in result.stdout, result.output
+        gated.run()
+    (one,) = json.loads(gated.cli("gate", "status", "--json").stdout)
+    assert (one["wins"], one["losses"], one["lists"]) == (13, 7, 21)
+    assert (one["fates"]["burst_user"], one["fates"]["burst_address"]) == (4, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from kinstream.search.gate.agent import drafted
 from kinstream.search.gate.core import Fate, Options, SpaceGate
-from kinstream.streams.records.codec.every_kind import decode
+from kinstream.streams.records.codec.every_kind import decode, encode
 from kinstream.streams.records.gate import UNADAPTED
 from kinstream.streams.records.values import Click
 from tests.docs.pages import ROOT, blocks
@@ -18,6 +20,34 @@ from tests.search.gateways import Gateway, Memory, bilinear, section, served
 
 PAGE = ROOT / "docs" / "gate.md"
 X = np.random.default_rng(4).normal(size=(60, 5)).astype(np.float32)
+
+
+def test_the_address_of_the_recipe_is_a_keyed_hash_of_the_network() -> None:
+    scope: dict[str, Any] = {}
+    (recipe,) = [b.text for b in blocks(PAGE, "python") if b.before == "<!-- recipe: address -->"]
+    exec(recipe, scope)
+    address_of, key = scope["address_of"], b"a key of the shop"
+    one = address_of("203.0.113.7", key)
+    assert one == hmac.new(key, bytes([203, 0, 113, 7]), "sha256").hexdigest()[:24]
+    assert address_of("::ffff:203.0.113.7", key) == one
+    assert one not in (address_of("203.0.113.8", key), address_of("203.0.113.7", b"another key"))
+    # A subscriber's prefix of IPv6 is one address.
+    assert address_of("2001:db8:0:1200::1", key) == address_of("2001:db8:0:12ff::9", key)
+    assert address_of("2001:db8:0:1200::1", key) != address_of("2001:db8:0:1300::1", key)
+    event = {
+        "kind": "click",
+        "space": "docs",
+        "list_id": "a",
+        "items": ["x"],
+        "clicks": [],
+        "shown_at_ms": 1,
+        "address": one,
+    }
+    click = decode(json.dumps(event).encode(), Click)
+    assert isinstance(click, Click)
+    back = decode(encode(click), Click)
+    assert isinstance(back, Click)
+    assert click.address == back.address == one
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -41,7 +71,7 @@ def test_the_click_event_of_the_recipe_is_evidence_where_the_list_was_drafted(sh
     assert isinstance(click, Click)
     assert click.query_vector is not None
     np.testing.assert_array_equal(click.query_vector[0].vectors, X[:1])
-    lists = list(drafted(click))
+    lists = [one for one, _ in drafted(click)]
     assert len(lists) == share
     gate = SpaceGate("docs", KEYS, Options(every_minutes=0.0))
     for one in lists:

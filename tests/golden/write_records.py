@@ -166,6 +166,10 @@ def records() -> dict[str, Record]:
         "model": ModelVersion(
             "digits", "opml", "opml/1", 2, 42, 99, "c", 1, 7, "file:///m", "ab" * 32, 5, True
         ),
+        "click-address": Click("shop", "list-1", ("i1",), (0,), (), 8, "s", "u", address="9c1d0a5be2f7"),
+        "clicks-address": replace(
+            _clicks(load), actors=("s", "u", "9c1d0a5be2f7"), address=np.array([2, -1], np.int32)
+        ),
         "gate-order": GateOrder("shop", Order.PIN, 5, Version(2, 17, 900), "by the shop's team"),
         "gate-decision": GateDecision(
             space="shop",
@@ -189,6 +193,21 @@ def records() -> dict[str, Record]:
             log_e_for=3.75,
             log_e_against=0.5,
             checks={"distinct_items_serving": 812.5},
+        ),
+        "gate-decision-floor": GateDecision(
+            space="shop",
+            verdict=Verdict.RETIRE,
+            reason="it loses more often",
+            generation=1,
+            epoch=17,
+            number=4,
+            topic="kinstream.events",
+            partition=2,
+            offset=120,
+            time_ms=6,
+            serving=UNADAPTED,
+            before=UNADAPTED,
+            floor=Version(2, 17, 950),
         ),
         "item-map": ItemMap(
             space="shop",

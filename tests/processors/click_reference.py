@@ -68,6 +68,8 @@ class Reference:
             "support_window_ms": 30 * 24 * HOUR,
             "max_per_session": 1000,
             "max_clicks_per_hour": 1000,
+            "max_clicks_per_address": 5000,
+            "keep_capped": False,
             "max_list": 1000,
             "max_per_list": 1000,
             "max_ahead_ms": 300_000,
@@ -158,12 +160,18 @@ class Reference:
                 return whole("duplicate-list", "left-out")
             if not near:
                 self.lists.setdefault(key, []).append(time)
-        if s["max_clicks_per_hour"] and named:
-            hour = time // HOUR
-            if not again:
-                self.hours[voter, hour] += len(clicks)
-            if max(self.hours[voter, hour], self.hours[voter, hour - 1]) > s["max_clicks_per_hour"]:
-                return whole("bot", "left-out")
+        capped = [(voter, s["max_clicks_per_hour"])] if named else []
+        if click.address is not None:
+            capped.append((("address", click.address), s["max_clicks_per_address"]))
+        bot, hour = None, time // HOUR
+        for actor, most in capped:
+            if most and not again:
+                self.hours[actor, hour] += len(clicks)
+            over = most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most
+            if over and not (again and s["keep_capped"]):
+                bot = bot or f"capped-{actor[0]}"
+        if bot is not None:
+            return whole("bot", "left-out", bot if s["keep_capped"] else None)
         if click.query_item is not None and not click.query_vector and click.query_item not in self.known:
             return whole("lists-refused", "refused", "unknown-item")
 

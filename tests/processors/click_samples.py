@@ -44,6 +44,7 @@ def shown(
     query: str | float | None = "i0",
     user: str | None = None,
     session: str | None = None,
+    address: str | None = None,
     positions: Sequence[int] | None = None,
 ) -> Click:
     """A list as one writes it in a test: names with spaces between them, clicks as (name, time[, dwell])."""
@@ -59,6 +60,7 @@ def shown(
         user,
         query if isinstance(query, str) else None,
         vector(query) if isinstance(query, float | int) else (),
+        address=address,
     )
 
 
@@ -69,7 +71,7 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
     starts, clicked, click_ms, dwell_ms = [0], [], [], []
     item: list[int] = []
     position: list[int] = []
-    session, user, query, query_row = [], [], [], []
+    session, user, address, query, query_row = [], [], [], [], []
     vectors: list[Vectors] = []
     for click in clicks:
         first = len(item)
@@ -82,6 +84,7 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
         starts.append(len(item))
         session.append(-1 if click.session is None else actors.setdefault(click.session, len(actors)))
         user.append(-1 if click.user is None else actors.setdefault(click.user, len(actors)))
+        address.append(-1 if click.address is None else actors.setdefault(click.address, len(actors)))
         query.append(-1 if click.query_item is None else ids.setdefault(click.query_item, len(ids)))
         query_row.append(len(vectors) if click.query_vector else -1)
         vectors += [t.vectors[0] for t in click.query_vector]
@@ -103,6 +106,7 @@ def block_of(clicks: Sequence[Click], load: LoadPosition | None = None) -> Click
         click_ms=np.array(click_ms, np.int64),
         dwell_ms=np.array(dwell_ms, np.int64),
         load=load,
+        address=np.array(address, np.int32) if max(address, default=-1) >= 0 else None,
     )
 
 
@@ -177,4 +181,5 @@ def random_click(draw: st.DrawFn, known: int = 7) -> Click:
         draw(st.sampled_from([None, "ann", "bob"])),
         None if query is None else f"i{query}",
         vector(100 + (query or 0)) if own else (),
+        address=draw(st.sampled_from([None, None, "ann", "x"])),
     )

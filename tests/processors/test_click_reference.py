@@ -29,6 +29,8 @@ SETTINGS = st.fixed_dictionaries(
         "support_window_ms": st.integers(1, 300),
         "max_per_session": st.integers(0, 6),
         "max_clicks_per_hour": st.integers(0, 8),
+        "max_clicks_per_address": st.integers(0, 8),
+        "keep_capped": st.booleans(),
         "max_list": st.integers(3, 8),
         "max_per_list": st.integers(1, 6),
         "max_late_ms": st.integers(0, 300),

@@ -378,6 +378,45 @@ def test_a_user_with_too_many_clicks_is_left_out_for_that_hour_and_the_next() ->
     assert fates(builder, "bot", "impressions-left-out", "clicks-left-out") == (2, 4, 2)
 
 
+def test_an_address_with_too_many_clicks_is_left_out_whoever_clicks_from_there() -> None:
+    builder = ready(max_clicks_per_address=2)
+    times = [0, 1, 2, 3, HOUR, 2 * HOUR]
+    lists = [
+        shown(f"l{n}", f"i{n + 1} i9", [("i9", t)], user=f"u{n}", address="a" if n != 3 else "b")
+        for n, t in enumerate(times)
+    ]
+    assert [len(give(builder, one)) for one in lists] == [1, 1, 0, 1, 0, 1]
+    assert fates(builder, "bot") == (2,)
+    # A user of the same name as an address is somebody else.
+    named = [shown(f"n{n}", f"i{n + 1} i9", [("i9", 5 * HOUR)], user="a") for n in range(3)]
+    assert [len(give(builder, one)) for one in named] == [1, 1, 1]
+
+
+def test_lists_above_a_cap_can_be_kept_and_sent_again() -> None:
+    builder = ready(max_clicks_per_address=1, keep_capped=True)
+    lists = [shown(f"l{n}", f"i{n + 1} i9", [("i9", n)], user=f"u{n}", address="a") for n in range(3)]
+    first, *rest = [builder.process(one, Origin(n, NOW)) for n, one in enumerate(lists)]
+    assert (len(told(first)), first.refused) == (1, [])
+    for made in rest:
+        assert told(made) == []
+        (error,) = made.refused
+        assert (error.reason, error.rows) == (Reason.CAPPED_ADDRESS, (0, 1))
+    again = builder.process(lists[2], Origin(9, NOW, (0, 1), ()))
+    assert told(again) == [("i0", "i9", "i3")] and again.refused == []
+    # Each of them left out once, the second one still.
+    assert fates(builder, "bot", "lists-used") == (2, 2)
+
+
+def test_without_addresses_a_state_is_what_it_was() -> None:
+    clicks = [shown(f"l{n}", LIST, [("i3", n)], user=f"u{n % 3}") for n in range(6)]
+    states = []
+    for cap in (1, 0):
+        builder = ready(max_clicks_per_address=cap)
+        give(builder, *clicks)
+        states.append(to_bytes(builder.state()))
+    assert states[0] == states[1]
+
+
 def test_a_list_that_comes_twice_counts_once_unless_it_stands_in_a_load() -> None:
     builder = ready()
     click = shown("a", "i1 i2", [("i2", 1)])

@@ -345,9 +345,23 @@ def a_list(draw: st.DrawFn) -> Click:
     vector = draw(st.none() | st.floats(-1, 1, width=32))
     query = () if vector is None else (Table("x", np.array([[vector, 0]], np.float32)),)
     positions = tuple(draw(st.permutations(range(len(items)))))
-    session, user, item = (draw(st.none() | NAMES) for _ in range(3))
+    session, user, item, address = (draw(st.none() | NAMES) for _ in range(4))
     shown = draw(st.integers(0, 2**40))
-    return Click("s", draw(NAMES), items, positions, clicks, shown, session, user, item, query)
+    return Click("s", draw(NAMES), items, positions, clicks, shown, session, user, item, query, None, address)
+
+
+def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_path: Path) -> None:
+    text = "items,clicks,shown_at,address\na|b,b,1704067200,9c1d\na|b,,1704067260,\n"
+    name = write(tmp_path, text)
+    assert [one.address for one in sent(name)] == [None, None]
+    named = ClickReading({"address": ["address"]})
+    assert [one.address for one in sent(name, named)] == ["9c1d", None]
+    lines = [{"items": ["a"], "clicks": [], "shown_at_ms": T, "address": one} for one in ("9c1d", None)]
+    name = write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl")
+    assert [one.address for one in sent(name)] == ["9c1d", None]
+    rows = "item,clicked,time,hash\na,1,1,9c1d\n"
+    reading = ClickReading({"address": ["hash"]})
+    assert [one.address for one in sent(write(tmp_path, rows), reading)] == ["9c1d"]
 
 
 @given(st.lists(a_list(), min_size=1, max_size=12))

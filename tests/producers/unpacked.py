@@ -45,6 +45,7 @@ def lists_of(block: Event) -> list[Click]:
                 _named(b.actors, int(b.user[n])),
                 _named(b.ids, int(b.query[n])),
                 vector,
+                address=None if b.address is None else _named(b.actors, int(b.address[n])),
             )
         )
     return found

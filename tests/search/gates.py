@@ -40,15 +40,23 @@ def drafted(
     return list_id_of(keys, space, one, number.to_bytes(6, "big"))
 
 
-def back(list_id: str, *places: int, session: str | None = None, user: str | None = None) -> List:
+def back(
+    list_id: str,
+    *places: int,
+    session: str | None = None,
+    user: str | None = None,
+    address: str | None = None,
+) -> List:
     """The list with clicks at those places."""
-    return List(list_id, tuple(ITEMS[n] for n in places), session, user)
+    return List(list_id, tuple(ITEMS[n] for n in places), session, user, address)
 
 
-def click(list_id: str, *places: int, space: str = "docs", user: str | None = None) -> Click:
+def click(
+    list_id: str, *places: int, space: str = "docs", user: str | None = None, address: str | None = None
+) -> Click:
     """The same as a record."""
     clicks = tuple(ItemClick(ITEMS[n], 5) for n in places)
-    return Click(space, list_id, ITEMS, tuple(range(len(ITEMS))), clicks, 5, None, user)
+    return Click(space, list_id, ITEMS, tuple(range(len(ITEMS))), clicks, 5, None, user, address=address)
 
 
 def block(lists: Sequence[tuple[str, tuple[int, ...]]], space: str = "docs") -> ClickBlock:

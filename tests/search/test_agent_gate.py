@@ -208,6 +208,15 @@ def test_no_list_is_drafted_with_a_model_of_an_epoch_before(shop: Shop) -> None:
     assert shop.until(UNADAPTED, None, k=256)["candidate"] is None
 
 
+def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(shop: Shop) -> None:
+    shop.decide(8, UNADAPTED, verdict=Verdict.RETIRE, floor=Version(1, 0, 9))
+    lost = shop.announce(9)
+    followed = shop.agent.service.spaces["shop"].subscription
+    shop.agent.wait(lambda: tuple(followed.serving.name) == lost, "it is loaded")
+    assert version_of(shop.ask()["candidate"]) is None
+    shop.until(UNADAPTED, shop.announce(12))
+
+
 def test_a_decided_model_that_is_missing_leaves_the_space_un_adapted_and_says_so(shop: Shop) -> None:
     shop.announce(9)
     shop.decide(1, Version(1, 0, 4))

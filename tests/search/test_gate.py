@@ -25,7 +25,7 @@ MINUTE = 60_000
 
 def chosen(**changes: Any) -> Options:
     """Options under which a few lists can decide."""
-    return Options(**{"min_sessions": 1, **changes})
+    return Options(**{"min_sessions": 1, "burst_minutes": 0.0, **changes})
 
 
 OPEN = chosen(every_minutes=60.0, per_user=0, per_session=0, per_item=0, max_sessions=1_000)

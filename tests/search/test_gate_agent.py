@@ -40,6 +40,7 @@ def config(**changes: Any) -> Settings:
         "max_sessions": 400,
         "per_user": 0,
         "per_item": 0,
+        "burst_minutes": 0,
     }
     return Settings(**{"gate": {space: section for space in SPACES}, "gate_key": SECRET, **changes})
 
@@ -159,6 +160,22 @@ def test_the_chain_of_a_space_has_no_gap(tmp_path: Path) -> None:
                     assert identity.previous == (None if new_epoch else before)
                     before = identity.position
         assert before is not None
+
+
+def test_every_decision_names_the_model_up_to_which_none_challenges(tmp_path: Path) -> None:
+    log, _ = calm(tmp_path)
+    for space in SPACES:
+        floor, challenger, epoch = UNADAPTED, None, 0
+        for one in decisions(log, space):
+            if one.epoch != epoch:
+                floor, challenger, epoch = UNADAPTED, None, one.epoch
+            # A challenger whose comparison has ended, and one that people took back.
+            if challenger is not None and one.challenger != challenger:
+                floor = max(floor, challenger)
+            if one.verdict.value == "rollback":
+                floor = max(floor, one.before)
+            challenger = one.challenger
+            assert one.floor == floor
 
 
 def test_a_refused_order_is_obeyed_after_a_redrive(tmp_path: Path) -> None:

@@ -309,6 +309,24 @@ def test_after_a_start_the_first_answer_is_of_the_decided_model(store: Memory) -
         assert gated.search()["model"]["step"] == 3
 
 
+def test_after_a_restart_no_list_is_drafted_with_a_model_that_has_lost(store: Memory) -> None:
+    lost, other = Version(1, 0, 9), bilinear(5, 12)
+
+    def before(gateway: Gateway) -> None:
+        # Compaction has left the newest decision alone, and no model has come since.
+        gateway.announced.decisions.take(decision(8, UNADAPTED, verdict=Verdict.HOLD, floor=lost))
+        gateway.announced.announce("docs", bilinear(5, 9), 9)
+
+    with gating(store, 1.0, before) as gated:
+        gated.gateway.wait(lambda: gated.gateway.service.spaces["docs"].newest.name.step == 9, "it is loaded")
+        found = gated.search()
+        assert found["candidate"] is None
+        assert [one["list_id"] for one in found["results"]] == [None] * len(Q)
+        gated.gateway.announced.announce("docs", other, 12)
+        gated.gateway.wait(lambda: gated.search()["candidate"] is not None, "a newer one picks")
+        assert gated.search()["candidate"]["step"] == 12
+
+
 def test_a_candidate_of_another_dimension_does_not_pick(all_drafted: Gated) -> None:
     all_drafted.gateway.announced.announce("docs", bilinear(4, 1), 3)
     space = all_drafted.gateway.service.spaces["docs"]

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinstream.search.gate.core import Options, SpaceGate
-from kinstream.search.models.decisions import Decisions
+from kinstream.search.models.decisions import Decisions, may_challenge
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.held import RECENT, Held
 from kinstream.search.models.kept import KEEP_SECONDS, KeptModels
@@ -40,7 +40,9 @@ decision = partial(decision_of, space="a")
 @given(st.integers(0, 10_000))
 def test_the_floor_is_the_one_of_the_gate(seed: int) -> None:
     draw = random.Random(seed)
-    options = Options(error=0.3, every_minutes=0.0, min_sessions=1, max_sessions=12, per_user=0, per_item=0)
+    options = Options(
+        error=0.3, every_minutes=0, min_sessions=1, max_sessions=12, per_user=0, per_item=0, burst_minutes=0
+    )
     gate, known, rank = SpaceGate("docs", KEYS, options), Decisions(), 0
     for number in range(80):
         model = Version(1, 0, draw.randint(1, 6))
@@ -57,10 +59,29 @@ def test_the_floor_is_the_one_of_the_gate(seed: int) -> None:
             rank += 1
             more = {"verdict": one.verdict, "before": one.before, "pinned": one.pinned}
             known.take(decision(rank, one.serving, one.challenger, **more))
+            restarted = Decisions()
+            restarted.take(decision(rank, one.serving, one.challenger, floor=one.floor, **more))
         if rank:
             found, floor = known.of("a")
             assert found is not None and found.serving == gate.serving
-            assert floor == gate._floor
+            assert floor == gate._floor == restarted.of("a")[1]
+
+
+def test_after_a_restart_the_newest_decision_alone_says_which_models_have_lost() -> None:
+    lost, newer = Version(1, 0, 9), Version(1, 0, 12)
+    for known in (decision(7, UNADAPTED, floor=lost), decision(7, UNADAPTED, newer, floor=lost)):
+        read = Decisions()
+        read.take(known)
+        newest, floor = read.of("a")
+        assert [may_challenge(one, newest, floor) for one in (Version(1, 0, 3), lost, newer)] == [
+            False,
+            False,
+            True,
+        ]
+    # A record of an earlier version does not say it.
+    read = Decisions()
+    read.take(decision(7, UNADAPTED))
+    assert read.of("a")[1] == UNADAPTED
 
 
 def test_an_older_decision_changes_nothing_and_a_new_epoch_has_no_floor() -> None:

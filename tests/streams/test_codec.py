@@ -17,7 +17,7 @@ from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.codec import avro
 from kinstream.streams.records.codec.every_kind import decode, encode
 from kinstream.streams.records.codec.held_out import held_out_out
-from kinstream.streams.records.gate import GateDecision, GateOrder
+from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder
 from kinstream.streams.records.values import (
     Click,
     ClickBlock,
@@ -129,9 +129,31 @@ def test_versions_of_a_schema_are_in_the_order_of_their_numbers() -> None:
         fields = [{f["name"] for f in schema["fields"]} for _, schema in versions]
         assert all(older <= newer for older, newer in pairwise(fields)), name
     assert {name for name, versions in avro._versions().items() if len(versions) > 1} == {
+        "Click",
+        "ClickBlock",
         "ConstraintBlock",
+        "GateDecision",
         "Outcome",
     }
+
+
+@pytest.mark.parametrize("name", ["click", "clicks", "gate-decision"])
+def test_records_without_the_newer_fields_keep_the_first_schema(name: str) -> None:
+    raw = (FOLDER / f"{name}.avro").read_bytes()
+    record = GOLDEN[name]
+    assert encode(record) == raw
+    assert raw[2:10] == avro._versions()[type(record).__name__][0][0]
+    newer = replace(record, floor=UNADAPTED) if isinstance(record, GateDecision) else None
+    if newer is not None:
+        assert encode(newer)[2:10] == avro._versions()["GateDecision"][1][0]
+
+
+def test_addresses_outside_the_actors_are_refused() -> None:
+    block = GOLDEN["clicks-address"]
+    assert isinstance(block, ClickBlock)
+    for bad in ([3, -1], [-2, 0], [0]):
+        with pytest.raises(BadRecord, match="address"):
+            decode(encode(replace(block, address=np.array(bad, np.int32))), ClickBlock)
 
 
 def test_rows_of_a_block_keep_the_numbers_of_their_events() -> None:

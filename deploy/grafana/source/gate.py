@@ -74,14 +74,14 @@ GATE: Final = Row(
         lines(
             "Drafted lists by fate",
             "won, lost, tied and shown lead.",
-            "forged, late, capped or of another pair: the page of the gate explains each fate.",
+            "forged, late, capped, in a burst or of another pair: the page of the gate explains each fate.",
             Query(
                 f"sum by (space, fate) (rate(kinstream_gate_lists_total{{{_SPACE}}}[5m]))",
                 "{{space}} · {{fate}}",
             ),
             unit="cps",
             stacked=True,
-            runbook="KinstreamGateRandomisationStopped",
+            runbook="KinstreamGateListsLeftOut",
         ),
         lines(
             "Decisions",

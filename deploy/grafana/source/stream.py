@@ -71,7 +71,9 @@ _GLANCE = Row(
             "Dead letters, last hour",
             "0, or as few as usual.",
             "see the reasons and agents below.",
-            Query('sum(increase(kinstream_dead_letters_total{job=~"$job", reason!="skipped"}[1h]))'),
+            Query(
+                'sum(increase(kinstream_dead_letters_total{job=~"$job", reason!~"skipped|capped-.*|burst-.*"}[1h]))'
+            ),
             unit="short",
             steps=((None, "green"), (1, "orange"), (100, "red")),
             runbook="KinstreamDeadLettersRising",

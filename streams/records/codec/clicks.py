@@ -29,6 +29,7 @@ def click_block_out(r: ClickBlock) -> dict[str, Any]:
         "actors": list(r.actors),
         "query_vectors": tables_out(r.query_vectors),
         "load": load_out(r.load),
+        "address": b"" if r.address is None else np.ascontiguousarray(r.address, dtype="<i4").tobytes(),
     }
     for names, dtype in ((_INT32, "<i4"), (_INT64, "<i8")):
         body |= {name: np.ascontiguousarray(getattr(r, name), dtype=dtype).tobytes() for name in names}
@@ -61,6 +62,9 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
         ("clicked", 0, shown),
     ):
         check_indices(columns[name], least, end, name)
+    address = array(b["address"], "<i4", lists, "address") if b["address"] else None
+    if address is not None:
+        check_indices(address, -1, len(actors), "address")
     list_ids = strings(b["list_ids"], lists, "list ids")
     return ClickBlock(
         space=check_space(b["space"]),
@@ -69,5 +73,6 @@ def click_block_in(b: dict[str, Any]) -> ClickBlock:
         actors=actors,
         query_vectors=queries,
         load=load_in(b["load"]),
+        address=address,
         **columns,
     )

@@ -104,6 +104,10 @@ def _version(record: Record) -> int | None:
             if record.held_out is not None or any(c.held_out for c in counts):
                 return 3
             return 2 if any(c.split_scored or c.split_mistakes for c in counts) else 1
+        case Click() | ClickBlock():
+            return 1 if record.address is None else 2
+        case GateDecision():
+            return 1 if record.floor is None else 2
         case _:
             return None
 
@@ -234,6 +238,7 @@ def _click_out(r: Click) -> dict[str, Any]:
         "query_item": r.query_item,
         "query_vector": tables_out(r.query_vector),
         "load": load_out(r.load),
+        "address": r.address,
     }
 
 
@@ -258,6 +263,7 @@ def _click_in(b: dict[str, Any]) -> Click:
         optional_text(b["query_item"], "the query item"),
         query,
         load_in(b["load"]),
+        optional_text(b["address"], "the address"),
     )
 
 

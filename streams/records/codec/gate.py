@@ -10,6 +10,7 @@ from kinstream.streams.records.gate import UNADAPTED, GateDecision, GateOrder, O
 
 MAX_NOTE: Final = 400
 _MAX_CHECKS: Final = 32
+_VERSIONS: Final = ("serving", "before", "challenger", "floor")
 _COUNTS: Final = ("partition", "offset", "impressions", "wins", "losses", "ties")
 
 
@@ -35,7 +36,7 @@ def order_in(b: dict[str, Any]) -> GateOrder:
 
 def decision_out(r: GateDecision) -> dict[str, Any]:
     body = {name: getattr(r, name) for name in GateDecision.__dataclass_fields__}
-    versions = {name: _version_out(body[name]) for name in ("serving", "before", "challenger")}
+    versions = {name: _version_out(body[name]) for name in _VERSIONS}
     return body | versions | {"verdict": r.verdict.value, "checks": dict(sorted(r.checks.items()))}
 
 
@@ -47,7 +48,7 @@ def decision_in(b: dict[str, Any]) -> GateDecision:
         raise BadRecord(Reason.BAD_SHAPE, "a decision with a negative number")
     if len(b["checks"]) > _MAX_CHECKS:
         raise BadRecord(Reason.BAD_SHAPE, f"a decision with {len(b['checks'])} checks")
-    versions = {name: version_in(b[name]) for name in ("serving", "before", "challenger")}
+    versions = {name: version_in(b[name]) for name in _VERSIONS}
     floats = {name: finite_float(b[name], name) for name in ("log_e_for", "log_e_against")}
     checks = {text(name, "a check", 100): finite_float(value, name) for name, value in b["checks"].items()}
     return GateDecision(**b | versions | floats | {"verdict": Verdict(b["verdict"]), "checks": checks})

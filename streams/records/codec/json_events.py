@@ -33,7 +33,7 @@ _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "items": (frozenset({"time_ms"}), frozenset({"ids", "vectors", "tombstones", "load"})),
     "click": (
         frozenset({"list_id", "items", "clicks", "shown_at_ms"}),
-        frozenset({"positions", "session", "user", "query_item", "query_vector", "load"}),
+        frozenset({"positions", "session", "user", "address", "query_item", "query_vector", "load"}),
     ),
     "relation": (frozenset({"left", "right", "similar", "time_ms"}), frozenset({"source", "load"})),
 }
@@ -188,7 +188,8 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
         if not all(np.isfinite(t.vectors).all() for t in query):
             raise BadRecord(Reason.NOT_FINITE, "query_vector must be finite")
     optional = {
-        n: None if body.get(n) is None else _text(body[n], n) for n in ("session", "user", "query_item")
+        n: None if body.get(n) is None else _text(body[n], n)
+        for n in ("session", "user", "address", "query_item")
     }
     return Click(
         space,
@@ -202,4 +203,5 @@ def _click(space: str, body: dict[str, Any], load: LoadPosition | None) -> Click
         optional["query_item"],
         query,
         load,
+        optional["address"],
     )

@@ -12,6 +12,7 @@ from tests.deploy.monitoring.world import EVENT, Alert, World, healthy
 
 WHERE: Final[dict[str, str]] = {"instance": "gate:9120", "space": "docs"}
 LISTS: Final = "kinstream_exposure_lists_total"
+CREDITED: Final = "kinstream_gate_lists_total"
 #: Lists of a space in a minute: a fifth is drafted.
 RANKED: Final = 40
 DRAFTED: Final = 10
@@ -19,6 +20,7 @@ DOCS: Final[dict[str, Any]] = {"space": "docs"}
 AGAINST: Final[Alert] = ("KinstreamGateEvidenceAgainstServing", "warning", DOCS)
 STOPPED: Final[Alert] = ("KinstreamGateRandomisationStopped", "warning", DOCS)
 MISSING: Final[Alert] = ("KinstreamGatePropensitiesMissing", "warning", DOCS)
+LEFT_OUT: Final[Alert] = ("KinstreamGateListsLeftOut", "warning", DOCS)
 
 
 def with_gate() -> World:
@@ -37,6 +39,8 @@ def with_gate() -> World:
         ("invalid", 0),
     ):
         world.count(LISTS, each, **WHERE, kind=kind)
+    for fate, each in (("won", 3), ("lost", 2), ("tied", 1), ("capped_user", 0.1), ("burst_item", 0)):
+        world.count(CREDITED, each, **WHERE, fate=fate)
     return world
 
 
@@ -105,6 +109,15 @@ def half_of_very_few_are_forged(world: World) -> None:
     world.set(LISTS, lambda minute: minute // 2, since=0, kind="unreadable")
 
 
+def somebody_buys_clicks(world: World) -> None:
+    world.grow(CREDITED, 3, fate="burst_item")
+
+
+def a_few_of_few_are_in_a_burst(world: World) -> None:
+    for fate in ("won", "lost", "tied", "burst_item"):
+        world.set(CREDITED, lambda minute: minute // 10, since=0, fate=fate)
+
+
 CASES: Final[tuple[tuple[Callable[[World], None], dict[int, list[Alert]]], ...]] = (
     (users_prefer_the_challenger, {28: [], 31: [AGAINST], 49: [AGAINST]}),
     (users_prefer_it_to_the_unadapted_features, {31: [], 49: []}),
@@ -118,6 +131,8 @@ CASES: Final[tuple[tuple[Callable[[World], None], dict[int, list[Alert]]], ...]]
     (services_get_another_key, {10: [], 20: [MISSING], 49: [MISSING]}),
     (a_client_adds_adverts_to_a_tenth, {20: [], 40: [MISSING], 49: [MISSING]}),
     (half_of_very_few_are_forged, {20: [], 49: []}),
+    (somebody_buys_clicks, {10: [], 30: [LEFT_OUT], 49: [LEFT_OUT]}),
+    (a_few_of_few_are_in_a_burst, {20: [], 49: []}),
 )
 
 
