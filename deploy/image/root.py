@@ -41,7 +41,9 @@ DATA: Final = (
     "usr/lib/os-release",
 )
 #: Folders that a container engine mounts something on, or that are written.
-EMPTY: Final = ("dev", "etc/kinstream", "proc", "run", "sys", "var/lib/kinstream")
+EMPTY: Final = ("dev", "etc/kinstream", "proc", "run", "sys")
+#: Folders of the user: checkpoints, and what commands write where they are started, such as the progress of loads.
+OWNED: Final = ("var/lib/kinstream", "work")
 
 
 class Root:
@@ -142,7 +144,9 @@ def compile_stdlib(root: Root, prefix: Path, stdlib: Path) -> None:
 def accounts(folder: Path) -> None:
     for name in EMPTY:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    os.chown(folder / "var" / "lib" / "kinstream", USER, USER)
+    for name in OWNED:
+        (folder / name).mkdir(parents=True)
+        os.chown(folder / name, USER, USER)
     (folder / "tmp").mkdir()
     (folder / "tmp").chmod(0o1777)
     nologin = "/usr/sbin/nologin"

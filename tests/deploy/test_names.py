@@ -50,7 +50,7 @@ TEMPLATES: Final = [
 #: Files whose words are compared; those of deploy/prometheus and deploy/grafana have tests of their own.
 FILES: Final = (
     *DEPLOY.glob("compose/**/*.*"),
-    *(DEPLOY / name for name in ("compose.yaml", "Containerfile", "build_steps.sh", "entrypoint.sh")),
+    *(DEPLOY / name for name in ("compose.yaml", "Containerfile", "image/build_steps.sh", "image/entrypoint.py")),
     *TEMPLATES,
     ROOT / "docs" / "deploying.md",
 )
@@ -305,6 +305,6 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 
 def test_kernels_are_compiled_by_a_command_that_exists() -> None:
-    found = re.findall(r'bin/kinstream" (warm-up)', (DEPLOY / "build_steps.sh").read_text())
+    found = re.findall(r'bin/kinstream" (warm-up)', (DEPLOY / "image" / "build_steps.sh").read_text())
     assert found == ["warm-up", "warm-up"]
     check_command(shlex.split("warm-up opml one-pass"))

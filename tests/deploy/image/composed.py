@@ -39,6 +39,11 @@ exec {JAVA} -Xmx512m -cp '/opt/kafka/libs/*' kafka.Kafka /tmp/server.properties
 KAFKA_VERSIONS: Final = f"""#!/bin/sh
 exec {JAVA} -Xmx128m -cp '/opt/kafka/libs/*' org.apache.kafka.tools.BrokerApiVersionsCommand "$@"
 """
+#: Makes the topic of a source, which is none of Kinstream's.
+TOPIC: Final = (
+    *("sh", "-c", f"exec {JAVA} -cp '/opt/kafka/libs/*' org.apache.kafka.tools.TopicCommand \"$@\"", "topic"),
+    *("--bootstrap-server", "localhost:19092", "--create", "--topic", "web", "--partitions", "2"),
+)
 #: On a machine that is busy with other tests a start takes longer than on one of its own.
 PATIENCE: Final = 90.0
 
@@ -139,11 +144,11 @@ class Composed:
             assert service["read_only"] and service["cap_drop"] == ["ALL"]
             return Specification(
                 root=self._image.root,
-                command=[*self._image.config["Entrypoint"], *words],
+                command=[*(service.get("entrypoint") or self._image.config["Entrypoint"]), *words],
                 environment=self._image.environment | told,
                 mounts=mounts,
                 tmpfs=[(one.split(":mode=")[0], one.split(":mode=")[1]) for one in service["tmpfs"]],
-                folder=self._image.config["WorkingDir"],
+                folder=service.get("working_dir") or self._image.config["WorkingDir"],
                 uid=uid,
                 gid=gid,
                 host=host,
