@@ -1,8 +1,8 @@
-"""Imports every module of Kinstream, so that Python keeps the bytecode of what the roles use, and writes the list of files.
+"""Imports every module of Kinstream, so that Python keeps the bytecode of what the roles use, and lists the files.
 
 python imported.py LIST
 
-Raises the error of a module that cannot be imported, unless a package of an extra is missing that the image does not have.
+A module that cannot be imported is an error, unless it needs a package of an extra that the image does not have.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from typing import Any, Final
 USER: Final = 10001
 #: Of the standard library: tests, desktop programs, installers of packages, and modules for terminals and databases.
 UNUSED: Final = (
-    "__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test",
-    "tkinter", "turtledemo", "_ctypes_test*", "_curses*", "_dbm*", "_gdbm*", "_test*", "_tkinter*", "_xx*", "nis*",
+    "__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",
+    "test", "tkinter", "turtledemo", "_ctypes_test*", "_curses*", "_dbm*", "_gdbm*", "_test*", "_tkinter*", "_xx*", "nis*",
     "readline*", "xxlimited*",
 )  # fmt: skip
 #: What libraries and Python read besides, where it is there.
@@ -65,8 +65,12 @@ class Root:
         """A file, without the links that lead to it, or a folder."""
         target = self.place(path)
         if path.is_dir():
-            shutil.copytree(path, target, ignore=shutil.ignore_patterns(*UNUSED), ignore_dangling_symlinks=True)
-            self.origins |= {one.resolve() for one in path.rglob("*") if (target / one.relative_to(path)).is_file()}
+            shutil.copytree(
+                path, target, ignore=shutil.ignore_patterns(*UNUSED), ignore_dangling_symlinks=True
+            )
+            self.origins |= {
+                one.resolve() for one in path.rglob("*") if (target / one.relative_to(path)).is_file()
+            }
         else:
             shutil.copy2(path, target)
             self.origins.add(path.resolve())
@@ -189,10 +193,13 @@ def complete(bill: Path, debs: list[dict[str, str]]) -> None:
     release = platform.freedesktop_os_release()
     system = f"{release['ID']}-{release.get('VERSION_ID', '')}".strip("-")
     python = platform.python_version()
-    added = [{"type": "platform", "name": "python", "version": python, "purl": f"pkg:generic/python@{python}"}]
+    added = [
+        {"type": "platform", "name": "python", "version": python, "purl": f"pkg:generic/python@{python}"}
+    ]
     for deb in debs:
         name, version, machine = deb["Package"], deb["Version"], deb["Architecture"]
-        purl = f"pkg:deb/{release['ID']}/{name}@{version.replace('+', '%2B').replace(':', '%3A')}?arch={machine}&distro={system}"
+        known = version.replace("+", "%2B").replace(":", "%3A")
+        purl = f"pkg:deb/{release['ID']}/{name}@{known}?arch={machine}&distro={system}"
         added.append({"type": "library", "name": name, "version": version, "purl": purl})
     found["components"] += [{**one, "bom-ref": one["purl"]} for one in added]
     # Another content, another number; the same for the same content.

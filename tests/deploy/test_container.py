@@ -89,7 +89,9 @@ def test_the_build_arguments_are_those_of_the_script() -> None:
     del taken["VERSION"], taken["REVISION"]
     assert re.fullmatch(r"docker\.io/library/python:\d+\.\d+\.\d+-bookworm", image)
     assert told.keys() == taken.keys()
-    defaults = {name: found[1] for name, text in told.items() if (found := re.search(r"\(([\w,-]+)\)$", text))}
+    defaults = {
+        name: found[1] for name, text in told.items() if (found := re.search(r"\(([\w,-]+)\)$", text))
+    }
     assert {name: value for name, value in taken.items() if value} == defaults
     # What the script takes where nothing is said is what it says of itself.
     used = dict(re.findall(r"\$\{([A-Z_]+):?-([^}\s]+)\}", STEPS.read_text()))
@@ -126,7 +128,8 @@ def test_the_build_sees_every_package_and_nothing_else() -> None:
         files = [path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*") if path.is_file()]
         assert files
         for file in files:
-            assert visible(file) is ("__pycache__" not in file), file
+            made = re.search(r"__pycache__|\.egg-info", file)
+            assert visible(file) is (made is None), file
     for file in ("pyproject.toml", "README.md", "LICENSE", "deploy/image/build_steps.sh"):
         assert visible(file), file
     tops = (

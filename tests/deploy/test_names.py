@@ -19,6 +19,7 @@ from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
 from kinstream.streams.configuration.services import GatewaySettings, GatewaySpaceSettings
 from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.vectors import SinkSettings, VectorsSettings
 from kinstream.streams.settings import (
     BuilderSettings,
     KafkaSettings,
@@ -50,7 +51,10 @@ TEMPLATES: Final = [
 #: Files whose words are compared; those of deploy/prometheus and deploy/grafana have tests of their own.
 FILES: Final = (
     *DEPLOY.glob("compose/**/*.*"),
-    *(DEPLOY / name for name in ("compose.yaml", "Containerfile", "image/build_steps.sh", "image/entrypoint.py")),
+    *(
+        DEPLOY / name
+        for name in ("compose.yaml", "Containerfile", "image/build_steps.sh", "image/entrypoint.py")
+    ),
     *TEMPLATES,
     ROOT / "docs" / "deploying.md",
 )
@@ -186,6 +190,18 @@ def test_the_chart_takes_the_settings_of_the_gateway_within_the_same_limits() ->
     check_limits(GatewaySpaceSettings, spaces["properties"], without={"connection"})
     assert spaces["required"] == GatewaySpaceSettings.model_json_schema()["required"]
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+
+
+def test_the_chart_takes_the_settings_of_vectors_and_sinks_within_the_same_limits() -> None:
+    taken = SCHEMA["properties"]["vectors"]["properties"]
+    spaces = taken["spaces"]["additionalProperties"]
+    check_limits(VectorsSettings, spaces["properties"])
+    assert spaces["required"] == VectorsSettings.model_json_schema()["required"]
+    assert taken.keys() - {"spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+    taken = SCHEMA["properties"]["sinks"]["additionalProperties"]["properties"]
+    check_limits(SinkSettings, taken["settings"]["properties"], without={"connection"})
+    assert taken["settings"]["required"] == SinkSettings.model_json_schema()["required"]
+    assert taken.keys() - {"settings"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
 def test_the_chart_takes_a_source_with_the_names_of_the_code() -> None:

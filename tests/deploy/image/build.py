@@ -1,7 +1,7 @@
 """Builds the image with buildah, once, into a folder that git ignores: its root file system and its configuration.
 
-The base is a minimal Debian with Python, made of this machine's package sources, because no registry of images is within
-reach of the test machines.
+The base is a minimal Debian with Python, made of this machine's package sources, because no registry of images is
+within reach of the test machines.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def visible_files() -> list[Path]:
     for top in tops:
         path = ROOT / top
         found += [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
-    return sorted({one for one in found if "__pycache__" not in one.parts})
+    return sorted({one for one in found if not re.search(r"__pycache__|\.egg-info", str(one))})
 
 
 def key() -> str:
@@ -117,7 +117,19 @@ def _build(folder: Path) -> None:
         arguments = {"PYTHON_IMAGE": BASE, "REVISION": revision or "unknown", "TORCH_INDEX_URL": ""}
         told = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
         file = str(DEPLOY / "Containerfile")
-        _run(*buildah, "bud", "--isolation", "chroot", *network, *told, "-f", file, "-t", "kinstream", str(ROOT))
+        _run(
+            *buildah,
+            "bud",
+            "--isolation",
+            "chroot",
+            *network,
+            *told,
+            "-f",
+            file,
+            "-t",
+            "kinstream",
+            str(ROOT),
+        )
         inspected = json.loads(_run(*buildah, "inspect", "--type", "image", "kinstream"))
         container = _run(*buildah, "from", "kinstream").strip()
         mounted = _run(*buildah, "mount", container).strip()
@@ -160,7 +172,13 @@ def _pip(work: Path) -> list[str]:
 
 def _run(*command: str) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS, cwd=ROOT, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_SECONDS,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")

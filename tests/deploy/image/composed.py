@@ -118,7 +118,9 @@ class Composed:
                 said = done.stdout + done.stderr
             except subprocess.TimeoutExpired:
                 said = "no answer"
-            assert time.monotonic() < limit, f"{name} is not healthy: {said[-1000:]}\n{container.text()[-3000:]}"
+            assert time.monotonic() < limit, (
+                f"{name} is not healthy: {said[-1000:]}\n{container.text()[-3000:]}"
+            )
             time.sleep(0.5)
 
     def stop(self, names: list[str]) -> dict[str, int]:
@@ -162,7 +164,11 @@ class Composed:
         if name == "kafka":
             mounts += [
                 (str(kafka_jars()), "/opt/kafka/libs", "ro"),
-                (str(self._script("versions.sh", KAFKA_VERSIONS)), "/opt/kafka/bin/kafka-broker-api-versions.sh", "ro"),
+                (
+                    str(self._script("versions.sh", KAFKA_VERSIONS)),
+                    "/opt/kafka/bin/kafka-broker-api-versions.sh",
+                    "ro",
+                ),
                 (str(self._script("start.sh", KAFKA_START)), "/opt/kafka/start.sh", "ro"),
             ]
         return Specification(

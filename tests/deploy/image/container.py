@@ -1,4 +1,4 @@
-"""Containers without an engine: a root file system of its own, read-only; a user without rights; a host of a network."""
+"""Containers without an engine: a read-only root file system, a user without rights, a host of a network."""
 
 from __future__ import annotations
 
@@ -103,7 +103,18 @@ class Container:
         told = self.specification
         user = [] if told.rights else [f"--setuid={told.uid}", f"--setgid={told.gid}"]
         return subprocess.run(
-            [_NSENTER, f"--target={self._first().pid}", "--mount", "--net", "--pid", "--root", "--wd", *user, "--", *command],
+            [
+                _NSENTER,
+                f"--target={self._first().pid}",
+                "--mount",
+                "--net",
+                "--pid",
+                "--root",
+                "--wd",
+                *user,
+                "--",
+                *command,
+            ],
             env=dict(told.environment),
             capture_output=True,
             text=True,

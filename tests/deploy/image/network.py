@@ -52,7 +52,9 @@ class Network:
 
     def hosts(self) -> str:
         """The content of /etc/hosts."""
-        return "".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **self._hosts}.items())
+        return "".join(
+            f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **self._hosts}.items()
+        )
 
     def address(self, host: str) -> str:
         return self._hosts[host]

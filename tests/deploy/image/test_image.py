@@ -29,7 +29,8 @@ status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(os.getresuid(), os.getresgid(), os.getgroups())
 print({name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")})
 print("no new privileges:", status["NoNewPrivs"].strip())
-for name in ("/x", "/etc/kinstream/x", "/opt/kinstream/x", "/opt/kinstream/kernels/x", "/var/lib/kinstream/x", "/tmp/x"):
+for folder in ("", "/etc/kinstream", "/opt/kinstream", "/opt/kinstream/kernels", "/var/lib/kinstream", "/tmp"):
+    name = f"{folder}/x"
     try:
         pathlib.Path(name).touch()
         print(name, "written")
@@ -171,7 +172,12 @@ def test_every_library_of_the_system_belongs_to_a_package_of_the_bill(image: Ima
     named = {one["name"] for one in bill["components"]}
     libraries = [path.name for path in (image.root / "usr" / "lib").glob("*-linux-gnu/*.so*")]
     assert len(libraries) > 10
-    owners = {"libc.so.6": "libc6", "libssl.so.3": "libssl3", "libz.so.1": "zlib1g", "libgcc_s.so.1": "libgcc-s1"}
+    owners = {
+        "libc.so.6": "libc6",
+        "libssl.so.3": "libssl3",
+        "libz.so.1": "zlib1g",
+        "libgcc_s.so.1": "libgcc-s1",
+    }
     assert owners.keys() <= set(libraries)
     assert set(owners.values()) <= named
 
@@ -221,4 +227,6 @@ def test_the_demonstration_runs_with_every_role_and_compiles_nothing(image: Imag
 def test_files_of_every_kind_are_read(image: Image, tmp_path: Path) -> None:
     # pyarrow is in the image without the parts that Kinstream does not use.
     told = run(image, tmp_path, "/opt/kinstream/venv/bin/python", "-c", FILES)
-    assert told.splitlines()[-1] == "csv 4950.0, csv.gz 4950.0, parquet 4950.0, zstd.parquet 4950.0, npz 4950.0"
+    assert (
+        told.splitlines()[-1] == "csv 4950.0, csv.gz 4950.0, parquet 4950.0, zstd.parquet 4950.0, npz 4950.0"
+    )

@@ -93,7 +93,9 @@ class Client:
         """An instant query at Prometheus; an expression that it refuses is an error."""
         answer = self.get("prometheus", 9090, "/api/v1/query", query=expr)
         found = answer["data"]["result"] if answer else []
-        return [{"metric": {}, "value": found}] if answer and answer["data"]["resultType"] == "scalar" else found
+        return (
+            [{"metric": {}, "value": found}] if answer and answer["data"]["resultType"] == "scalar" else found
+        )
 
 
 def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> None:
@@ -118,13 +120,18 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
             told = system.specification(name)
             assert (told.root, told.uid, told.rights) == (image.root, 10001, False)
 
-        produced = system.run("kinstream", "produce", "labelled", "sklearn:digits", "--space", "digits", "--json")
+        produced = system.run(
+            "kinstream", "produce", "labelled", "sklearn:digits", "--space", "digits", "--json"
+        )
         assert json.loads(produced.splitlines()[-1])["rows"] == 1797
         system.run("kinstream", "produce", "items", *items(tmp_path), "--space", "digits")
         learners = settings().learners.keys()
         counts = "sum by (learner) (kinstream_constraints_seen_total)"
         until(
-            lambda: {one["metric"]["learner"] for one in client.query(counts) if float(one["value"][1]) > 0} == learners,
+            lambda: (
+                {one["metric"]["learner"] for one in client.query(counts) if float(one["value"][1]) > 0}
+                == learners
+            ),
             "Prometheus has the figures of every learner",
         )
         listed = system.run("kinstream", "models", "list")
@@ -184,7 +191,9 @@ def check_search(client: Client) -> None:
 def check_monitoring(client: Client, serving: list[str]) -> None:
     """Prometheus reaches every agent and Alertmanager, its rules work, and every panel of Grafana has an answer."""
     targets = client.get("prometheus", 9090, "/api/v1/targets")["data"]["activeTargets"]
-    assert {one["labels"]["instance"].split(":")[0] for one in targets if one["health"] == "up"} == set(serving)
+    assert {one["labels"]["instance"].split(":")[0] for one in targets if one["health"] == "up"} == set(
+        serving
+    )
     managers = client.get("prometheus", 9090, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
     assert [one["url"] for one in managers] == ["http://localhost:9093/api/v2/alerts"]
     assert client.get("prometheus", 9093, "/api/v2/status")["config"]["original"]
