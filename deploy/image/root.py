@@ -25,9 +25,9 @@ from typing import Any, Final
 USER: Final = 10001
 #: Of the standard library: tests, desktop programs, installers of packages, and modules for terminals and databases.
 UNUSED: Final = (
-    "__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",
-    "test", "tkinter", "turtledemo", "_ctypes_test*", "_curses*", "_dbm*", "_gdbm*", "_test*", "_tkinter*", "_xx*", "nis*",
-    "readline*", "xxlimited*",
+    "__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data",
+    "site-packages", "test", "tkinter", "turtledemo", "_ctypes_test*", "_curses*", "_dbm*", "_gdbm*",
+    "_test*", "_tkinter*", "_xx*", "nis*", "readline*", "xxlimited*",
 )  # fmt: skip
 #: What libraries and Python read besides, where it is there.
 DATA: Final = (
