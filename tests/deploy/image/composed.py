@@ -45,7 +45,9 @@ TOPIC: Final = (
     *("--bootstrap-server", "localhost:19092", "--create", "--topic", "web", "--partitions", "2"),
 )
 #: On a machine that is busy with other tests a start takes longer than on one of its own.
-PATIENCE: Final = 90.0
+PATIENCE: Final = 180.0
+#: For images of others, which Docker would give ten seconds.
+OTHERS_STOP: Final = "60s"
 
 
 class Composed:
@@ -124,13 +126,15 @@ class Composed:
             time.sleep(0.5)
 
     def stop(self, names: list[str]) -> dict[str, int]:
-        """SIGTERM to each; exit statuses, each within its time to stop (Docker's ten seconds if it names none)."""
+        """SIGTERM to each; exit statuses, each within its time to stop if it names one."""
         for name in names:
             self.running[name].terminate()
         began = time.monotonic()
         statuses = {}
         for name in names:
-            left = began + seconds(self._services[name].get("stop_grace_period", "10s")) - time.monotonic()
+            left = (
+                began + seconds(self._services[name].get("stop_grace_period", OTHERS_STOP)) - time.monotonic()
+            )
             statuses[name] = self.running[name].wait(max(left, 0.1))
         return statuses
 
