@@ -134,8 +134,11 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
             ),
             "Prometheus has the figures of every learner",
         )
-        listed = system.run("kinstream", "models", "list")
-        assert all(name in listed for name in learners)
+        # A model is in the log after the checkpoint that holds it.
+        until(
+            lambda: all(name in system.run("kinstream", "models", "list") for name in learners),
+            "every learner has written a model",
+        )
 
         check_search(client)
         check_monitoring(client, serving)
