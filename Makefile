@@ -8,7 +8,7 @@ ARGS ?=
 PYTEST ?= $(BIN)/python -m pytest
 # What the demonstration needs, what the tests need, and what the long tests need: torch is 3 GB.
 RUN_EXTRAS := demo
-TEST_EXTRAS := dev,worker,learn,files,report,search,gateway,pgvector,qdrant,baselines,onnx,otel
+TEST_EXTRAS := dev,worker,learn,files,report,search,faiss,gateway,pgvector,qdrant,baselines,onnx,otel
 LONG_EXTRAS := dev,all,recipes
 # Processes that run tests: some wait for others.
 JOBS ?= 4
@@ -38,6 +38,7 @@ help:
 	@echo "make docs       the pages as a site, in site/; a broken link is an error"
 	@echo "make picture    draws the picture of the README anew"
 	@echo "make lint       ruff, mypy and the import contracts alone"
+	@echo "make image      the container image, by buildah, in .cache/image: what the tests run"
 	@echo "make audit      known vulnerabilities of what is installed; needs a network"
 	@echo "make clean      remove everything that make has made"
 
@@ -89,6 +90,10 @@ kafka-jars: python
 go-tools: python
 	@$(BIN)/python -m tests.deploy.go_tools
 
+# Built once, before the tests that run it.
+image: python
+	@$(BIN)/python -m tests.deploy.image.build
+
 # Processes that run tests would compile the same kernels, some of them inside a time limit.
 kernels: python
 	@$(BIN)/kinstream warm-up --dtype float32 mixture
@@ -99,7 +104,7 @@ test:
 	@$(MAKE) --no-print-directory -j2 lint kafka-jars kernels
 	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
-test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels
+test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels image
 	$(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
 bench: kafka-jars
@@ -114,4 +119,4 @@ audit: python
 clean:
 	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site *.egg-info
 
-.PHONY: help run python lint kafka-jars go-tools kernels test test-long bench soak docs picture audit clean
+.PHONY: help run python lint kafka-jars go-tools kernels image test test-long bench soak docs picture audit clean

@@ -24,7 +24,7 @@ EXTRAS: Final = {
     "rich": "files",
     "jinja2": "report",
     "matplotlib": "report",
-    "faiss": "search",
+    "faiss": "faiss",
     "fastapi": "search",
     "h11": "search",
     "starlette": "search",

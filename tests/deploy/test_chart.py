@@ -56,13 +56,18 @@ def documents(name: str) -> tuple[Document, ...]:
     return rendered(name)
 
 
-def read_settings(documents: tuple[Document, ...], folder: Path) -> Settings:
-    """The settings as a worker reads them; the brokers are in its environment."""
+def read_settings(documents: tuple[Document, ...], folder: Path, secrets: str = "") -> Settings:
+    """The settings as a worker reads them; the brokers are in its environment.
+
+    `secrets` stands for the folder of the pod's secret files.
+    """
     file = folder / "kinstream.toml"
     # The key of the gate is a file of the pod.
     (folder / "key").write_text("k" * 48, encoding="utf-8")
     text = settings_file(documents).replace("/etc/kinstream-gate/key", str(folder / "key"))
-    file.write_text(text, encoding="utf-8")
+    file.write_text(
+        text.replace("/etc/kinstream-secrets", secrets or "/etc/kinstream-secrets"), encoding="utf-8"
+    )
     return load(file)
 
 
@@ -130,13 +135,17 @@ def test_long_names_stay_names_and_stay_apart(tmp_path: Path) -> None:
 
 
 def test_every_agent_of_the_settings_is_a_deployment(documents: tuple[Document, ...], tmp_path: Path) -> None:
-    settings = read_settings(documents, tmp_path)
+    (tmp_path / "docs").write_text("postgresql://localhost/docs")
+    settings = read_settings(documents, tmp_path, str(tmp_path))
     wanted = [["worker", "source", name, "--create"] for name in settings.sources]
     wanted += [["worker", "builder", name, "--create"] for name in settings.builders]
     wanted += [["worker", "learner", name, "--create"] for name in settings.learners]
     wanted += [["worker", "metrics", "--create"]]
     wanted += [["worker", "gate", "--create"]] if settings.gate else []
+    wanted += [["worker", "vectors", "--create"]] if settings.vectors else []
+    wanted += [["worker", "sink", name, "--create"] for name in settings.sinks]
     workers = list(wanted)
+    wanted += [["vectors", "watch"]] if settings.vectors else []
     wanted += [["search"]] if settings.search.spaces else []
     wanted += [["gateway"]] if settings.gateway.spaces else []
     found = [container(pods(documents)[name])["args"] for name in of_kind("Deployment", documents)]
@@ -168,6 +177,10 @@ def test_the_settings_are_those_of_the_values(
         assert told.get("spaces", {}) == asked.get("spaces", {})
     gates = given.get("gate", {}).get("spaces", {})
     assert {space: one.model_dump(exclude_unset=True) for space, one in found.gate.items()} == gates
+    moved = given.get("vectors", {}).get("spaces", {})
+    assert {space: one.model_dump(exclude_unset=True) for space, one in found.vectors.items()} == moved
+    for sink, entry in given.get("sinks", {}).items():
+        assert found.sinks[sink].model_dump(exclude_unset=True) == entry["settings"]
     for source, entry in given.get("sources", {}).items():
         assert found.sources[source].model_dump(exclude_unset=True) == entry["settings"]
     store = values["checkpoints"] | given["checkpoints"]
@@ -255,6 +268,9 @@ def test_an_entry_stands_over_the_workload() -> None:
         "search": 2,
         "gateway": 1,
         "gate": 1,
+        "vectors": 1,
+        "vectors-watch": 1,
+        "sink-main": 1,
     }
     opml = container(pods(rendered("secured"))["blue-kinstream-learner-opml"])
     assert opml["resources"]["limits"] == {"memory": "4Gi"}
@@ -330,6 +346,10 @@ def test_probes_ask_the_worker_where_it_listens(documents: tuple[Document, ...],
     worker = settings.worker
     for name in of_kind("Deployment", documents):
         found = container(pods(documents)[name])
+        if found["args"] == ["vectors", "watch"]:
+            # It keeps nothing and has no page: where it ends, it is started again.
+            assert not {"ports", "startupProbe", "livenessProbe", "readinessProbe"} & found.keys()
+            continue
         services = {"search": settings.search, "gateway": settings.gateway}
         where = services.get(found["args"][0], worker)
         assert where.http_host == "0.0.0.0"
@@ -461,6 +481,15 @@ def test_secrets_are_files_and_the_settings_take_them(
     assert kafka.sasl_password.get_secret_value() == kafka.ssl_key_password.get_secret_value() == "hushhush"
 
 
+def test_a_login_to_amazon_msk_names_its_region() -> None:
+    values = "kafka.securityProtocol=SASL_SSL,kafka.saslMechanism=AWS_MSK_IAM"
+    for given, wanted in ((values, None), (f"{values},kafka.awsRegion=eu-west-1", "eu-west-1")):
+        for pod in pods(rendered("minimal", "--set", given)).values():
+            told = {one["name"]: one.get("value") for one in container(pod)["env"]}
+            assert told["KAFKA_SASL_MECHANISM"] == "AWS_MSK_IAM"
+            assert told.get("AWS_REGION") == wanted
+
+
 def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
     documents = rendered("secured")
     assert 'gate_key_file = "/etc/kinstream-gate/key"' in settings_file(documents).split("[")[0]
@@ -473,10 +502,19 @@ def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
         assert mounts["gate-key"]["mountPath"] == "/etc/kinstream-gate"
         assert all(mounts[one]["readOnly"] for one in secrets)
         if "secret-files" in secrets:
-            assert secrets["secret-files"]["secretName"] == "kinstream-stores"
             assert mounts["secret-files"]["mountPath"] == "/etc/kinstream-secrets"
-            with_files.add(name)
-    assert with_files == {"blue-kinstream-gateway"}
+            with_files.add((name.removeprefix("blue-kinstream-"), secrets["secret-files"]["secretName"]))
+    assert with_files == {
+        ("gateway", "kinstream-stores"),
+        ("sink-main", "kinstream-stores"),
+        ("search", "kinstream-clients"),
+    }
+    # The files of the services' clients and of the stores are among those.
+    given = yaml.safe_load(VALUES["secured"].read_text())
+    for entry in (given["search"], *given["gateway"]["spaces"].values(), *given["sinks"].values()):
+        named = entry.get("settings", entry)
+        file = named.get("clients_file") or named["connection_file"]
+        assert file.startswith("/etc/kinstream-secrets/")
     for name in ("minimal", "strimzi"):
         assert "gate_key_file" not in settings_file(rendered(name))
         assert not [one for pod in pods(rendered(name)).values() for one in pod["volumes"] if "secret" in one]
@@ -608,6 +646,11 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
             "connection",
         ),
         ("gateway.settings.threds=2", "threds"),
+        ("vectors.spaces.docs.learner=no", "vectors.spaces.docs follows no, which is not a learner"),
+        (
+            "sinks.main.settings.space=docs,sinks.main.settings.store=qdrant,sinks.main.settings.collection=x",
+            "sinks.main takes the space docs, which is not one of vectors.spaces",
+        ),
         ("gate.spaces.docs.per_user=5", "gate.keySecret.name"),
         ("gate.spaces.docs.share=much", "share"),
         ("sources.web.settings.kind=clicks", "missing property 'topic'"),
@@ -738,7 +781,8 @@ def test_prometheus_finds_every_worker() -> None:
     assert service["spec"]["publishNotReadyAddresses"] is True
     for name, one in of_kind("Deployment", documents).items():
         assert service["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
-        assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
+        if name != "blue-kinstream-vectors-watch":
+            assert container(pods(documents)[name])["ports"][0]["name"] == port["targetPort"]
     # The monitor sees the other Services as well, and must not ask an agent twice.
     others = [one for one in of_kind("Service", documents).values() if one is not service]
     assert len(others) == 2

@@ -19,6 +19,7 @@ from kinstream.cli.shared.agents import agent_spec
 from kinstream.monitoring.roster import UNLEARNED
 from kinstream.streams.configuration.services import GatewaySettings, GatewaySpaceSettings
 from kinstream.streams.configuration.sources import SourceSettings
+from kinstream.streams.configuration.vectors import SinkSettings, VectorsSettings
 from kinstream.streams.settings import (
     BuilderSettings,
     KafkaSettings,
@@ -50,7 +51,10 @@ TEMPLATES: Final = [
 #: Files whose words are compared; those of deploy/prometheus and deploy/grafana have tests of their own.
 FILES: Final = (
     *DEPLOY.glob("compose/**/*.*"),
-    *(DEPLOY / name for name in ("compose.yaml", "Containerfile", "build_steps.sh", "entrypoint.sh")),
+    *(
+        DEPLOY / name
+        for name in ("compose.yaml", "Containerfile", "image/build_steps.sh", "image/entrypoint.py")
+    ),
     *TEMPLATES,
     ROOT / "docs" / "deploying.md",
 )
@@ -188,6 +192,18 @@ def test_the_chart_takes_the_settings_of_the_gateway_within_the_same_limits() ->
     assert taken.keys() - {"settings", "spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
 
 
+def test_the_chart_takes_the_settings_of_vectors_and_sinks_within_the_same_limits() -> None:
+    taken = SCHEMA["properties"]["vectors"]["properties"]
+    spaces = taken["spaces"]["additionalProperties"]
+    check_limits(VectorsSettings, spaces["properties"])
+    assert spaces["required"] == VectorsSettings.model_json_schema()["required"]
+    assert taken.keys() - {"spaces"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+    taken = SCHEMA["properties"]["sinks"]["additionalProperties"]["properties"]
+    check_limits(SinkSettings, taken["settings"]["properties"], without={"connection"})
+    assert taken["settings"]["required"] == SinkSettings.model_json_schema()["required"]
+    assert taken.keys() - {"settings"} == SCHEMA["$defs"]["workload"]["properties"].keys()
+
+
 def test_the_chart_takes_a_source_with_the_names_of_the_code() -> None:
     taken = SCHEMA["properties"]["sources"]["additionalProperties"]["properties"]["settings"]
     assert taken["properties"].keys() < SourceSettings.model_fields.keys()
@@ -305,6 +321,6 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 
 def test_kernels_are_compiled_by_a_command_that_exists() -> None:
-    found = re.findall(r'bin/kinstream" (warm-up)', (DEPLOY / "build_steps.sh").read_text())
+    found = re.findall(r'bin/kinstream" (warm-up)', (DEPLOY / "image" / "build_steps.sh").read_text())
     assert found == ["warm-up", "warm-up"]
     check_command(shlex.split("warm-up opml one-pass"))

@@ -108,7 +108,7 @@ for name in kinstream.__all__:
         ("from kinstream.learners.models.onnx_graph import Graph; Graph()", "onnx"),
         ("from kinstream.replay.evaluation.report import write_report; write_report({}, None)", "report"),
         ("from kinstream.search.web.server import require_packages; require_packages()", "search"),
-        ("from kinstream.search.index.faiss import _faiss; _faiss()", "search"),
+        ("from kinstream.search.index.faiss import _faiss; _faiss()", "faiss"),
         ("from kinstream.search.gateway.server import require_packages; require_packages()", "gateway"),
         ("from kinstream.search.stores.kinds import create; create('pgvector', None)", "pgvector"),
         ("from kinstream.search.stores.kinds import create; create('qdrant', None)", "qdrant"),

@@ -131,7 +131,7 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- $store := .Values.checkpoints }}
 {{- $values := dict "url" (include "kinstream.checkpoints" .) "interval_seconds" $store.interval_seconds "keep" $store.keep }}
 {{- include "kinstream.tomlSection" (dict "name" "checkpoints" "values" $values) }}
-{{- range $section := list "sources" "builders" "learners" }}
+{{- range $section := list "sources" "builders" "learners" "sinks" }}
 {{- $entries := default dict (get $.Values $section) }}
 {{- range $name := keys $entries | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" (printf "%s.%s" $section $name) "values" (get $entries $name).settings) }}
@@ -145,6 +145,9 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- range $name := keys $entry.spaces | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" (printf "%s.spaces.%s" $service (include "kinstream.tomlKey" $name)) "values" (get $entry.spaces $name)) }}
 {{- end }}
+{{- end }}
+{{- range $name := keys .Values.vectors.spaces | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "vectors.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.vectors.spaces $name)) }}
 {{- end }}
 {{- range $name := keys .Values.gate.spaces | sortAlpha }}
 [gate.{{ include "kinstream.tomlKey" $name }}]
@@ -178,6 +181,20 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- if .Values.gate.spaces -}}
 {{- $agents = append $agents (dict "name" "gate" "command" (list "worker" "gate") "role" "gate" "agent" "" "entry" (omit .Values.gate "spaces" "keySecret")) -}}
 {{- end -}}
+{{- range $name, $space := .Values.vectors.spaces -}}
+{{- if not (hasKey (default dict $.Values.learners) $space.learner) -}}
+{{- fail (printf "vectors.spaces.%s follows %s, which is not a learner" $name $space.learner) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.vectors.spaces -}}
+{{- $agents = append $agents (dict "name" "vectors" "command" (list "worker" "vectors") "role" "vectors" "agent" "" "entry" (omit .Values.vectors "spaces")) -}}
+{{- end -}}
+{{- range $name, $entry := .Values.sinks -}}
+{{- if not (hasKey $.Values.vectors.spaces $entry.settings.space) -}}
+{{- fail (printf "sinks.%s takes the space %s, which is not one of vectors.spaces" $name $entry.settings.space) -}}
+{{- end -}}
+{{- $agents = append $agents (dict "name" (printf "sink-%s" $name) "command" (list "worker" "sink" $name) "role" "sink" "agent" $name "entry" $entry) -}}
+{{- end -}}
 {{- $named := list -}}
 {{- range $agents -}}
 {{- $named = append $named .name -}}
@@ -193,6 +210,10 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- if $entry.spaces -}}
 {{- $agents = append $agents (dict "name" $service "command" (list $service) "role" $role "agent" "" "service" true "entry" (omit $entry "spaces")) -}}
 {{- end -}}
+{{- end -}}
+{{- if .Values.vectors.spaces -}}
+{{- /* It keeps nothing and serves no page, and a second one would order versions twice. */ -}}
+{{- $agents = append $agents (dict "name" "vectors-watch" "command" (list "vectors" "watch") "role" "vector-orders" "agent" "" "service" true "silent" true "entry" (dict "replicas" 1)) -}}
 {{- end -}}
 {{- range $agents -}}
 {{- $_ := set . "workload" (mergeOverwrite (deepCopy $.Values.workload) (omit (deepCopy .entry) "settings")) -}}
@@ -242,6 +263,7 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- end -}}
 {{- else if and $sasl (eq $kafka.saslMechanism "AWS_MSK_IAM") -}}
 {{- $env = append $env (dict "name" "KAFKA_SASL_MECHANISM" "value" $kafka.saslMechanism) -}}
+{{- if $kafka.awsRegion -}}{{- $env = append $env (dict "name" "AWS_REGION" "value" $kafka.awsRegion) -}}{{- end -}}
 {{- else if $sasl -}}
 {{- $user := $kafka.saslUsername -}}
 {{- $secret := $kafka.saslPasswordSecret -}}

@@ -1,0 +1,210 @@
+"""compose.yaml walked without Docker: every service from the image, on a network of hosts, as the file says.
+
+Grafana is the one service that does not run: no server of it is within reach of the test machines. What it would do is
+done in its place: the expressions of every panel are asked at the address that its data source has in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.deploy.image.build import DEPLOY, Image
+from tests.deploy.image.composed import TOPIC, Composed
+from tests.deploy.monitoring.boards import FILES, asks, filled, read
+from tests.deploy.test_compose import IMAGE, services, settings
+from tests.support.processes import until
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.timeout(1800)]
+#: Services of the file that do not run here.
+ABSENT: Final = {"grafana"}
+#: Roles of which the file has no service: they run as its builder does, with these commands and settings.
+OTHERS: Final = {
+    "gate": ["worker", "gate", "--create"],
+    "source": ["worker", "source", "web", "--create"],
+    "vectors": ["worker", "vectors", "--create"],
+    "builder-closure": ["worker", "builder", "closure", "--create"],
+    "learner-mixture": ["worker", "learner", "mixture", "--create"],
+    "learner-adapter": ["worker", "learner", "adapter", "--create"],
+}
+SETTINGS_OF_OTHERS: Final = """gate_key_file = "/etc/kinstream/gate-key"
+{settings}
+[builders.closure]
+kind = "closure"
+
+[learners.mixture]
+kind = "mixture"
+from = ["one-pass"]
+
+[learners.adapter]
+kind = "adapter"
+from = ["one-pass"]
+
+[gate.digits]
+share = 0.2
+
+[vectors.digits]
+learner = "adapter"
+
+[sources.web]
+topic = "web"
+kind = "relations"
+space = "digits"
+fields = {{left = "a", right = "b"}}
+"""
+
+
+class Client:
+    """HTTP on the network of the composed system."""
+
+    def __init__(self, system: Composed) -> None:
+        self._system = system
+
+    def get(self, service: str, port: int, path: str, body: Any = None, **parameters: str) -> Any:
+        """JSON, or text where it is none; None if there is no answer."""
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        url = f"http://{self._system.network.address(service)}:{port}{path}{query}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+
+        def work() -> str | None:
+            try:
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    return str(answer.read().decode())
+            except urllib.error.HTTPError as error:
+                raise AssertionError(f"{url}: {error.read().decode()}") from error
+            except OSError:
+                return None
+
+        text = self._system.network.inside(work)
+        try:
+            return None if text is None else json.loads(text)
+        except ValueError:
+            return text
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """An instant query at Prometheus; an expression that it refuses is an error."""
+        answer = self.get("prometheus", 9090, "/api/v1/query", query=expr)
+        found = answer["data"]["result"] if answer else []
+        return (
+            [{"metric": {}, "value": found}] if answer and answer["data"]["resultType"] == "scalar" else found
+        )
+
+
+def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> None:
+    found = services()
+    own = sorted(name for name, one in found.items() if one["image"] == IMAGE)
+    serving = [name for name in own if "healthcheck" in found[name]]
+    present = {name: one for name, one in found.items() if name not in ABSENT} | others(tmp_path)
+    with Composed(present, image, tmp_path) as system:
+        client = Client(system)
+        system.start("kafka")
+        system.wait_until_healthy("kafka")
+        system.complete("topics")
+        for name in serving:
+            system.start(name)
+        system.start("prometheus")
+        system.start("alertmanager")
+        for name in serving:
+            system.wait_until_healthy(name)
+        # Nothing of the file is left out but what is named above.
+        assert set(found) - ABSENT - system.running.keys() == {"kinstream"}
+        for name in own:
+            told = system.specification(name)
+            assert (told.root, told.uid, told.rights) == (image.root, 10001, False)
+
+        produced = system.run(
+            "kinstream", "produce", "labelled", "sklearn:digits", "--space", "digits", "--json"
+        )
+        assert json.loads(produced.splitlines()[-1])["rows"] == 1797
+        system.run("kinstream", "produce", "items", *items(tmp_path), "--space", "digits")
+        learners = settings().learners.keys()
+        counts = "sum by (learner) (kinstream_constraints_seen_total)"
+        until(
+            lambda: (
+                {one["metric"]["learner"] for one in client.query(counts) if float(one["value"][1]) > 0}
+                == learners
+            ),
+            "Prometheus has the figures of every learner",
+        )
+        # A model is in the log after the checkpoint that holds it.
+        until(
+            lambda: all(name in system.run("kinstream", "models", "list") for name in learners),
+            "every learner has written a model",
+        )
+
+        check_search(client)
+        check_monitoring(client, serving)
+
+        made = system.running["kafka"].check(TOPIC, 60.0)
+        assert made.returncode == 0, made.stdout + made.stderr
+        for name in OTHERS:
+            system.start(name)
+        for name in OTHERS:
+            system.wait_until_healthy(name)
+
+        statuses = system.stop([*serving, *OTHERS, "prometheus", "alertmanager"])
+        assert dict.fromkeys(statuses, 0) == statuses
+        assert system.stop(["kafka"])["kafka"] in (0, 143)
+        left = {path.stat().st_uid for path in (tmp_path / "volumes" / "checkpoints").rglob("*")}
+        assert left == {10001}
+
+
+def others(folder: Path) -> dict[str, dict[str, Any]]:
+    """Services like the builder of the file."""
+    like = services()["builder-one-pass"]
+    text = (DEPLOY / "compose" / "kinstream.toml").read_text()
+    files = {"kinstream.toml": SETTINGS_OF_OTHERS.format(settings=text), "gate-key": "0123456789abcdef" * 3}
+    volumes = [one for one in like["volumes"] if one["type"] != "bind"]
+    for name, content in files.items():
+        (folder / name).write_text(content)
+        target = f"/etc/kinstream/{name}"
+        volumes.append({"type": "bind", "source": str(folder / name), "target": target, "read_only": True})
+    return {name: {**like, "command": command, "volumes": volumes} for name, command in OTHERS.items()}
+
+
+def items(folder: Path) -> list[str]:
+    """A catalogue where the command is started."""
+    rows = [f"{row}," + ",".join(str((row * step) % 17) for step in range(1, 65)) for row in range(200)]
+    header = "id," + ",".join(f"f{column}" for column in range(64))
+    path = folder / "volumes" / "work" / "items.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    os.chown(path, 10001, 10001)
+    return ["items.csv", "--ids", "id"]
+
+
+def check_search(client: Client) -> None:
+    """The query agent answers with a learned model."""
+    asked = {"vectors": [[float(number % 17) for number in range(64)]], "k": 3}
+
+    def learned() -> bool:
+        answer = client.get("search", 8088, "/search", {"space": "digits", **asked})
+        return bool(answer) and len(answer["results"][0]["neighbours"]) == 3
+
+    until(learned, "the query agent answers")
+
+
+def check_monitoring(client: Client, serving: list[str]) -> None:
+    """Prometheus reaches every agent and Alertmanager, its rules work, and every panel of Grafana has an answer."""
+    targets = client.get("prometheus", 9090, "/api/v1/targets")["data"]["activeTargets"]
+    assert {one["labels"]["instance"].split(":")[0] for one in targets if one["health"] == "up"} == set(
+        serving
+    )
+    managers = client.get("prometheus", 9090, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+    assert [one["url"] for one in managers] == ["http://localhost:9093/api/v2/alerts"]
+    assert client.get("prometheus", 9093, "/api/v2/status")["config"]["original"]
+    groups = client.get("prometheus", 9090, "/api/v1/rules")["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) > 50 and not [rule for rule in rules if rule.get("lastError")]
+    answered = {ask.place: len(client.query(filled(ask.expr))) for path in FILES for ask in asks(read(path))}
+    print(f"{len(answered)} queries of panels, {sum(count > 0 for count in answered.values())} with data")
+    # No gate runs, so the page of the gate is empty.
+    with_data = {place.partition(":")[0] for place, count in answered.items() if count}
+    assert with_data >= {"kinstream-stream", "kinstream-learners", "kinstream-learning"}
