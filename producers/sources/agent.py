@@ -101,7 +101,9 @@ class SourceMachine(Machine):
             self.counts["not_followed"] += 1
         else:
             sizes = self._packing.sizes(found)
-            self._send(self._packing.add(found, sizes), message.offset)
+            full = self._packing.add(found, sizes)
+            if full:
+                self._send(full, message.offset)
             self.counts["applied"] += 1
         self._note_fates()
 

@@ -21,7 +21,7 @@ log = logging.getLogger("kinstream.worker")
 #: Runs of records that wait for a partition's task.
 QUEUE_RUNS: Final = 4
 #: How many waiting messages a partition applies at once on its thread.
-BATCH: Final = 64
+BATCH: Final = 128
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
 
