@@ -113,10 +113,13 @@ class ClickLists:
 
     def _plain_ranks(self, positions: Any, count: int) -> tuple[int, ...] | None:
         if self._positions is None:
-            return tuple(range(count))
+            return _from_the_top(count)[0]
         if type(positions) is not list or len(positions) != count or set(map(type, positions)) != {int}:
             return None
         first = self._first
+        ranks, in_order = _from_the_top(count)
+        if not first and positions == in_order:
+            return ranks
         if min(positions) < first or max(positions) >= 2**31 + first or len(set(positions)) != count:
             return None
         return tuple([position - first for position in positions]) if first else tuple(positions)
@@ -233,6 +236,12 @@ class ClickLists:
             return [None] * len(places)
         found = self._beside(record, name, count, read)
         return [found[place] for place in places]
+
+
+@lru_cache(100)
+def _from_the_top(count: int) -> tuple[tuple[int, ...], list[int]]:
+    """The ranks 0, 1, ... of that many items, as a tuple and as a list."""
+    return tuple(range(count)), list(range(count))
 
 
 def _sound(click: Click) -> bool:

@@ -115,7 +115,7 @@ class _Placed:
     """Wraps aiokafka's PartitionRecords."""
 
     def _consumer_record(self, tp: Any, record: Any) -> Any:
-        """The record as the batch's reader has made it: the transport makes a message of it, and needs no third form."""
+        """The record as the reader of the batch has made it; the transport makes a message of it."""
         return record
 
     def __next__(self) -> Any:
