@@ -35,11 +35,12 @@ class _Generator(threading.local):
 
     def __init__(self) -> None:
         self._philox = np.random.Philox(key=0)
-        self._start: dict[str, Any] = dict(self._philox.state)
+        self._start: Any = self._philox.state
 
     def at(self, key: NDArray[np.uint64]) -> np.random.Philox:
         """The generator as `Philox(key=key)` makes it, until the next call."""
-        self._philox.state = self._start | {"state": {**self._start["state"], "key": key}}
+        state: Any = {**self._start, "state": {**self._start["state"], "key": key}}
+        self._philox.state = state
         return self._philox
 
 

@@ -63,7 +63,11 @@ class ClickLists:
     def plain(self, record: Incoming) -> Click | None:
         """The list, if its values are as most are: names of text, whole numbers, times in milliseconds.
 
-        Much faster than `value_by_value`, which takes every list, says what it refuses, and returns the same.
+        Much faster than `value_by_value`, which takes every list, names what it refuses, and returns the same.
+
+        Raises
+        ------
+        BadRecord : only the space or the query's vector does not fit.
         """
         try:
             shown_at, items, positions, clicks, clicked_at, space, *names = self._together(record)

@@ -151,7 +151,7 @@ class Owned:
             except TimeoutError:
                 return []
         while len(self._next) < BATCH and not self.queue.empty():
-            self._next += self.queue.get_nowait()
+            self._next = self._next + self.queue.get_nowait()
         batch, self._next = self._next[:BATCH], self._next[BATCH:]
         return batch
 
