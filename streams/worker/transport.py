@@ -208,13 +208,13 @@ class Consumer(driver.Consumer):
         faust takes as long over a message as a kernel over a small block. Whatever faust does with a message, including
         dropping it when the flow stops, it does with the whole run; the tags show it.
         """
-        last = run[-1]
+        last: Any = run[-1]
         message: Any = ConsumerMessage(
             last.topic,
             last.partition,
             last.offset,
             last.timestamp_ms / 1000,
-            None,
+            0,
             last.headers,
             last.key,
             last.value,
