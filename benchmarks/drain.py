@@ -49,8 +49,13 @@ CASES: Final = (
     Case("opml", 784, 800, 40.0, 4_000, 10.0),
     Case("oahu", 64, 800, 60.0),
     Case("oahu", 784, 400, 60.0),
+    Case("adapter", 1_536, 400, 60.0),
 )
-ARGUMENTS: Final[dict[str, dict[str, Any]]] = {"opml": {"gamma": GAMMA, "unit": "published"}, "oahu": {}}
+ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "opml": {"gamma": GAMMA, "unit": "published"},
+    "oahu": {},
+    "adapter": {"rank": 128},
+}
 TRIES: Final = 3
 DRAIN_SECONDS: Final = 300.0
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 DAY_MS: Final = 86_400_000
@@ -88,6 +89,7 @@ def murmur2(key: bytes) -> int:
     return h ^ (h >> 15)
 
 
+@lru_cache(10_000)
 def partition_of(space: str, partitions: int) -> int:
     """The partition of a space: an emitter computes it from the birth record's count."""
     return (murmur2(space.encode()) & 0x7FFFFFFF) % partitions

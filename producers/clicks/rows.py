@@ -51,9 +51,10 @@ def click_block(
     lists : at least one; those with a query vector have the same modalities and dimensions.
     time_ms : for those whose time is `UNKNOWN_TIME`.
     """
-    ids: dict[str, int] = {}
     actors: dict[str, int] = {}
-    item = [ids.setdefault(name, len(ids)) for c in lists for name in c.items]
+    shown_names = list(chain.from_iterable([c.items for c in lists]))
+    ids = {name: number for number, name in enumerate(dict.fromkeys(shown_names))}
+    item = list(map(ids.__getitem__, shown_names))
     lengths = [len(c.items) for c in lists]
     starts = np.concatenate([[0], np.cumsum(lengths)])
     query = _indices([c.query_item for c in lists], ids)

@@ -8,7 +8,6 @@ that has seen a number applies no row up to it again (`kinstream.streams.records
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
 from typing import Any, Final
 
 from kinstream.producers.sources.mapping import Mapper, mapper
@@ -87,7 +86,6 @@ class SourceMachine(Machine):
             (EPOCH, b"0"),
         )
         self._origin = f"{place.topic}/{place.partition}/"
-        self._home = lru_cache(10_000)(partial(partition_of, partitions=place.output_partitions))
         # All fates from the start: Prometheus sees no increase in a series that begins at one.
         self._has_fates = bool(mapping.counts())
         self._note_fates()
@@ -101,7 +99,9 @@ class SourceMachine(Machine):
             self.counts["not_followed"] += 1
         else:
             sizes = self._packing.sizes(found)
-            self._send(self._packing.add(found, sizes), message.offset)
+            full = self._packing.add(found, sizes)
+            if full:
+                self._send(full, message.offset)
             self.counts["applied"] += 1
         self._note_fates()
 
@@ -125,9 +125,8 @@ class SourceMachine(Machine):
         for event in events:
             origin = (ORIGIN, f"{self._origin}{offset}/0".encode())
             space = event.space
-            self._outputs.append(
-                Output(topic, space.encode(), encode(event), (*self._headers, origin), self._home(space))
-            )
+            home = partition_of(space, self.place.output_partitions)
+            self._outputs.append(Output(topic, space.encode(), encode(event), (*self._headers, origin), home))
 
     def _note_fates(self) -> None:
         if not self._has_fates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -150,6 +151,11 @@ def time_ms(value: Any, where: str) -> int:
     raise refused(
         where, f"{shown(value)} is no time from 1970 on: a number, or text such as 2026-05-01T12:00:00Z"
     )
+
+
+def are_milliseconds(values: Sequence[int]) -> bool:
+    """Whether `time_ms` returns each of these whole numbers as it is. There is at least one."""
+    return min(values) >= _UNITS[0][0] and max(values) < _UNITS[1][0]
 
 
 def _from_text(text: str, where: str) -> Any:

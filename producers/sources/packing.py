@@ -91,8 +91,9 @@ class Packing:
                 Reason.SPACE_LIMIT, f"space {space!r} would be one more than {MAX_SPACES} in this partition"
             )
 
-    def add(self, events: Iterable[Loaded], sizes: Iterable[int]) -> Iterator[Loaded]:
-        """Add events of these sizes; yields blocks that are full."""
+    def add(self, events: Iterable[Loaded], sizes: Iterable[int]) -> list[Loaded]:
+        """Add events of these sizes, and return the blocks that are full."""
+        full: list[Loaded] = []
         for event, size in zip(events, sizes, strict=True):
             shape = _shape(event)
             items = event.ids + event.tombstones if isinstance(event, ItemBlock) else ()
@@ -108,8 +109,9 @@ class Packing:
                 pending.items.update(items)
                 continue
             if pending is not None:
-                yield self._block(event.space)
+                full.append(self._block(event.space))
             self._pending[event.space] = _Pending(shape, [event], size, set(items))
+        return full
 
     def flush(self) -> Iterator[Loaded]:
         """All blocks that are not full, the space that began first first."""
@@ -146,7 +148,7 @@ def _size(event: Loaded) -> int:
 
 
 def _list_bytes(click: Click) -> int:
-    names = sum(map(len, click.items)) + len(click.list_id)
+    names = len("".join(click.items)) + len(click.list_id)
     for name in (click.session, click.user, click.address, click.query_item):
         if name is not None:
             names += len(name)

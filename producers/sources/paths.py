@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from kinstream.streams.errors import SettingsError
@@ -34,12 +35,14 @@ class Path:
     root : "" for the value of the record, `KEY` or `TIMESTAMP`.
     many : it holds `[*]`, so that `get` returns a list with one entry for each element.
     get : the value at the path, from the root's; None where there is none.
+    steps : names and numbers, from the root on; None for `[*]`.
     """
 
     text: str
     root: str
     many: bool
     get: Get
+    steps: tuple[str | int | None, ...]
 
     @property
     def plain_key(self) -> bool:
@@ -80,17 +83,17 @@ def compile_path(text: str) -> Path:
         at = found.end()
     if not steps and not root:
         raise SettingsError(f"a path is empty; {_EXAMPLE}")
-    return Path(text, root, None in steps, _walk(tuple(steps)))
+    return Path(text, root, None in steps, walk(tuple(steps)), tuple(steps))
 
 
-def _walk(steps: tuple[str | int | None, ...]) -> Get:
+def walk(steps: tuple[str | int | None, ...]) -> Get:
     """The function of the steps, from the last to the first."""
     if None in steps:
         at = steps.index(None)
-        outer, rest = _walk(steps[:at]), steps[at + 1 :]
+        outer, rest = walk(steps[:at]), steps[at + 1 :]
         if len(rest) == 1 and isinstance(rest[0], str):
             return _each_name(outer, rest[0])
-        return _each(outer, _walk(rest), flat=None in rest)
+        return _each(outer, walk(rest), flat=None in rest)
     if len(steps) == 1 and isinstance(steps[0], str):
         return _name(steps[0])
     if len(steps) == 2 and isinstance(steps[0], str) and isinstance(steps[1], str):
@@ -132,13 +135,21 @@ def _steps(steps: tuple[str | int | None, ...]) -> Get:
 
 
 def _each_name(outer: Get, name: str) -> Get:
+    take = itemgetter(name)
+
     def get(value: Any) -> Any:
         found = outer(value)
-        if type(found) is not list:
-            return None
-        return [one.get(name) if type(one) is dict else None for one in found]
+        return each_of(found, name, take) if type(found) is list else None
 
     return get
+
+
+def each_of(found: list[Any], name: str, take: Get) -> list[Any]:
+    """The value of that name in each element; None where there is none. `take` is `itemgetter(name)`."""
+    try:
+        return list(map(take, found))
+    except (KeyError, TypeError):
+        return [one.get(name) if type(one) is dict else None for one in found]
 
 
 def _each(outer: Get, inner: Get, *, flat: bool) -> Get:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from kinstream.streams.agents.machine import Machine, Place
@@ -155,7 +155,7 @@ class AgentReplay:
             return []
         if self._key is not None or message.partition in self._left_out:
             # Messages left out here, or by the choice of the range, were not dropped by the client.
-            message = replace(message, previous=machine.next_offset - 1)
+            message = message._replace(previous=machine.next_offset - 1)
             self._left_out.discard(message.partition)
         outputs = machine.step(message)
         if message.offset < self._silent_until.get(message.partition, 0):

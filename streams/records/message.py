@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kinstream.streams.records.identity import Headers
 
@@ -11,8 +12,7 @@ from kinstream.streams.records.identity import Headers
 PartitionName = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One record as read from the log.
 
     Parameters

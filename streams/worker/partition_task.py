@@ -21,7 +21,7 @@ log = logging.getLogger("kinstream.worker")
 #: Runs of records that wait for a partition's task.
 QUEUE_RUNS: Final = 4
 #: How many waiting messages a partition applies at once on its thread.
-BATCH: Final = 64
+BATCH: Final = 128
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
 
@@ -151,7 +151,7 @@ class Owned:
             except TimeoutError:
                 return []
         while len(self._next) < BATCH and not self.queue.empty():
-            self._next += self.queue.get_nowait()
+            self._next = self._next + self.queue.get_nowait()
         batch, self._next = self._next[:BATCH], self._next[BATCH:]
         return batch
 

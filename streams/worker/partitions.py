@@ -15,7 +15,7 @@ from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.processes.json_lines import fields, within
 from kinstream.streams.processes.supervisor import CRASHED
-from kinstream.streams.records.message import Message, PartitionName
+from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
 from kinstream.streams.traces.spans import Spans
 from kinstream.streams.worker.life import Life, LifeCycle
@@ -265,25 +265,10 @@ class Partitions:
 
     async def deliver(self, run: Run) -> None:
         """Hand a run of records to its partition's task; the next owner reads those of a lost partition again."""
-        last, _ = run[-1]
-        owned = self.owned.get((last.topic, last.partition))
+        owned = self.owned.get((run[-1].topic, run[-1].partition))
         if owned is None or owned.closing:
             return
-        await owned.put(
-            [
-                Message(
-                    record.topic,
-                    record.partition,
-                    record.offset,
-                    record.timestamp or 0,
-                    record.key,
-                    record.value,
-                    tuple(record.headers or ()),
-                    previous,
-                )
-                for record, previous in run
-            ]
-        )
+        await owned.put(run)
 
     async def run_in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Run a long call off the event loop."""

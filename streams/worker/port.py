@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import faust
 from faust.types import TP
 
-#: Consecutive records of a partition as the client returns them, each with the offset that it returned before.
-Run = list[tuple[Any, int]]
+from kinstream.streams.records.message import Message
+
+#: Consecutive records of a partition.
+Run = list[Message]
 
 
 class Port(Protocol):

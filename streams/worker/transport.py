@@ -16,16 +16,17 @@ from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from faust.tables.recovery import RebalanceAgain
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP
+from faust.types import TP, ConsumerMessage
 
 from kinstream.streams.errors import BatchTooLarge
+from kinstream.streams.records.message import Message
 from kinstream.streams.worker import decompress
 from kinstream.streams.worker.port import Port, PortedApp, Run
 
 decompress.install()
 
 #: Most records of a partition that go through faust as one message, and the bytes of their values that end it.
-RUN: Final = 64
+RUN: Final = 256
 RUN_BYTES: Final = 1_000_000
 
 
@@ -67,10 +68,25 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         runs: list[Run] = []
         run: Run = []
         size = 0
+        topic, partition = key
         for record in records:
-            run.append((record, previous))
-            previous = record.offset
-            size += len(record.value or b"")
+            offset, value = record.offset, record.value
+            headers = record.headers
+            run.append(
+                Message(
+                    topic,
+                    partition,
+                    offset,
+                    record.timestamp or 0,
+                    record.key,
+                    value,
+                    tuple(headers) if headers else (),
+                    previous,
+                )
+            )
+            previous = offset
+            if value is not None:
+                size += len(value)
             if len(run) == RUN or size >= RUN_BYTES:
                 runs.append(run)
                 run, size = [], 0
@@ -192,7 +208,20 @@ class Consumer(driver.Consumer):
         faust takes as long over a message as a kernel over a small block. Whatever faust does with a message, including
         dropping it when the flow stops, it does with the whole run; the tags show it.
         """
-        message: Any = super()._to_message(tp, run[-1][0])
+        last: Any = run[-1]
+        message: Any = ConsumerMessage(
+            last.topic,
+            last.partition,
+            last.offset,
+            last.timestamp_ms / 1000,
+            0,
+            last.headers,
+            last.key,
+            last.value,
+            None,
+            tp=tp,
+            generation_id=self.app.consumer_generation_id,
+        )
         message.run = run
         return message
 

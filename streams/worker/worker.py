@@ -12,6 +12,7 @@ a record ends the process at once, and the supervisor restarts it from the check
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -267,6 +268,8 @@ class Worker:
         self.app.loop = loop
         self.app.finalize()
         await self._start()
+        # What the libraries have made stays as long as the process: the collector need not search it again and again.
+        gc.freeze()
         while not self.life.stopping:
             if self.app.crashed:
                 await self._fail_explained(self.app.crash_reason or RuntimeError("the faust app crashed"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,7 +74,7 @@ class System(MemorySystem):
             previous = start - 1
             for message in self.log.read(topic, partition, start):
                 if message.offset < stop:
-                    yield replace(message, previous=previous)
+                    yield message._replace(previous=previous)
                     previous = message.offset
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,7 +68,7 @@ class TimedLog(MemoryLog):
         offset = super().append(topic, key, value, headers, partition)
         self.clock += topic == EVENTS
         held = self.entries[topic, partition]
-        held[-1] = replace(held[-1], timestamp_ms=self.clock)
+        held[-1] = held[-1]._replace(timestamp_ms=self.clock)
         return offset
 
 
@@ -245,7 +245,7 @@ class GrowingSystem:
             previous = start - 1
             for message in self.log.read(topic, partition, start):
                 if message.offset < stop:
-                    yield replace(message, previous=previous)
+                    yield message._replace(previous=previous)
                     previous = message.offset
 
     def totals(self, metrics: Worker) -> dict[tuple[str, str], tuple[Counts, dict[str, Counts]]]:

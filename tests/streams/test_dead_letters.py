@@ -257,7 +257,7 @@ def test_only_the_refused_rows_of_a_block_come_back() -> None:
     partition.append(encode(broken))
     partition.run()
     assert partition.told() == [("not-finite", "0", "[1, 4]")]
-    letter = replace(partition.letters[0], value=encode(repaired))
+    letter = partition.letters[0]._replace(value=encode(repaired))
     partition.redrive([letter])
     partition.redrive([letter])
     assert (partition.machine.counts["redriven"], partition.machine.counts["redrives_ignored"]) == (1, 1)
@@ -363,7 +363,7 @@ def test_a_skipped_record_that_would_not_have_been_applied_cannot_be_brought_in_
 def test_a_letter_written_again_after_a_crash_is_one_letter() -> None:
     first, again = paused(), paused()
     messages = [*first.letters[:2], *first.letters[:2], *again.letters]
-    messages = [replace(m, offset=n) for n, m in enumerate(messages)]
+    messages = [m._replace(offset=n) for n, m in enumerate(messages)]
     found = choose(messages, Choice())
     assert [x.from_offset for x in found.letters] == [5, 6, 7, 8]
     assert [x.offset for x in found.letters] == [0, 1, 6, 7]
@@ -395,7 +395,7 @@ def test_a_record_without_the_headers_is_no_letter(missing: str) -> None:
     letter = paused().letters[0]
     headers = tuple(pair for pair in letter.headers if pair[0] != missing)
     with pytest.raises(BadRecord, match="is not a dead letter"):
-        read_letter(replace(letter, headers=headers))
+        read_letter(letter._replace(headers=headers))
 
 
 def test_a_letter_that_was_cut_says_so_and_is_left_out_of_a_redrive() -> None:

@@ -38,6 +38,9 @@ _FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "relation": (frozenset({"left", "right", "similar", "time_ms"}), frozenset({"source", "load"})),
 }
 
+#: The types of numbers that the parser makes; true and false are of another.
+_NUMBERS: Final = frozenset({int, float})
+
 
 def read_json(value: bytes) -> Event:
     """Read one JSON event.
@@ -118,7 +121,7 @@ def _rows(value: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != width:
             raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} differs in length from the first")
-        if any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in row):
+        if not _NUMBERS.issuperset(map(type, row)):
             raise BadRecord(Reason.BAD_SHAPE, f"{what}: row {number} holds something that is not a number")
     try:
         with np.errstate(over="ignore"):
