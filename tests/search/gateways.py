@@ -63,10 +63,12 @@ class Gateway:
         spaces: dict[str, Any],
         create: Callable[[str, Place], Store] = kinds.create,
         gate: dict[str, Any] | None = None,
+        randomise: dict[str, Any] | None = None,
         **limits: Any,
     ) -> None:
         sections = {"gateway": {"http_port": 0, "spaces": spaces, **limits}}
-        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
+        drawn = {"gate": gate or {}, "randomise": randomise or {}}
+        gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate({**sections, **gated})
         self.announced = Announced(LEARNER)
         source: Source = self.announced

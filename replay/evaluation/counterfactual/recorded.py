@@ -30,7 +30,8 @@ class Maps(Protocol):
 class Use(StrEnum):
     """Whether a list counts, or why not.
 
-    `ranked`: not drafted. `randomised`: of one model, so it does not tell of others. `unreadable`, `changed`, `invalid`: as `kinstream.search.exposure.lists.ListKind`.
+    `ranked`: not drafted. `randomised`: of one model, so it does not tell of others. `unreadable`, `changed`,
+    `invalid`: as `kinstream.search.exposure.lists.ListKind`.
     `other_model`: a model that has drafted it was not given. `no_query`: without a query vector that fits the items.
     `other_ranking`: the models rank the items of the log otherwise than they did then.
     """
