@@ -176,8 +176,11 @@ def linear(d: int, seed: int) -> Any:
 class Agent:
     """A running service with its two feeds."""
 
-    def __init__(self, gate: dict[str, Any] | None = None, **search: Any) -> None:
-        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
+    def __init__(
+        self, gate: dict[str, Any] | None = None, randomise: dict[str, Any] | None = None, **search: Any
+    ) -> None:
+        drawn = {"gate": gate or {}, "randomise": randomise or {}}
+        gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate(
             {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
         )
