@@ -70,9 +70,7 @@ class Answering:
             lists = self._randomised(space, pair, answer.hits, of_vectors(queries), asked)
             drafts = self._drafted(space, pair, answer, asked.k)
             lists |= drafts
-            results = [
-                lists.get(row, result | {"list_id": None}) for row, result in enumerate(results)
-            ]
+            results = [lists.get(row, result | {"list_id": None}) for row, result in enumerate(results)]
         if space.drafts is not None:
             other = pair.candidate if drafts else None
             if other is not None:

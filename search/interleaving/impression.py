@@ -210,8 +210,7 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
     picks, fresh = (int.from_bytes(body[at + n * size : at + (n + 1) * size], "little") for n in (0, 1))
     at += 2 * size
     marks = [
-        int.from_bytes(body[at + n * MARK_BYTES : at + (n + 1) * MARK_BYTES], "little")
-        for n in range(count)
+        int.from_bytes(body[at + n * MARK_BYTES : at + (n + 1) * MARK_BYTES], "little") for n in range(count)
     ]
     empty = {Side.SERVING: flags & _SERVING_EMPTY, Side.CANDIDATE: flags & _CANDIDATE_EMPTY}
     return Impression(

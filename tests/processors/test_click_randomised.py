@@ -61,7 +61,14 @@ def test_only_a_click_on_the_lower_item_of_a_drawn_pair_states_a_preference(kind
 
 def test_lists_without_an_id_or_with_a_broken_one_state_nothing_and_are_counted() -> None:
     one = drawn(1)
-    for list_id in ("q-17", "ki1." + one.list_id[4:], one.list_id[:30], "ki2.", "ki2.!", drawn(1, space="b").list_id):
+    for list_id in (
+        "q-17",
+        "ki1." + one.list_id[4:],
+        one.list_id[:30],
+        "ki2.",
+        "ki2.!",
+        drawn(1, space="b").list_id,
+    ):
         builder = ready()
         click = shown(list_id, one.items, [(one.items[4], 1)])
         assert builder.process(click, Origin(offset=1, append_ms=NOW)).blocks == []
@@ -123,7 +130,9 @@ def test_preferences_of_fair_pairs_are_unbiased_and_naive_ones_are_not() -> None
         assert abs(net - wanted) < 4 * (totals["fair"][b, a] + totals["fair"][a, b]) ** 0.5
         # The rules alone prefer the lower one, whatever its relevance is.
         assert totals["naive"][a, b] == 0 < totals["naive"][b, a]
-    assert set(totals["fair"]) == {pair for n in range(4) for pair in (RANKING[n : n + 2], RANKING[n : n + 2][::-1])}
+    assert set(totals["fair"]) == {
+        pair for n in range(4) for pair in (RANKING[n : n + 2], RANKING[n : n + 2][::-1])
+    }
 
 
 def test_a_block_of_lists_is_read_as_single_lists_are() -> None:
@@ -134,7 +143,9 @@ def test_a_block_of_lists_is_read_as_single_lists_are() -> None:
     whole = told(ready().process(block_of(lists), Origin(offset=1, append_ms=NOW)))
     single = ready()
     assert whole == [
-        row for click in lists for row in told(single.process(replace(click), Origin(offset=1, append_ms=NOW)))
+        row
+        for click in lists
+        for row in told(single.process(replace(click), Origin(offset=1, append_ms=NOW)))
     ]
     assert whole
 
