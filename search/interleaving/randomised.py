@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from kinstream.search.interleaving.impression import MAX_ITEMS, NONCE_BYTES, Keys, Shown
 from kinstream.search.interleaving.varints import read_varint, varint
-from kinstream.streams.records.drawn import PREFIX, Drawn, DrawKind, id_of, mark_of, parts_of, written
+from kinstream.streams.records.drawn import PREFIX, DrawKind, Drawn, id_of, mark_of, parts_of, written
 from kinstream.streams.records.gate import Version
 
 Item = TypeVar("Item")
@@ -81,8 +81,8 @@ def randomise(
     Examples
     --------
     >>> keys = Keys("a secret of a deployment")
-    >>> shown = randomise(keys, "docs", Version(1, 0, 500), "abcde", 5, kind=DrawKind.FAIR_PAIRS, depth=5, time_ms=1_000,
-    ...     nonce=b"random")
+    >>> shown = randomise(keys, "docs", Version(1, 0, 500), "abcde", 5, kind=DrawKind.FAIR_PAIRS, depth=5,
+    ...     time_ms=1_000, nonce=b"random")
     >>> found = read(keys, "docs", shown.list_id)
     >>> found.ranking == tuple(mark_of("docs", item) for item in "abcde")
     True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_preferences_of_fair_pairs_are_unbiased_and_naive_ones_are_not() -> None
         made = builder.process(block_of(lists[name]), Origin(offset=1, append_ms=NOW))
         assert all(weight == 1 for _, weight, _ in rows_of(made.blocks))
         totals[name].update((winner, other) for _, winner, other in told(made))
-    for k, (a, b) in enumerate(zip(RANKING, RANKING[1:], strict=False), 1):
+    for k, (a, b) in enumerate(pairwise(RANKING), 1):
         # A pair is drawn if the pairs begin at its parity: with probability 1/2.
         for winner, loser in ((a, b), (b, a)):
             chance = relevance[winner] / (k + 1) * (1 - relevance[loser] / k) / 4

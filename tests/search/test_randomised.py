@@ -1,4 +1,4 @@
-"""Randomised lists of one model: fair draws, permutations of the ranking, and ids that only the key's owners can read."""
+"""Randomised lists of one model: fair draws, permutations of the ranking, and ids that only the key reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinstream.search.interleaving.impression import Keys, Shown
 from kinstream.search.interleaving.randomised import Randomised, list_id_of, randomise, read
 from kinstream.search.interleaving.randomising import Randomising
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.records.drawn import PREFIX, Drawn, DrawKind, mark_of, parts_of
+from kinstream.streams.records.drawn import PREFIX, DrawKind, Drawn, mark_of, parts_of
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.settings import RandomiseSettings, Settings
 from tests.search.gates import KEYS, SECRET
