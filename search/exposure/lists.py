@@ -17,8 +17,8 @@ class ListKind(StrEnum):
     """What the order of a list came from, as far as its id proves it. The values are labels of metrics.
 
     `ranked`: nothing was drawn. `drafted`, `randomised`: its places were drawn, from two rankings or from one, and the
-    id proves the draw. `unreadable`, `changed`: the id says that the list was drawn, and was not made with this key, or is
-    of other items or of another order; so the probabilities of its places are not known. `invalid`: a list that no
+    id proves the draw. `unreadable`, `changed`: the id says that the list was drawn, and was not made with this key, or
+    is of other items or of another order; so the probabilities of its places are not known. `invalid`: a list that no
     builder accepts.
     """
 

@@ -146,7 +146,8 @@ def full_page() -> bytes:
     from kinstream.search.gateway.metrics import GatewayMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
-    with running({"docs": section()}, create=lambda *_: store, gate={"docs": {}}) as gateway:
+    drawn = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}
+    with running({"docs": section()}, create=lambda *_: store, **drawn) as gateway:
         metrics = GatewayMetrics(gateway.service)
         gateway.announced.announce("docs", bilinear(2, 1), 3)
         gateway.settle()
