@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.option("--end", metavar="OFFSET|TIME", help="The end of the lists, exclusive.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def propensities(ctx: click.Context, space: str, start: str | None, end: str | None, *, as_json: bool) -> None:
+def propensities(
+    ctx: click.Context, space: str, start: str | None, end: str | None, *, as_json: bool
+) -> None:
     """Estimate how often users look at each place of a list, from lists with swapped places.
 
     It prints the setting of the click builder that fits best, bias_exponent.
@@ -50,7 +52,9 @@ def propensities(ctx: click.Context, space: str, start: str | None, end: str | N
         places = estimated(found.pairs)
     except ValueError as error:
         uses = ", ".join(f"{count} {use}" for use, count in found.uses.items() if count) or "none"
-        raise SettingsError(f"no estimate: {error}. Lists of space {space!r}: {uses}; see docs/gate.md") from None
+        raise SettingsError(
+            f"no estimate: {error}. Lists of space {space!r}: {uses}; see docs/gate.md"
+        ) from None
     if as_json:
         rows = [None if one is None else one._asdict() for one in places.propensities]
         whole = {"space": space, "lists": found.uses, "places": rows, "clicks": places.clicks}
@@ -66,7 +70,7 @@ def _show(places: Places, uses: dict[str, int]) -> None:
         (
             place,
             "too few clicks" if one is None else f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})",
-            f"{place ** -places.exponent.value:.3f}",
+            f"{place**-places.exponent.value:.3f}",
             count,
         )
         for place, (one, count) in enumerate(zip(places.propensities, places.clicks, strict=True), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from kinstream.search.interleaving.drafts import rows_of
 from kinstream.search.interleaving.impression import NONCE_BYTES, Keys, Shown
@@ -14,7 +15,7 @@ from kinstream.streams.records.gate import Version
 from kinstream.streams.settings import RandomiseSettings, Settings
 
 #: By `kind` of the settings.
-KINDS = {"fairpairs": DrawKind.FAIR_PAIRS, "swaps": DrawKind.SWAPS}
+KINDS: Final = {"fairpairs": DrawKind.FAIR_PAIRS, "swaps": DrawKind.SWAPS}
 
 
 def _now_ms() -> int:

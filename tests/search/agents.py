@@ -233,7 +233,9 @@ def full_page() -> bytes:
     from kinstream.search.agent.metrics import SearchMetrics
 
     drawn = {"shop": {"kind": "swaps"}}
-    with running(gate={"shop": {}}, randomise=drawn, spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
+    with running(
+        gate={"shop": {}}, randomise=drawn, spaces={"shop": {"learner": "opml", "index": "lazy"}}
+    ) as agent:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
         agent.announced.announce("shop", linear(2, 1), 1)
         agent.announced.decisions.take(decision(1, Version(1, 0, 1), space="shop"))

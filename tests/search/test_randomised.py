@@ -14,7 +14,6 @@ from kinstream.search.interleaving import impression
 from kinstream.search.interleaving.impression import Keys, Shown
 from kinstream.search.interleaving.randomised import Randomised, list_id_of, randomise, read
 from kinstream.search.interleaving.randomising import Randomising
-from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.drawn import PREFIX, DrawKind, Drawn, mark_of, parts_of
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.settings import RandomiseSettings, Settings
@@ -204,11 +203,14 @@ def test_the_share_is_disjoint_from_the_drafted_one() -> None:
 
 
 def test_shares_of_more_than_all_queries_and_a_missing_key_are_refused() -> None:
-    sections = {"docs": {"kind": "swaps", "share": 0.9}}
+    def read_settings(**sections: object) -> Settings:
+        return Settings.model_validate(sections)
+
+    shares = {"docs": {"kind": "swaps", "share": 0.9}}
     with pytest.raises(ValueError, match=r"randomise\.docs\.share: 0\.9 of the queries.* together at most 1"):
-        Settings(gate={"docs": {"share": 0.2}}, randomise=sections, gate_key=SECRET)  # type: ignore[arg-type]
-    Settings(gate={"shop": {"share": 0.2}}, randomise=sections, gate_key=SECRET)  # type: ignore[arg-type]
-    with pytest.raises((ValueError, SettingsError), match=r"\[randomise.SPACE\] needs a key"):
-        Settings(randomise=sections)  # type: ignore[arg-type]
+        read_settings(gate={"docs": {"share": 0.2}}, randomise=shares, gate_key=SECRET)
+    read_settings(gate={"shop": {"share": 0.2}}, randomise=shares, gate_key=SECRET)
+    with pytest.raises(ValueError, match=r"\[randomise.SPACE\] needs a key"):
+        read_settings(randomise=shares)
     with pytest.raises(ValueError, match="kind"):
-        Settings(randomise={"docs": {"kind": "plackett"}}, gate_key=SECRET)  # type: ignore[dict-item]
+        read_settings(randomise={"docs": {"kind": "plackett"}}, gate_key=SECRET)

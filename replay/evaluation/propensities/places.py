@@ -10,7 +10,7 @@ sums over people (a sandwich), since neither the two clicks of a list nor the li
 References
 ----------
 Joachims, Swaminathan, Schnabel: Unbiased learning-to-rank with biased feedback. WSDM 2017. (swaps)
-Ford: Solution of a ranking problem from binary comparisons. American Mathematical Monthly 1957. (when a strength exists)
+Ford: Solution of a ranking problem from binary comparisons. American Mathematical Monthly 1957.
 """
 
 from __future__ import annotations

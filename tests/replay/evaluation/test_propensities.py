@@ -102,7 +102,9 @@ def lists_of(log_space: str, count: int) -> list[Click]:
             ItemClick(item, 2) for item, p in zip(shown.items, chances, strict=True) if draw.random() < p
         ]
         places = tuple(range(SIZE))
-        made.append(Click(log_space, shown.list_id, shown.items, places, tuple(clicks), 1, None, f"u{number}"))
+        made.append(
+            Click(log_space, shown.list_id, shown.items, places, tuple(clicks), 1, None, f"u{number}")
+        )
     return made
 
 
