@@ -35,6 +35,8 @@ from kinstream.streams.configuration.gate import check_key
 from kinstream.streams.configuration.kafka import SECRETS as KAFKA_SECRETS
 from kinstream.streams.configuration.kafka import KafkaSettings as KafkaSettings
 from kinstream.streams.configuration.layers import Layers, broken_json, environment_faults, merged
+from kinstream.streams.configuration.randomise import RandomiseSettings as RandomiseSettings
+from kinstream.streams.configuration.randomise import check_shares
 from kinstream.streams.configuration.section import Name, Section, start_of, with_secrets
 from kinstream.streams.configuration.services import GatewaySettings as GatewaySettings
 from kinstream.streams.configuration.services import GatewaySpaceSettings as GatewaySpaceSettings
@@ -174,6 +176,7 @@ class Settings(BaseSettings):
     learners: dict[Name, LearnerSettings] = {}
     sources: dict[Name, SourceSettings] = {}
     gate: dict[str, GateSettings] = {}
+    randomise: dict[str, RandomiseSettings] = {}
     vectors: dict[str, VectorsSettings] = {}
     sinks: dict[Name, SinkSettings] = {}
     gate_key: SecretStr = SecretStr("")
@@ -199,8 +202,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _gates_have_a_key(self) -> Settings:
         key = self.gate_key.get_secret_value()
-        check_key(key, bool(self.gate))
+        check_key(key, bool(self.gate or self.randomise))
         remember(key)
+        check_shares(self.randomise, self.gate)
         return self
 
     @model_validator(mode="after")

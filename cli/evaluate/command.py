@@ -134,9 +134,13 @@ class _WithMore(click.Group):
     """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["counterfactual", "paper", "queries"]
+        return ["counterfactual", "paper", "propensities", "queries"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "propensities":
+            from kinstream.cli.evaluate.propensities import propensities
+
+            return propensities
         if cmd_name == "counterfactual":
             from kinstream.cli.evaluate.counterfactual import counterfactual
 

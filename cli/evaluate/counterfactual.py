@@ -92,7 +92,7 @@ def counterfactual(
         raise SettingsError(str(error)) from None
     models = {UNADAPTED: QueryModel("un-adapted"), **_opened(files)}
     lists = recorded(
-        _events(settings, space, start, end),
+        space_events(settings, space, start, end),
         space,
         Keys(secret),
         models,
@@ -125,7 +125,7 @@ def _opened(files: tuple[Path, ...]) -> dict[Version, QueryModel]:
     return opened
 
 
-def _events(settings: Settings, space: str, start: str | None, end: str | None) -> Iterator[Event]:
+def space_events(settings: Settings, space: str, start: str | None, end: str | None) -> Iterator[Event]:
     """The events of a space from the beginning of the log, up to the end. Lists count from `start` on."""
     from kinstream.replay.evaluation.counterfactual.recorded import Event
     from kinstream.replay.log.sources import parse_point, topic_range

@@ -120,6 +120,9 @@ class Clicks:
         - "fair-pairs": only a clicked item over the unclicked one directly above it, in pairs of ranks (0, 1), (2, 3),
           ... or, with first_rank 1, (1, 2), (3, 4), ...: sound where the presentation swaps each of these pairs with
           probability 1/2.
+        - "randomised": the same within the pairs of places that a service of Kinstream has swapped with probability 1/2
+          (`[randomise.SPACE]`), as the id of each list says. Lists without such an id state nothing. Each order of a
+          pair was as likely, so all weights are 1.
     bias_exponent, max_weight, first_rank : as above.
     max_remembered : entries of each memory (votes, lists, sessions, hours, support); above it the oldest are dropped.
     seed : of the thinning.
@@ -203,8 +206,8 @@ class Clicks:
         self.max_late_ms = whole("max_late_ms", max_late_ms, 0, 10_000 * _DAY_MS)
         if bias not in BIASES:
             raise SettingsError(f"bias must be one of {', '.join(BIASES)}, not {bias!r}")
-        if LIST_RULE in self.rules and bias == "fair-pairs":
-            raise SettingsError(f"bias fair-pairs compares two items, and the rule {LIST_RULE} whole lists")
+        if LIST_RULE in self.rules and bias in ("fair-pairs", "randomised"):
+            raise SettingsError(f"bias {bias} compares two items, and the rule {LIST_RULE} whole lists")
         self.bias = bias
         self.bias_exponent = number("bias_exponent", bias_exponent, 0.0, 4.0)
         self.max_weight = number("max_weight", max_weight, 1.0, 1e6)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.processors.clicks import kernels as kernels
+from kinstream.processors.clicks.drawn import uppers
 from kinstream.processors.clicks.keys import Keys, list_keys
 from kinstream.processors.clicks.lists import Fault, Flags, Lists, named, split_rows
 from kinstream.processors.clicks.rules import Preferences
@@ -18,7 +19,7 @@ from kinstream.processors.shared.watermark import Watermark
 from kinstream.streams.errors import BadRecord, Reason
 
 #: Corrections of the position bias, in the order of their numbers.
-BIASES: Final = ("none", "weights", "thinning", "fair-pairs")
+BIASES: Final = ("none", "weights", "thinning", "fair-pairs", "randomised")
 
 #: Fates of a list at the gate.
 TAKEN: Final = kernels.LIST_TAKEN
@@ -266,6 +267,7 @@ class Votes:
             self._bias,
             self._propensity,
             draws,
+            uppers(lists) if self._bias == kernels.RANDOMISED else np.empty(0, np.int32),
             self._mean,
             self._votes.room_for(count, votes_gone),
             self._sessions.room_for(count, sessions_gone),

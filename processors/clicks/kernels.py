@@ -217,6 +217,7 @@ NO_BIAS: Final = 0
 WEIGHTS: Final = 1
 THINNING: Final = 2
 FAIR_PAIRS: Final = 3
+RANDOMISED: Final = 4
 
 
 @compiled
@@ -239,6 +240,7 @@ def judge(
     bias: int,
     propensity: NDArray[np.float64],
     draws: NDArray[np.float64],
+    uppers: Numbers,
     mean: NDArray[np.float64],
     votes: Parts,
     capped: Parts,
@@ -257,6 +259,7 @@ def judge(
     limits : vote window, cap of a session, session window, support, support window, first rank of fair pairs.
     propensity : exponent of the examination, and largest weight.
     draws : (m,) in [0, 1), for thinning.
+    uppers : (m,) the upper impression of the drawn pair of each lower one, or -1; for randomised lists.
     mean : sum and number of the weights so far.
     votes, capped, supported : memories.
     fate, weight : (p,) filled.
@@ -282,6 +285,9 @@ def judge(
             or position[loser] < first_rank
             or (position[loser] - first_rank) % 2 != 0
         ):
+            fate[p] = 4
+            continue
+        if bias == 4 and (mark[loser] != 0 or uppers[winner] != loser):
             fate[p] = 4
             continue
         time = time_ms[i]

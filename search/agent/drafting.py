@@ -1,4 +1,7 @@
-"""Drafted lists of the query agent: a second index, of the candidate, picks in turn with the serving one."""
+"""Drafted and randomised lists of the query agent.
+
+In a drafted list, a second index, of the candidate, picks in turn with the serving one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Final, NamedTuple
 from kinstream.search.interleaving.decided import Decided, Deciding
 from kinstream.search.interleaving.drafts import Drafts
 from kinstream.search.interleaving.impression import Shown
+from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.models.model import Model
 from kinstream.search.spaces.searcher import Answer, NotReady, Searcher, Standing, UnknownItem, WrongDimension
 from kinstream.streams.records.gate import UNADAPTED, Version
@@ -23,7 +27,7 @@ Ask = Callable[[Searcher, Sequence[int] | None], Answer]
 
 
 class DraftedAnswer(NamedTuple):
-    """An answer, and what was drafted from it.
+    """An answer, and what was drawn from it.
 
     Parameters
     ----------
@@ -31,12 +35,14 @@ class DraftedAnswer(NamedTuple):
     decided : what the gate had decided; None without a gate.
     lists : the drafted lists, by the number of their query.
     candidate : the answer of the other side; None if no list was drafted.
+    randomised : the randomised lists, by the number of their query.
     """
 
     answer: Answer
     decided: Decided | None = None
     lists: Mapping[int, Shown] = MappingProxyType({})
     candidate: Standing | None = None
+    randomised: Mapping[int, Shown] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,20 @@ class Drafting:
             }
             return DraftedAnswer(answer, decided, lists, other.standing)
         return DraftedAnswer(answer, decided)
+
+
+def randomised(
+    found: DraftedAnswer,
+    randomising: Randomising,
+    queries: Sequence[bytes],
+    query_id: str | None,
+    k: int,
+) -> DraftedAnswer:
+    """An answer with randomised lists of the serving model, of the queries that get one."""
+    answer = found.answer
+    version = _version(answer.standing)
+    rows = randomising.rows(queries, query_id, k)
+    return found._replace(randomised={row: randomising.shown(version, answer.names[row], k) for row in rows})
 
 
 def serving_model(deciding: Deciding) -> Callable[[], Model]:

@@ -10,7 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kinstream.search.agent.service import SearchService
-from kinstream.search.interleaving.metrics import decided_families, decided_sample, drafted_lists
+from kinstream.search.interleaving.metrics import (
+    decided_families,
+    decided_sample,
+    drafted_lists,
+    randomised_lists,
+)
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import ServiceMetrics
 from kinstream.search.spaces.searcher import Answer
@@ -36,6 +41,8 @@ class SearchMetrics(ServiceMetrics):
         )
         gated = [name for name, served in service.spaces.items() if served.drafting is not None]
         self.drafted = drafted_lists("search", self.registry, gated)
+        randomised = [name for name, served in service.spaces.items() if served.randomising is not None]
+        self.randomised = randomised_lists("search", self.registry, randomised)
         for space in service.spaces:
             self.queries.labels(space)
             self.examined.labels(space)

@@ -14,6 +14,7 @@ from kinstream.search.agent.drafting import Drafting, candidate_model, serving_m
 from kinstream.search.index.engines import ONLINE, Plan, check
 from kinstream.search.interleaving.decided import Deciding
 from kinstream.search.interleaving.drafts import drafts_of
+from kinstream.search.interleaving.randomising import Randomising, randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.models.model import Model
 from kinstream.search.models.subscription import FollowerStopped, Subscription
@@ -46,6 +47,7 @@ class Served:
     trouble : why the newest model cannot be taken over; None if there is no error.
     stepping, newest : of a space with updates.
     drafting : of a space with a gate.
+    randomising : of a space with randomised lists.
     """
 
     searcher: Searcher
@@ -55,6 +57,7 @@ class Served:
     stepping: Stepping | None = None
     newest: _Newest | None = None
     drafting: Drafting | None = None
+    randomising: Randomising | None = None
     next_build: float = field(default=0.0)
 
     @property
@@ -139,7 +142,13 @@ class SearchService:
             stepping = Stepping(name, section.learner) if section.updates else None
             newest = _Newest(subscription, stepping)
             searcher = Searcher(name, plan, newest)
-            self.spaces[name] = Served(searcher, subscription, stepping=stepping, newest=newest)
+            self.spaces[name] = Served(
+                searcher,
+                subscription,
+                stepping=stepping,
+                newest=newest,
+                randomising=randomising_of(settings, name),
+            )
         sources = {name: section.catalogue for name, section in self.limits.spaces.items()}
         self.events = events(settings, sources, self._apply, self.limits.redrives_of)
         self.updates = updates(
@@ -169,7 +178,9 @@ class SearchService:
         candidate = Searcher(name, plan, candidate_model(deciding))
         drafting = Drafting(deciding, drafts_of(self.settings, name), candidate)
         searcher = Searcher(name, plan, serving_model(deciding))
-        return Served(searcher, self.models.subscribe(name, learner), drafting=drafting)
+        subscription = self.models.subscribe(name, learner)
+        randomising = randomising_of(self.settings, name)
+        return Served(searcher, subscription, drafting=drafting, randomising=randomising)
 
     @property
     def served(self) -> Iterable[str]:

@@ -126,9 +126,11 @@ class Exposure:
         )
 
     def state(self) -> State:
+        # A log without randomised lists gives the state that it gave before there were any.
+        lists = {name: n for name, n in self._lists.items() if n or name != ListKind.RANDOMISED}
         plain = {
             "now_ms": self._now_ms,
-            "lists": self._lists,
+            "lists": lists,
             "items": self._kinds,
             "impressions": self._impressions,
             "clicks": self._clicks,

@@ -6,21 +6,25 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from kinstream.search.interleaving import randomised
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import PREFIX, Keys, mark_of, read
+from kinstream.streams.records import drawn
 from kinstream.streams.records.values import Click, ClickBlock, LoadPosition
 
 
 class ListKind(StrEnum):
     """What the order of a list came from, as far as its id proves it. The values are labels of metrics.
 
-    `ranked`: not drafted. `drafted`: its places were drawn, and the id proves the draw. `unreadable`, `changed`: the id
-    says that the list was drafted, and was not made with this key, or is of other items or of another order; so the
-    probabilities of its places are not known. `invalid`: a list that no builder accepts.
+    `ranked`: nothing was drawn. `drafted`, `randomised`: its places were drawn, from two rankings or from one, and the
+    id proves the draw. `unreadable`, `changed`: the id says that the list was drawn, and was not made with this key, or
+    is of other items or of another order; so the probabilities of its places are not known. `invalid`: a list that no
+    builder accepts.
     """
 
     RANKED = "ranked"
     DRAFTED = "drafted"
+    RANDOMISED = "randomised"
     UNREADABLE = "unreadable"
     CHANGED = "changed"
     INVALID = "invalid"
@@ -53,15 +57,20 @@ class Served(NamedTuple):
         """What its order came from."""
         if not self.valid:
             return ListKind.INVALID
-        if not self.list_id.startswith(PREFIX):
-            return ListKind.RANKED
-        drafted = read(keys, space, self.list_id)
-        if drafted is None:
-            return ListKind.UNREADABLE
-        # A client may report only the part of the list that was seen.
-        marks = iter(drafted.marks)
-        same = all(mark_of(space, item) in marks for item in self.items)
-        return ListKind.DRAFTED if same else ListKind.CHANGED
+        if self.list_id.startswith(PREFIX):
+            one = read(keys, space, self.list_id)
+            return ListKind.UNREADABLE if one is None else self._as_shown(space, one.marks, ListKind.DRAFTED)
+        if self.list_id.startswith(drawn.PREFIX):
+            other = randomised.read(keys, space, self.list_id)
+            if other is None:
+                return ListKind.UNREADABLE
+            return self._as_shown(space, other.drawn.marks, ListKind.RANDOMISED)
+        return ListKind.RANKED
+
+    def _as_shown(self, space: str, marks: Sequence[int], kind: ListKind) -> ListKind:
+        """The kind, or `changed`. A client may report only the part of the list that was seen."""
+        left = iter(marks)
+        return kind if all(mark_of(space, item) in left for item in self.items) else ListKind.CHANGED
 
 
 def served(record: Click | ClickBlock) -> Iterator[Served]:

@@ -16,8 +16,8 @@ def families(spaces: Mapping[str, Exposed]) -> Iterator[Metric]:
     """The series of these spaces."""
     lists = CounterMetricFamily(
         "kinstream_exposure_lists",
-        "Lists that came back, each counted once, by kind: ranked, drafted; unreadable or changed, which were drafted "
-        "and do not show with which probabilities; or invalid.",
+        "Lists that came back, each counted once, by kind: ranked, drafted, randomised; unreadable or changed, which "
+        "were drawn and do not show with which probabilities; or invalid.",
         labels=("space", "kind"),
     )
     items = CounterMetricFamily(

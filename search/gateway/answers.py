@@ -12,8 +12,9 @@ from kinstream.search.gateway.gated import ModelPair
 from kinstream.search.gateway.metrics import GatewayMetrics
 from kinstream.search.gateway.requests import MapRequest, SearchRequest
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.gateway.space import GatewaySpace
+from kinstream.search.gateway.space import Answer, GatewaySpace
 from kinstream.search.interleaving.drafts import Drafts, of_vectors
+from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.queries.model import QueryModel
 from kinstream.search.serving.clients import note_space
 from kinstream.search.serving.desk import RETRY_SECONDS
@@ -21,7 +22,7 @@ from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
 from kinstream.search.serving.traces import note_model
 from kinstream.search.stores.base import BadFilter, Hit, StoreAway
-from kinstream.streams.records.gate import Version
+from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
 
 
@@ -65,16 +66,13 @@ class Answering:
             known = [hit._asdict() for hit in hits if not math.isnan(hit.similarity)]
             results.append({"neighbours": known})
         named: dict[str, Any] = {"space": space.name, "model": _named(pair.serving)}
+        if space.drafts is not None or space.randomising is not None:
+            lists = self._randomised(space, pair, answer.hits, of_vectors(queries), asked)
+            drafts = self._drafted(space, pair, answer, asked.k)
+            lists |= drafts
+            results = [lists.get(row, result | {"list_id": None}) for row, result in enumerate(results)]
         if space.drafts is not None:
-            made = {
-                row: drafted(space.drafts, pair, answer.hits[row], candidate, asked.k)
-                for row, candidate in answer.candidates.items()
-            }
-            lists = {row: one for row, one in made.items() if one is not None}
-            self._metrics.drafted.labels(space.name).inc(len(lists))
-            for row, result in enumerate(results):
-                results[row] = lists.get(row, result | {"list_id": None})
-            other = pair.candidate if lists else None
+            other = pair.candidate if drafts else None
             if other is not None:
                 _note(space, other)
             named |= {"candidate": None if other is None else _named(other), "gate": _gate(pair)}
@@ -107,6 +105,37 @@ class Answering:
                 | ({} if space.gated is None else {"gate": _gate(pair)})
             )
         return _written({"spaces": found})
+
+    # ---- randomised and drafted lists ---------------------------------------------------------------------------
+
+    def _drafted(
+        self, space: GatewaySpace, pair: ModelPair, answer: Answer, k: int
+    ) -> dict[int, dict[str, Any]]:
+        """The drafted results, by the number of the query; counted."""
+        if space.drafts is None:
+            return {}
+        made = {
+            row: drafted(space.drafts, pair, answer.hits[row], candidate, k)
+            for row, candidate in answer.candidates.items()
+        }
+        found = {row: one for row, one in made.items() if one is not None}
+        self._metrics.drafted.labels(space.name).inc(len(found))
+        return found
+
+    def _randomised(
+        self,
+        space: GatewaySpace,
+        pair: ModelPair,
+        hits: list[list[Hit]],
+        names: list[bytes],
+        asked: SearchRequest,
+    ) -> dict[int, dict[str, Any]]:
+        """The randomised results, by the number of the query; counted."""
+        if space.randomising is None:
+            return {}
+        rows = space.randomising.rows(names, asked.query_id, asked.k)
+        self._metrics.randomised.labels(space.name).inc(len(rows))
+        return {row: randomised(space.randomising, pair.serving, hits[row], asked.k) for row in rows}
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
@@ -157,6 +186,15 @@ def drafted(
     names = (pair.decided.version, Version(*pair.candidate.name))
     shown = drafts.shown((names[0], ranked[0]), (names[1], ranked[1]), k)
     fields = {hit.id: hit for hit in (*candidate, *serving)}
+    items = [fields[item]._asdict() | {"similarity": None} for item in shown.items]
+    return {"neighbours": items, "list_id": shown.list_id}
+
+
+def randomised(randomising: Randomising, model: QueryModel, hits: list[Hit], k: int) -> dict[str, Any]:
+    """A randomised result. A similarity would show what was swapped."""
+    version = Version(*model.name) if model.adapted else UNADAPTED
+    shown = randomising.shown(version, [hit.id for hit in hits if not math.isnan(hit.similarity)], k)
+    fields = {hit.id: hit for hit in reversed(hits)}
     items = [fields[item]._asdict() | {"similarity": None} for item in shown.items]
     return {"neighbours": items, "list_id": shown.list_id}
 

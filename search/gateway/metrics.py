@@ -9,7 +9,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kinstream.search.gateway.service import GatewayService
-from kinstream.search.interleaving.metrics import decided_families, decided_sample, drafted_lists
+from kinstream.search.interleaving.metrics import (
+    decided_families,
+    decided_sample,
+    drafted_lists,
+    randomised_lists,
+)
 from kinstream.search.models.staleness import Failure
 from kinstream.search.serving.metrics import BUCKETS, ServiceMetrics
 
@@ -34,6 +39,8 @@ class GatewayMetrics(ServiceMetrics):
         )
         gated = [space.name for space in service.spaces.values() if space.drafts is not None]
         self.drafted = drafted_lists("gateway", self.registry, gated)
+        randomised = [space.name for space in service.spaces.values() if space.randomising is not None]
+        self.randomised = randomised_lists("gateway", self.registry, randomised)
         for space in service.spaces.values():
             self.queries.labels(space.name)
             self._store_seconds.labels(space.name)

@@ -10,6 +10,7 @@ from kinstream.search.gateway.gated import Gated
 from kinstream.search.gateway.space import GatewaySpace
 from kinstream.search.interleaving.decided import Deciding
 from kinstream.search.interleaving.drafts import Drafts, drafts_of
+from kinstream.search.interleaving.randomising import randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
@@ -64,7 +65,15 @@ class GatewayService:
                 subscription = self.models.subscribe(name, section.learner)
             gated, drafts = self._gate(settings, name, section)
             self.spaces[name] = GatewaySpace(
-                name, section.store, section.collection, store, subscription, pinned, gated, drafts
+                name,
+                section.store,
+                section.collection,
+                store,
+                subscription,
+                pinned,
+                gated,
+                drafts,
+                randomising_of(settings, name),
             )
         self.health = Health(
             live=[Check("feeds", lambda: self.failure is None)],

@@ -12,6 +12,7 @@ import numpy as np
 
 from kinstream.search.gateway.gated import Gated, ModelPair
 from kinstream.search.interleaving.drafts import Drafts
+from kinstream.search.interleaving.randomising import Randomising
 from kinstream.search.models.staleness import Staleness
 from kinstream.search.models.subscription import FollowerStopped, Subscription
 from kinstream.search.queries.adapter import Newest
@@ -48,6 +49,7 @@ class GatewaySpace:
     kind, collection : of the store, for answers.
     pinned : the model of a file; None to follow `subscription`.
     gated, drafts : the decisions of a gate on the space, and its drafted lists; None without a gate.
+    randomising : its randomised lists; None if there are none.
     timed : receives the seconds of every request to the store, and whether it answered.
     """
 
@@ -61,6 +63,7 @@ class GatewaySpace:
         pinned: QueryModel | None,
         gated: Gated | None = None,
         drafts: Drafts | None = None,
+        randomising: Randomising | None = None,
         timed: Callable[[str, float, bool], None] = lambda *_: None,
     ) -> None:
         self.name = name
@@ -69,6 +72,7 @@ class GatewaySpace:
         self.timed = timed
         self.gated = gated
         self.drafts = drafts
+        self.randomising = randomising
         #: Why the store cannot answer; None while it can.
         self.trouble: str | None = "not asked yet"
         #: Number of features of the store's vectors; None while unknown, or if it takes any.

@@ -54,13 +54,7 @@ class Drafts:
         queries : what tells one query from another; see `of_vectors`.
         query_id : tells all of them from those of other requests, in place of `queries`.
         """
-        # An id holds at most `MAX_ITEMS` places.
-        if k > MAX_ITEMS:
-            return []
-        if query_id is not None:
-            name = b"id/" + query_id.encode("utf-8", "surrogatepass")
-            return list(range(len(queries))) if self._chosen(name) else []
-        return [row for row, query in enumerate(queries) if self._chosen(query)]
+        return rows_of(queries, query_id, k, self._chosen)
 
     def _chosen(self, query: bytes) -> bool:
         return self._keys.chosen(self._space, query, self._share)
@@ -75,6 +69,19 @@ class Drafts:
 def drafts_of(settings: Settings, space: str) -> Drafts:
     """The drafted lists of a space with a gate."""
     return Drafts(space, Keys(settings.gate_key.get_secret_value()), settings.gate[space].share)
+
+
+def rows_of(
+    queries: Sequence[bytes], query_id: str | None, k: int, chosen: Callable[[bytes], bool]
+) -> list[int]:
+    """The numbers of the queries that `chosen` chooses, for lists of k items; see `Drafts.rows`."""
+    # An id holds at most `MAX_ITEMS` places.
+    if k > MAX_ITEMS:
+        return []
+    if query_id is not None:
+        name = b"id/" + query_id.encode("utf-8", "surrogatepass")
+        return list(range(len(queries))) if chosen(name) else []
+    return [row for row, query in enumerate(queries) if chosen(query)]
 
 
 def of_vectors(queries: Vectors) -> list[bytes]:

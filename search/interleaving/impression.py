@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kinstream.search.interleaving.draft import Draft, Side, credit, team_draft
+from kinstream.search.interleaving.varints import read_varint, varint
+from kinstream.streams.records.drawn import MARK_BYTES, salt_of
+from kinstream.streams.records.drawn import mark_of as mark_of
 from kinstream.streams.records.gate import Version
 
 #: Begins every id of a drafted list. Ids of other lists do not matter to the gate.
@@ -25,7 +28,6 @@ MAX_ITEMS: Final = 255
 NONCE_BYTES: Final = 6
 _TIME_BYTES: Final = 6
 _TAG_BYTES: Final = 10
-_MARK_BYTES: Final = 3
 _SERVING_EMPTY: Final = 1
 _CANDIDATE_EMPTY: Final = 2
 _HEAD: Final = _TIME_BYTES + NONCE_BYTES
@@ -68,10 +70,14 @@ class Keys:
 
     def chosen(self, space: str, query: bytes, share: float) -> bool:
         """Whether a query is one of the share that gets drafted lists: always the same answer for the same query."""
+        return self.among(space, query, 0.0, share)
+
+    def among(self, space: str, query: bytes, low: float, high: float) -> bool:
+        """Whether the hash of a query, as a share of all hashes, is `low` or more and below `high`."""
         data = hashlib.blake2b(
-            query, digest_size=8, key=self._coin, person=b"share", salt=_short(space)
+            query, digest_size=8, key=self._coin, person=b"share", salt=salt_of(space)
         ).digest()
-        return int.from_bytes(data, "little") < share * 2.0**64
+        return low * 2.0**64 <= int.from_bytes(data, "little") < high * 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,28 +187,16 @@ def read(keys: Keys, space: str, list_id: str) -> Impression | None:
     return _impression_of(int.from_bytes(head[:_TIME_BYTES], "big"), keys.mask(head, body))
 
 
-def mark_of(space: str, item: str) -> int:
-    """The hash of an item: 24 bits."""
-    data = item.encode("utf-8", "surrogatepass")
-    return int.from_bytes(
-        hashlib.blake2b(data, digest_size=_MARK_BYTES, salt=_short(space)).digest(), "little"
-    )
-
-
-def _short(space: str) -> bytes:
-    return hashlib.blake2b(space.encode(), digest_size=16).digest()
-
-
 def _body_of(one: Impression) -> bytes:
     flags = _SERVING_EMPTY * (Side.SERVING in one.empty) + _CANDIDATE_EMPTY * (Side.CANDIDATE in one.empty)
     numbers = b"".join(
-        _varint(n) for v in (one.serving, one.candidate) for n in (v.generation, v.epoch + 1, v.step)
+        varint(n) for v in (one.serving, one.candidate) for n in (v.generation, v.epoch + 1, v.step)
     )
     picks = sum(int(pick) << n for n, pick in enumerate(one.picks))
     fresh = sum(1 << n for n in one.fresh)
     count = len(one.marks)
     bits = b"".join(value.to_bytes(-(-count // 8), "little") for value in (picks, fresh))
-    marks = b"".join(mark.to_bytes(_MARK_BYTES, "little") for mark in one.marks)
+    marks = b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in one.marks)
     return bytes((flags, count)) + numbers + bits + marks
 
 
@@ -210,14 +204,13 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
     flags, count = body[0], body[1]
     numbers, at = [], 2
     for _ in range(6):
-        number, at = _read_varint(body, at)
+        number, at = read_varint(body, at)
         numbers.append(number)
     size = -(-count // 8)
     picks, fresh = (int.from_bytes(body[at + n * size : at + (n + 1) * size], "little") for n in (0, 1))
     at += 2 * size
     marks = [
-        int.from_bytes(body[at + n * _MARK_BYTES : at + (n + 1) * _MARK_BYTES], "little")
-        for n in range(count)
+        int.from_bytes(body[at + n * MARK_BYTES : at + (n + 1) * MARK_BYTES], "little") for n in range(count)
     ]
     empty = {Side.SERVING: flags & _SERVING_EMPTY, Side.CANDIDATE: flags & _CANDIDATE_EMPTY}
     return Impression(
@@ -229,20 +222,3 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
         frozenset(n for n in range(count) if fresh >> n & 1),
         frozenset(side for side, flag in empty.items() if flag),
     )
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while data[at] & 128:
-        number |= (data[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-    return number | data[at] << shift, at + 1

@@ -23,6 +23,19 @@ def drafted_lists(service: str, registry: CollectorRegistry, spaces: Iterable[st
     return made
 
 
+def randomised_lists(service: str, registry: CollectorRegistry, spaces: Iterable[str]) -> Counter:
+    """The counter of randomised lists of a service, which begins at 0 for these spaces."""
+    made = Counter(
+        f"kinstream_{service}_randomised_lists",
+        "Answers with a randomised list: one for each of the queries that [randomise.SPACE] has chosen.",
+        ("space",),
+        registry=registry,
+    )
+    for space in spaces:
+        made.labels(space)
+    return made
+
+
 def decided_families(service: str) -> list[GaugeMetricFamily]:
     """The gauges of a service (search, gateway), by space and learner; without samples."""
     return [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinstream.search.agent.drafting import Ask, DraftedAnswer
+from kinstream.search.agent.drafting import Ask, DraftedAnswer, randomised
 from kinstream.search.agent.metrics import SearchMetrics
 from kinstream.search.agent.service import SearchService, Served
 from kinstream.search.interleaving.drafts import of_vectors
@@ -114,24 +114,32 @@ class Answering:
         served: Served, ask: Ask, queries: Sequence[bytes], query_id: str | None, k: int
     ) -> DraftedAnswer:
         if served.drafting is None:
-            return DraftedAnswer(ask(served.searcher, None))
-        return served.drafting.search(served.searcher, ask, queries, query_id, k)
+            found = DraftedAnswer(ask(served.searcher, None))
+        else:
+            found = served.drafting.search(served.searcher, ask, queries, query_id, k)
+        if served.randomising is None:
+            return found
+        return randomised(found, served.randomising, queries, query_id, k)
 
     def _answered(self, served: Served, found: DraftedAnswer) -> bytes:
-        """Check and count an answer, and write it; drafted lists in place of those of the serving model."""
+        """Check and count an answer, and write it; drawn lists in place of those of the serving model."""
         answer = found.answer
         _check_distances(answer)
         self._metrics.answered(served.space, answer)
         body = self._found(served, answer)
-        if found.decided is not None:
-            self._metrics.drafted.labels(served.space).inc(len(found.lists))
+        if found.decided is not None or served.randomising is not None:
+            drawn = {**found.randomised, **found.lists}
             results: list[dict[str, Any]] = body["results"]
             for row, result in enumerate(results):
-                shown = found.lists.get(row)
+                shown = drawn.get(row)
                 result["list_id"] = None if shown is None else shown.list_id
                 if shown is not None:
-                    # A distance would show whose pick an item is.
+                    # A distance would show whose pick an item is, or what was swapped.
                     result["neighbours"] = [{"id": item, "squared_distance": None} for item in shown.items]
+        if served.randomising is not None:
+            self._metrics.randomised.labels(served.space).inc(len(found.randomised))
+        if found.decided is not None:
+            self._metrics.drafted.labels(served.space).inc(len(found.lists))
             candidate = None
             if found.candidate is not None:
                 _note(served, found.candidate)

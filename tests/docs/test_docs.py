@@ -26,6 +26,7 @@ from kinstream.processors.registry import create
 from kinstream.processors.samples.one_pass import OnePass
 from kinstream.streams.checkpoints.manifest import versions
 from kinstream.streams.configuration.gate import GateSettings
+from kinstream.streams.configuration.randomise import RandomiseSettings
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.configuration.vectors import SinkSettings, VectorsSettings
 from kinstream.streams.errors import Reason
@@ -168,12 +169,13 @@ def sections() -> dict[str, dict[str, Any]]:
     models: dict[str, Any] = {
         f"[{name}]": field.default_factory or type(field.default)
         for name, field in Settings.model_fields.items()
-        if name
-        not in ("builders", "learners", "sources", "gate", "vectors", "sinks", "gate_key", "gate_key_file")
+        if name not in ("builders", "learners", "sources", "gate", "randomise", "vectors", "sinks")
+        and name not in ("gate_key", "gate_key_file")
     }
     models |= {"[builders.NAME]": BuilderSettings, "[learners.NAME]": LearnerSettings}
     models |= {"[search.spaces.NAME]": SearchSpaceSettings, "[sources.NAME]": SourceSettings}
-    models |= {"[gate.SPACE]": GateSettings, "[vectors.SPACE]": VectorsSettings, "[sinks.NAME]": SinkSettings}
+    models |= {"[gate.SPACE]": GateSettings, "[randomise.SPACE]": RandomiseSettings}
+    models |= {"[vectors.SPACE]": VectorsSettings, "[sinks.NAME]": SinkSettings}
     return {
         heading: {
             field.alias or name: REQUIRED if field.is_required() else plain(field)

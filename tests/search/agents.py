@@ -176,8 +176,11 @@ def linear(d: int, seed: int) -> Any:
 class Agent:
     """A running service with its two feeds."""
 
-    def __init__(self, gate: dict[str, Any] | None = None, **search: Any) -> None:
-        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
+    def __init__(
+        self, gate: dict[str, Any] | None = None, randomise: dict[str, Any] | None = None, **search: Any
+    ) -> None:
+        drawn = {"gate": gate or {}, "randomise": randomise or {}}
+        gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate(
             {"search": {"rebuild_seconds": 0.0, "recall_every": 0, **search}, **gated}
         )
@@ -229,7 +232,10 @@ def full_page() -> bytes:
 
     from kinstream.search.agent.metrics import SearchMetrics
 
-    with running(gate={"shop": {}}, spaces={"shop": {"learner": "opml", "index": "lazy"}}) as agent:
+    drawn = {"shop": {"kind": "swaps"}}
+    with running(
+        gate={"shop": {}}, randomise=drawn, spaces={"shop": {"learner": "opml", "index": "lazy"}}
+    ) as agent:
         agent.events.append(items("shop", ["a"], np.ones((1, 2))))
         agent.announced.announce("shop", linear(2, 1), 1)
         agent.announced.decisions.take(decision(1, Version(1, 0, 1), space="shop"))

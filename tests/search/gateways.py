@@ -63,10 +63,12 @@ class Gateway:
         spaces: dict[str, Any],
         create: Callable[[str, Place], Store] = kinds.create,
         gate: dict[str, Any] | None = None,
+        randomise: dict[str, Any] | None = None,
         **limits: Any,
     ) -> None:
         sections = {"gateway": {"http_port": 0, "spaces": spaces, **limits}}
-        gated = {"gate": gate, "gate_key": SECRET} if gate else {}
+        drawn = {"gate": gate or {}, "randomise": randomise or {}}
+        gated = {**drawn, "gate_key": SECRET} if gate or randomise else {}
         self.settings = Settings.model_validate({**sections, **gated})
         self.announced = Announced(LEARNER)
         source: Source = self.announced
@@ -144,7 +146,8 @@ def full_page() -> bytes:
     from kinstream.search.gateway.metrics import GatewayMetrics
 
     store = Memory(["a"], np.ones((1, 2)))
-    with running({"docs": section()}, create=lambda *_: store, gate={"docs": {}}) as gateway:
+    drawn = {"gate": {"docs": {}}, "randomise": {"docs": {"kind": "swaps"}}}
+    with running({"docs": section()}, create=lambda *_: store, **drawn) as gateway:
         metrics = GatewayMetrics(gateway.service)
         gateway.announced.announce("docs", bilinear(2, 1), 3)
         gateway.settle()

@@ -289,7 +289,8 @@ def test_the_gate_counts_every_list_of_its_spaces(tmp_path: Path) -> None:
         log.append("kinstream.events", b"docs", encode(record))
     agent.run()
     found = gate_of(agent).exposure.exposed()
-    assert found.lists == {"ranked": 2, "drafted": 2, "unreadable": 1, "changed": 0, "invalid": 0}
+    counts = {"ranked": 2, "drafted": 2, "randomised": 0, "unreadable": 1, "changed": 0, "invalid": 0}
+    assert found.lists == counts
     assert found.coverage == 10 / 11
     assert found.items == {"new": 50, "known": 0, "unlisted": 0}
     assert found.clicks[:4] == (1, 1, 1, 1)
@@ -319,3 +320,9 @@ def test_a_checkpoint_of_an_earlier_version_and_a_new_generation() -> None:
     heir = SpaceGate("docs", KEYS, Options(error=0.01))
     heir.inherit(gate.state(), None)
     assert heir.exposure.exposed() == gate.exposure.exposed()
+
+
+def test_without_randomised_lists_a_state_does_not_name_them() -> None:
+    """The states of logs from before there were any keep their bits."""
+    assert "randomised" not in str(Exposure().state()["counts"])
+    assert Exposure().exposed().lists["randomised"] == 0

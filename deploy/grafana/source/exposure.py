@@ -31,7 +31,8 @@ _UNLISTED: Final = _share("item_impressions", ', item="unlisted"')
 _TOP: Final = _click_rate(', position="0"')
 _BELOW: Final = _click_rate(', position!="0"')
 _DRAFTED: Final = _share("lists", ', kind="drafted"')
-_ASKED: Final = ', kind=~"drafted|unreadable|changed"'
+_RANDOMISED: Final = _share("lists", ', kind="randomised"')
+_ASKED: Final = ', kind=~"drafted|randomised|unreadable|changed"'
 _UNREADABLE: Final = _share("lists", ', kind="unreadable"', _ASKED)
 _CHANGED: Final = _share("lists", ', kind="changed"', _ASKED)
 
@@ -87,6 +88,7 @@ EXPOSURE: Final = Row(
             "the share of the gate's settings.",
             "0 while lists come: services draft nothing, so clicks cannot compare two models.",
             Query(_DRAFTED, "{{space}} · drafted"),
+            Query(_RANDOMISED, "{{space}} · randomised"),
             Query(f"max by (space) (kinstream_gate_share{{{_SPACE}}})", "{{space}} · by the settings"),
             unit="percentunit",
             runbook="KinstreamGateRandomisationStopped",

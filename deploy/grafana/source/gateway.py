@@ -63,6 +63,7 @@ GATEWAY: Final = Row(
             "0 while clients send queries: see the answers by status.",
             Query(_rate("queries_total", "space", _SPACE), "{{space}}"),
             Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
+            Query(_rate("randomised_lists_total", "space", _SPACE), "{{space}} · randomised"),
             unit="cps",
         ),
         lines(

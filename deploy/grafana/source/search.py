@@ -80,6 +80,7 @@ SEARCH: Final = Row(
             "0 while clients send queries: see the answers by status.",
             Query(f"sum by (space) (job_space:kinstream_search_queries:rate5m{{{_SPACE}}})", "{{space}}"),
             Query(_rate("drafted_lists_total", "space", _SPACE), "{{space}} · drafted"),
+            Query(_rate("randomised_lists_total", "space", _SPACE), "{{space}} · randomised"),
             unit="cps",
             runbook="KinstreamSearchDown",
         ),

@@ -16,6 +16,7 @@ from kinstream.replay.evaluation.counterfactual.draws import MOST_PLACES, place_
 from kinstream.replay.evaluation.counterfactual.estimates import Ranked, Shown, class_of
 from kinstream.search.exposure.lists import Served, served
 from kinstream.search.interleaving.impression import PREFIX, Impression, Keys, mark_of, read
+from kinstream.streams.records import drawn
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Action, Click, ClickBlock, Control, ItemBlock, Vectors
 
@@ -29,13 +30,15 @@ class Maps(Protocol):
 class Use(StrEnum):
     """Whether a list counts, or why not.
 
-    `ranked`: not drafted. `unreadable`, `changed`, `invalid`: as `kinstream.search.exposure.lists.ListKind`.
+    `ranked`: not drafted. `randomised`: of one model, so it does not tell of others. `unreadable`, `changed`,
+    `invalid`: as `kinstream.search.exposure.lists.ListKind`.
     `other_model`: a model that has drafted it was not given. `no_query`: without a query vector that fits the items.
     `other_ranking`: the models rank the items of the log otherwise than they did then.
     """
 
     USED = "used"
     RANKED = "ranked"
+    RANDOMISED = "randomised"
     UNREADABLE = "unreadable"
     CHANGED = "changed"
     INVALID = "invalid"
@@ -152,6 +155,8 @@ class _Reader:
     def _made(self, one: Served, query: Vectors | None) -> Use | tuple[Shown, dict[Version, Ranked]]:
         if not one.valid:
             return Use.INVALID
+        if one.list_id.startswith(drawn.PREFIX):
+            return Use.RANDOMISED
         if not one.list_id.startswith(PREFIX):
             return Use.RANKED
         drafted = read(self._keys, self._space, one.list_id)

@@ -1,0 +1,119 @@
+"""What the id of a randomised list says to everybody: which pairs of its places were drawn, and its items.
+
+A service that randomises the list of one model swaps pairs of places, each with probability 1/2. Builders need to know
+the pairs, and whether a list came back as it was shown, and need no key for that. Which of the pairs were swapped, and
+the model, are encrypted: `kinstream.search.interleaving.randomised` reads them. Form of an id: `ki2.` and, in
+base64url, time and nonce, kind, place, number of items, a hash of each item, the encrypted body, the tag.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+#: Begins every id of a randomised list, and names the version of its form.
+PREFIX: Final = "ki2."
+#: Bytes before the encrypted body: of time and nonce, and of all.
+HEAD_BYTES: Final = 12
+TAG_BYTES: Final = 10
+MARK_BYTES: Final = 3
+_FIXED: Final = HEAD_BYTES + 3
+
+
+class DrawKind(IntEnum):
+    """How pairs of places were chosen.
+
+    `FAIR_PAIRS`: neighbours, from the first place or the second one on. `SWAPS`: the first place and another one.
+    """
+
+    FAIR_PAIRS = 0
+    SWAPS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The readable part of an id.
+
+    Parameters
+    ----------
+    place : the first place of the first pair, 0 or 1; of swaps, the other place, from 1.
+    marks : of each place, a hash of its item (`mark_of`), in the order in which the list was shown.
+    """
+
+    kind: DrawKind
+    place: int
+    marks: tuple[int, ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The upper and the lower place of each pair that was swapped with probability 1/2."""
+        count = len(self.marks)
+        if self.kind is DrawKind.SWAPS:
+            return ((0, self.place),) if 0 < self.place < count else ()
+        return tuple((upper, upper + 1) for upper in range(self.place, count - 1, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An id in parts; whether it is genuine is not known.
+
+    Parameters
+    ----------
+    head : time and nonce.
+    signed : all that the tag is of.
+    """
+
+    drawn: Drawn
+    head: bytes
+    body: bytes
+    signed: bytes
+    tag: bytes
+
+
+def written(head: bytes, drawn: Drawn) -> bytes:
+    """The bytes of an id before its encrypted body."""
+    marks = b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in drawn.marks)
+    return head + bytes((drawn.kind, drawn.place, len(drawn.marks))) + marks
+
+
+def id_of(signed: bytes, tag: bytes) -> str:
+    """The id of these bytes."""
+    return PREFIX + base64.urlsafe_b64encode(signed + tag).rstrip(b"=").decode()
+
+
+def parts_of(list_id: str) -> Parts | None:
+    """The parts of an id; None if it is not the id of a randomised list."""
+    if not list_id.startswith(PREFIX):
+        return None
+    text = list_id[len(PREFIX) :]
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    signed, tag = raw[:-TAG_BYTES], raw[-TAG_BYTES:]
+    if len(signed) < _FIXED:
+        return None
+    kind, place, count = signed[HEAD_BYTES:_FIXED]
+    end = _FIXED + count * MARK_BYTES
+    if kind not in DrawKind.__members__.values() or len(signed) < end:
+        return None
+    marks = tuple(
+        int.from_bytes(signed[at : at + MARK_BYTES], "little") for at in range(_FIXED, end, MARK_BYTES)
+    )
+    return Parts(Drawn(DrawKind(kind), place, marks), signed[:HEAD_BYTES], signed[end:], signed, tag)
+
+
+def mark_of(space: str, item: str) -> int:
+    """The hash of an item: 24 bits."""
+    data = item.encode("utf-8", "surrogatepass")
+    found = hashlib.blake2b(data, digest_size=MARK_BYTES, salt=salt_of(space)).digest()
+    return int.from_bytes(found, "little")
+
+
+def salt_of(space: str) -> bytes:
+    """The salt of hashes within a space."""
+    return hashlib.blake2b(space.encode(), digest_size=16).digest()
