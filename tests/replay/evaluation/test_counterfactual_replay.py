@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kinstream.streams.errors import KinstreamError, SettingsError
 from kinstream.streams.records.codec.every_kind import decode_event
 from kinstream.streams.records.values import Click
 from kinstream.streams.topics import partition_of
+from tests.docs.pages import ROOT, blocks
 from tests.replay.conftest import MakeSystem
 from tests.replay.evaluation.drafted_log import DRAFTED, LISTS, NEW, SIZE, SPACE, DraftedLog
 from tests.replay.system import EVENTS, System
@@ -71,7 +73,7 @@ def system(make_system: MakeSystem, drafted: DraftedLog) -> System:
     running = make_system(builders=BUILDERS, learners=LEARNERS)
     for message in drafted.log.read(EVENTS, 0, 0):
         running.log.append(EVENTS, message.key, message.value)
-    running.run()
+    running.run_builders()
     return running
 
 
@@ -229,3 +231,14 @@ def test_what_cannot_be_judged_is_refused_before_anything_is_read(
     monkeypatch.setenv("KINSTREAM_GATE_KEY", "")
     with pytest.raises(SettingsError, match="needs a key"):
         command("--model", "drafted.npz")
+
+
+def test_the_page_shows_what_is_printed(command: Commands) -> None:
+    page = ROOT / "docs" / "replaying.md"
+    lines = next(b.text for b in blocks(page, "sh") if "--counterfactual" in b.text).splitlines()
+    (shown,) = [b.text for b in blocks(page, "text") if b.text.startswith("MODEL ")]
+    events, _, what_if = (shlex.split(line)[2:] for line in lines)
+    found = command(*events)
+    assert found.exit_code == 0, found.output
+    assert shown.strip() in found.stdout
+    assert "12% of what it would show" in command(*what_if).stderr
