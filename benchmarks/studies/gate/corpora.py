@@ -18,7 +18,7 @@ Rows = NDArray[np.floating[Any]]
 Ranking = NDArray[np.int64]
 Answers = Callable[[Ranking, Ranking], NDArray[np.bool_]]
 
-NAMES: Final = ("synthetic", "documents")
+NAMES: Final = ("documents", "synthetic")
 #: Items of a list, and those of a ranking that may enter it.
 SHOWN, DEPTH = 10, 30
 _TESTED: Final = 1_500

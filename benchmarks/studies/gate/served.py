@@ -77,7 +77,7 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> dict[str, Any]:
-    """Changes of NDCG@10 against no adaptation, of what serves and of the newest model, at every look."""
+    """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end."""
     of = CASES[case]
     return Live(opened(corpus, file), of.learning or LOSING[corpus], of.users, seed, Options(**options)).run()
 
@@ -114,14 +114,16 @@ class Live:
         at = np.linspace(FIRST_LOOK, SESSIONS, LOOKS).round(-2).astype(int).tolist()
         for block in catalogue(SPACE, np.asarray(self._corpus.items, np.float32)):
             self._learn(block, START_MS)
-        served, newest = [], []
+        served = []
         for first in range(0, SESSIONS, EVERY):
             self._segment(first)
             if first + EVERY in at:
                 served.append(self._change(self._gate.serving))
-                newest.append(self._change(self._newest))
-        decided = [(one["verdict"], one["impressions"], one["serving"]) for one in self._gate.decided]
-        return {"served": served, "newest": newest, "decided": decided}
+        return {
+            "served": served,
+            "newest": self._change(self._newest),
+            "promotions": self._gate.verdicts["promote"],
+        }
 
     def _segment(self, first: int) -> None:
         gate, draw = self._gate, self._draw
@@ -227,14 +229,12 @@ HEADER: Final = (
 def row(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Cells of the table: changes at the last look, and the worst at any."""
     served = np.array([one["served"] for one in found])
-    newest = np.array([one["newest"] for one in found])
-    gained = newest[:, -1].mean()
-    promoted = [sum(verdict == "promote" for verdict, *_ in one["decided"]) for one in found]
+    gained = float(np.mean([one["newest"] for one in found]))
     return [
         str(len(found)),
-        f"{newest[:, -1].mean():+.1%}",
+        f"{gained:+.1%}",
         f"{served[:, -1].mean():+.1%}",
         f"{served.min():+.2%}",
         f"{served[:, -1].mean() / gained:.0%}" if gained > 0.01 else "-",
-        f"{np.mean(promoted):.1f}",
+        f"{np.mean([one['promotions'] for one in found]):.1f}",
     ]
