@@ -113,7 +113,7 @@ def _synthetic(seed: int) -> Corpus:
         lambda queries, items: world.topics[items] == world.wanted[queries],
         lambda queries, items: world.topics[items] == world.sought[queries],
         float(_WORTH.sum()),
-        np.eye(world.items.shape[1]) - world._idle.T @ world._idle,
+        np.eye(world.items.shape[1]) - world.idle.T @ world.idle,
     )
 
 

@@ -6,11 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.studies.gate import comparison, served
+from kinstream.search.gate.core import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 PARTS: Final = {"comparison": comparison, "served": served}
@@ -19,7 +21,7 @@ SERVED_RUNS: Final = 20
 
 
 class Run(NamedTuple):
-    """A run by what it depends on; `options` are those of the gate, as JSON."""
+    """A run by what it depends on; `options` are all those of the gate, as JSON, for a part that has any."""
 
     part: str
     corpus: str
@@ -48,6 +50,8 @@ class Kept:
     def measure(self, runs: Sequence[Run], processes: int, seconds: float) -> None:
         """Measure those that are missing; begin none after so many seconds."""
         left = [run for run in reversed(runs) if run not in self.found]
+        if not left:
+            return
         begun = time.monotonic()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -83,13 +87,15 @@ def asked(
     options: str,
 ) -> Iterator[Run]:
     """The runs of these parts, corpora and cases (None: all), `number` of each case (None: as the table has them)."""
+    # With the defaults: when they change, nothing of an earlier run counts.
+    whole = json.dumps(asdict(Options(**json.loads(options))))
     for part in parts:
         for corpus in corpora:
             for case, of in PARTS[part].CASES.items():
                 if cases is None or case in cases:
                     several = number or (of.runs if isinstance(of, comparison.Case) else SERVED_RUNS)
                     for seed in range(first_seed, first_seed + several):
-                        yield Run(part, corpus, case, seed, options if part == "served" else "{}")
+                        yield Run(part, corpus, case, seed, whole if part == "served" else "{}")
 
 
 def table(part: str, runs: Sequence[Run], kept: Kept) -> str:
