@@ -85,7 +85,7 @@ class Corpus:
 def ranked(queries: Rows, items: Rows, size: int) -> Ranking:
     """(q, size) nearest items by inner product, best first."""
     scores = queries @ items.T
-    some = np.argpartition(-scores, size, axis=1)[:, :size]
+    some = np.argpartition(scores, -size, axis=1)[:, -size:]
     order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1, kind="stable")
     found: Ranking = np.take_along_axis(some, order, axis=1)
     return found

@@ -56,7 +56,7 @@ def losing(aggressiveness: float) -> Learning:
 
 
 #: By corpus; chosen on other seeds, so that the newest model loses about 5 % or more in the end.
-LOSING: Final = {"documents": losing(0.009), "synthetic": losing(0.03)}
+LOSING: Final = {"documents": losing(0.018), "synthetic": losing(0.03)}
 
 
 @dataclass(frozen=True, slots=True)
