@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ class Users(threading.Thread):
         found: dict[str, Any] = answer.json()
         model = found["model"]
         self.served.add(Version(model["generation"], model["epoch"], model["step"]))
-        now, events = time.time_ns() // 10**6, []
+        now = time.time_ns() // 10**6
+        events: list[tuple[str | bytes | None, bytes | None]] = []
         for topic, vector, result in zip(topics, vectors, found["results"], strict=True):
             shown = tuple(one["id"] for one in result["neighbours"])
             if result["list_id"] is None:
@@ -195,10 +197,7 @@ def run_through(
             killed = victims[name].worker_pid()
             os.kill(killed, signal.SIGKILL)
             kills += 1
-            until(
-                lambda n=name, k=killed: victims[n].child() not in (None,) and victims[n].worker_pid() != k,
-                name,
-            )
+            until(partial(has_another_worker, victims[name], killed), f"another {name}")
         users.go_on(f"round {number}")
         broker.kill()
         kills += 1
@@ -208,6 +207,11 @@ def run_through(
         last = before
         before = until_decided(system, last)
     return kills
+
+
+def has_another_worker(process: Process, killed: int) -> bool:
+    child = process.child()
+    return child is not None and child.pid != killed
 
 
 def decided_upto(system: System) -> int:

@@ -49,6 +49,10 @@ class Corpus:
         """NDCG@10 of tested queries (t, d) that are mapped already."""
         return self._ndcg(ranked(mapped, self.items, SHOWN), self.tested_answers)
 
+    def ndcg_asked(self, mapped: Rows) -> float:
+        """The same of the first queries that are asked."""
+        return self._ndcg(ranked(mapped, self.items, SHOWN), self.answers)
+
     def of_quality(self, change: float) -> tuple[Ranking, Ranking]:
         """(q, `DEPTH`) rankings of the asked queries: un-adapted, and with an NDCG@10 that differs by that share.
 

@@ -75,7 +75,9 @@ class Kept:
 def measured(run: Run, corpus: Path) -> dict[str, Any]:
     """The result of a run."""
     with one_blas_thread():
-        return PARTS[run.part].measured(run.corpus, run.case, run.seed, corpus, **json.loads(run.options))
+        if run.part == "comparison":
+            return comparison.measured(run.corpus, run.case, run.seed, corpus)
+        return served.measured(run.corpus, run.case, run.seed, corpus, **json.loads(run.options))
 
 
 def asked(

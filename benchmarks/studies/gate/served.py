@@ -1,10 +1,11 @@
 """What users are served while a learner learns from all their clicks and the gate decides which of its models serves.
 
-A session asks a query and sees ten items. A share of the sessions gets drafted lists of the serving model and of the
-challenger, or of the newest model while there is none; the others see the serving model. After every `EVERY` sessions
-the learner has learned the clicks of the others, through the builder `clicks`, and announces a model; services obey
-decisions then. Drafted lists are of queries that the learner never learns, and NDCG@10 is that of these queries: both
-stand for queries that nobody has asked before. Ids, drafts, gate, builder and learners are Kinstream's own.
+A session asks a query and sees ten items. Half of the queries are asked again and again, and the learner learns their
+clicks; the other half are never learned, and stand for queries that nobody has asked before. A share of the sessions
+gets drafted lists of the serving model and of the challenger, or of the newest model while there is none; the others see
+the serving model. After every `EVERY` sessions the learner has learned their clicks, through the builder `clicks`, and
+announces a model; services obey decisions then. NDCG@10 is the mean of both kinds of queries. Ids, drafts, gate,
+builder and learners are Kinstream's own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ EVERY, STEP_MS = 100, 6_000
 #: Sessions of a run; the first look, and how many follow it.
 SESSIONS, FIRST_LOOK, LOOKS = 20_000, 2_000, 20
 SHARE: Final = 0.5
+#: Share of the sessions whose query is one that is asked again.
+REPEATED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,57 +129,42 @@ class Live:
         }
 
     def _segment(self, first: int) -> None:
-        gate, draw = self._gate, self._draw
+        corpus, gate, draw = self._corpus, self._gate, self._draw
         serving, candidate = gate.serving, gate.challenger or self._newest
-        drafted = draw.random(EVERY) < self._share
-        sessions = first + np.arange(EVERY)
-        if candidate != serving:
-            self._compare(sessions[drafted], serving, candidate)
-        self._listen(sessions[~drafted], serving)
-        self._announce(first // EVERY + 1)
-
-    def _compare(self, sessions: Ranking, serving: Version, candidate: Version) -> None:
-        """Drafted lists, of queries that the learner never learns."""
-        corpus = self._corpus
-        asked = self._draw.integers(len(corpus.tested), size=len(sessions))
-        own, other = (
-            ranked(self._mapped(version, corpus.tested[asked]), corpus.items, DEPTH)
-            for version in (serving, candidate)
+        repeated = draw.random(EVERY) < REPEATED
+        drafted = (draw.random(EVERY) < self._share) & (candidate != serving)
+        query = draw.integers(len(corpus.tested), size=EVERY)
+        query[repeated] = self._order[self._listened : self._listened + int(repeated.sum())]
+        vectors = np.where(
+            repeated[:, None], corpus.asked[query * repeated], corpus.tested[query * ~repeated]
         )
-        for n, session in enumerate(sessions.tolist()):
-            now = START_MS + session * STEP_MS
-            shown = show(
-                self._keys,
-                SPACE,
-                ((serving, list(map(str, own[n]))), (candidate, list(map(str, other[n])))),
-                SHOWN,
-                time_ms=now,
-                nonce=session.to_bytes(6, "big"),
-            )
-            items = np.array([int(item) for item in shown.items])
-            answers = corpus.tested_answers(asked[n : n + 1], items)
-            only = ~np.isin(items, own[n, :SHOWN])
-            user, clicked = self._users.clicks(answers, only, self._draw, session)
-            taken = tuple(map(str, items[clicked].tolist()))
-            self._gate.take(List(shown.list_id, taken, user, user), now)
-
-    def _listen(self, sessions: Ranking, serving: Version) -> None:
-        """Lists of the serving model, whose clicks are learned."""
-        corpus, count = self._corpus, len(sessions)
-        asked = self._order[self._listened : self._listened + count]
-        lists = ranked(self._mapped(serving, corpus.asked[asked]), corpus.items, SHOWN)
-        clicked, accounts = np.zeros(lists.shape, np.bool_), np.full(count, -1, np.int64)
-        nothing = np.zeros(SHOWN, np.bool_)
-        for n, session in enumerate(sessions.tolist()):
-            answers = corpus.answers(asked[n : n + 1], lists[n])
-            user, clicked[n] = self._users.clicks(answers, nothing, self._draw, session)
+        own, other = (
+            ranked(self._mapped(version, vectors), corpus.items, DEPTH) for version in (serving, candidate)
+        )
+        lists = own[:, :SHOWN].copy()
+        clicked, accounts = np.zeros(lists.shape, np.bool_), np.full(EVERY, -1, np.int64)
+        for n in np.flatnonzero(repeated | drafted).tolist():
+            session = first + n
+            now, list_id = START_MS + session * STEP_MS, ""
+            if drafted[n]:
+                rankings = (serving, list(map(str, own[n]))), (candidate, list(map(str, other[n])))
+                nonce = session.to_bytes(6, "big")
+                shown = show(self._keys, SPACE, rankings, SHOWN, time_ms=now, nonce=nonce)
+                lists[n], list_id = [int(item) for item in shown.items], shown.list_id
+            answers = corpus.answers if repeated[n] else corpus.tested_answers
+            only = ~np.isin(lists[n], own[n, :SHOWN])
+            user, clicked[n] = self._users.clicks(answers(query[n : n + 1], lists[n]), only, draw, session)
             if user.startswith("account"):
                 accounts[n] = int(user.removeprefix("account "))
-        found = Searches(asked, lists, clicked, accounts)
-        vectors = np.asarray(corpus.asked, np.float32)
-        for block in click_blocks(SPACE, found, vectors, first=self._listened):
-            self._learn(_timed(block, sessions), START_MS + (int(sessions[-1]) + 1) * STEP_MS)
-        self._listened += count
+            if list_id:
+                taken = tuple(map(str, lists[n][clicked[n]].tolist()))
+                gate.take(List(list_id, taken, user, user), now)
+        learned = np.flatnonzero(repeated)
+        found = Searches(query[learned], lists[learned], clicked[learned], accounts[learned])
+        for block in click_blocks(SPACE, found, np.asarray(corpus.asked, np.float32), first=self._listened):
+            self._learn(_timed(block, first + learned), START_MS + (first + EVERY) * STEP_MS)
+        self._listened += len(learned)
+        self._announce(first // EVERY + 1)
 
     def _learn(self, event: ItemBlock | ClickBlock, now: int) -> None:
         for block in self._constraints(event, now):
@@ -203,7 +191,10 @@ class Live:
     def _change(self, version: Version) -> float:
         for one in (UNADAPTED, version):
             if one not in self._measured:
-                self._measured[one] = self._corpus.ndcg(self._mapped(one, self._corpus.tested))
+                corpus = self._corpus
+                again = corpus.ndcg_asked(self._mapped(one, corpus.asked[: len(corpus.tested)]))
+                never = corpus.ndcg(self._mapped(one, corpus.tested))
+                self._measured[one] = REPEATED * again + (1 - REPEATED) * never
         return self._measured[version] / self._measured[UNADAPTED] - 1
 
 

@@ -129,11 +129,13 @@ class Prequential:
         self._request, self._events, self._topic = request, events, topic
         self._learners = {name: Current(request.space) for name in learners}
         self._followed = frozenset(builder for some in learners.values() for builder in some)
-        fixed: dict[Model, Maps] = {UNADAPTED: _UNLEARNED, **request.models}
+        models: dict[Model, Maps] = {UNADAPTED: _UNLEARNED}
+        models.update(request.models)
+        models.update(self._learners)
         self._reader = Reader(
             request.space,
             request.keys,
-            fixed | self._learners,
+            models,
             exponent=request.exponent,
             product=request.product,
         )

@@ -87,7 +87,7 @@ def recorded(
     events: Iterable[Event],
     space: str,
     keys: Keys,
-    models: Mapping[Model, Maps],
+    models: Mapping[Model, Maps] | Mapping[Version, Maps],
     *,
     exponent: float = 1.0,
     product: str = "cosine",
@@ -121,12 +121,13 @@ class Reader:
         self,
         space: str,
         keys: Keys,
-        models: Mapping[Model, Maps],
+        models: Mapping[Model, Maps] | Mapping[Version, Maps],
         *,
         exponent: float = 1.0,
         product: str = "cosine",
     ) -> None:
-        self._space, self._keys, self._models = space, keys, models
+        self._space, self._keys = space, keys
+        self._models: dict[Model, Maps] = {**models}
         self._catalogue = Catalogue(product)
         self._looked = np.arange(1.0, MOST_PLACES + 1.0) ** -exponent
         self._lists: dict[str, _List] = {}
