@@ -2,9 +2,9 @@
 
 A session asks a query and sees ten items. Half of the queries are asked again and again, and the learner learns their
 clicks; the other half are never learned, and stand for queries that nobody has asked before. A share of the sessions
-gets drafted lists of the serving model and of the challenger, or of the newest model while there is none; the others see
-the serving model. After every `EVERY` sessions the learner has learned their clicks, through the builder `clicks`, and
-announces a model; services obey decisions then. NDCG@10 is the mean of both kinds of queries. Ids, drafts, gate,
+gets drafted lists of the serving model and of the challenger, or of the newest model while there is none. The others
+see the serving model. After every `EVERY` sessions the learner has learned their clicks, through the builder `clicks`,
+and announces a model; services obey decisions then. NDCG@10 is the mean of both kinds of queries. Ids, drafts, gate,
 builder and learners are Kinstream's own.
 """
 
