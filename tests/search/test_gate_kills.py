@@ -129,17 +129,19 @@ def decided(messages: list[Message]) -> Iterator[tuple[tuple[int, int, int, int]
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_twenty_kills_change_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twenty_kills_change_no_decision(
+    own_kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KINSTREAM_GATE_KEY", SECRET)
     port, draw, rng = free_port(), np.random.default_rng(5), random.Random(5)
     items = embeddings(TOPIC_OF, draw)
-    with postgres() as server, KafkaBroker(tmp_path / "kafka") as broker:
+    with postgres() as server:
         server.fill(SPACE, NAMES, items)
         (tmp_path / "url").write_text(server.url)
         store = {"store": "pgvector", "collection": SPACE, "distance": "inner-product"}
         system = System(
             tmp_path / "system",
-            broker.bootstrap,
+            own_kafka.bootstrap,
             builders__clicks={"kind": "clicks", "rules": ["click-skip-above"]},
             learners__taste={"kind": "oasis", "from": ["clicks"], "scaler": "unit", "unit": "published"},
             gateway__spaces={SPACE: {"learner": "taste", "connection_file": str(tmp_path / "url"), **store}},
@@ -162,7 +164,7 @@ def test_twenty_kills_change_no_decision(tmp_path: Path, monkeypatch: pytest.Mon
             }
             users = Users(system, port)
             users.start()
-            kills = run_through(system, broker, users, victims, rng)
+            kills = run_through(system, own_kafka, users, victims, rng)
             users.stopped.set()
             users.join(90)
             assert users.error is None and not users.is_alive()
