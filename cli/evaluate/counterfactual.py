@@ -58,7 +58,7 @@ def counterfactual(
     settings = settings_of(ctx)
     keys = keys_of(settings)
     models: dict[Model, Maps] = {UNADAPTED: QueryModel("un-adapted")}
-    models.update(opened(files))
+    models.update(opened(files).items())
     events = _events(settings, space, start, end)
     lists = recorded(events, space, keys, models, exponent=exponent, product=product)
     if len(set(lists.people)) < 2:

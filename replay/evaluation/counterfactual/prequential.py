@@ -130,8 +130,8 @@ class Prequential:
         self._learners = {name: Current(request.space) for name in learners}
         self._followed = frozenset(builder for some in learners.values() for builder in some)
         models: dict[Model, Maps] = {UNADAPTED: _UNLEARNED}
-        models.update(request.models)
-        models.update(self._learners)
+        models.update(request.models.items())
+        models.update(self._learners.items())
         self._reader = Reader(
             request.space,
             request.keys,

@@ -127,7 +127,7 @@ class Reader:
         product: str = "cosine",
     ) -> None:
         self._space, self._keys = space, keys
-        self._models: dict[Model, Maps] = {**models}
+        self._models: dict[Model, Maps] = dict(models.items())
         self._catalogue = Catalogue(product)
         self._looked = np.arange(1.0, MOST_PLACES + 1.0) ** -exponent
         self._lists: dict[str, _List] = {}
