@@ -49,7 +49,7 @@ class World:
         self._draw = np.random.default_rng(seed)
         self._noise, self._loud = noise, loud
         axes = np.linalg.qr(self._draw.normal(size=(DIMENSIONS, TOPICAL + LOUD)))[0].T
-        self._topical, self._idle = axes[:TOPICAL], axes[TOPICAL:]
+        self._topical, self.idle = axes[:TOPICAL], axes[TOPICAL:]
         topics = self._draw.normal(size=(TOPICS, TOPICAL))
         self._topics = topics / np.linalg.norm(topics, axis=1, keepdims=True)
         self.items, self.topics = self._vectors(ITEMS)
@@ -62,7 +62,7 @@ class World:
         inner = self._topics[topics] + self._noise * draw.normal(size=(n, TOPICAL)) / np.sqrt(TOPICAL)
         idle = self._loud * draw.normal(size=(n, LOUD)) / np.sqrt(LOUD)
         rest = 0.3 * draw.normal(size=(n, DIMENSIONS)) / np.sqrt(DIMENSIONS)
-        X = inner @ self._topical + idle @ self._idle + rest
+        X = inner @ self._topical + idle @ self.idle + rest
         return X / np.linalg.norm(X, axis=1, keepdims=True), topics
 
     def blocks(self) -> list[ConstraintBlock]:

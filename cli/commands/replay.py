@@ -6,20 +6,35 @@ With a changed setting it is a what-if: a replay of production constraints, comp
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.counterfactual import list_options
 from kinstream.streams.errors import SettingsError
 
 if TYPE_CHECKING:
+    from kinstream.replay.evaluation.counterfactual.prequential import Judged, Prequential
     from kinstream.replay.evaluation.measures.held_out import HeldOut
     from kinstream.replay.log.run import Request, Result
     from kinstream.replay.what_if.run import WhatIfRequest, WhatIfResult
+    from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.settings import Settings
+
+
+class _Lists(NamedTuple):
+    """The options of --counterfactual."""
+
+    space: str
+    files: Sequence[Path]
+    start: str | None
+    end: str | None
+    exponent: float
+    product: str
 
 
 def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,6 +116,20 @@ def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that judge the learners on drafted lists."""
+    command = click.option(
+        "--lists-from",
+        metavar="OFFSET|TIME",
+        help="Counterfactual: the first lists that count, by their place in events; by default all.",
+    )(list_options(command))
+    return click.option(
+        "--counterfactual",
+        is_flag=True,
+        help="Estimate the clicks that each learner would have got on drafted lists, each before it was learned.",
+    )(command)
+
+
 @click.command()
 @click.option("--learner", "learners", multiple=True, metavar="NAME", help="[learners.NAME]; all by default.")
 @click.option(
@@ -127,6 +156,7 @@ def _what_if_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @_what_if_options
+@_list_options
 @_data_options
 @click.pass_context
 def replay(
@@ -147,6 +177,11 @@ def replay(
     section: str | None,
     against: tuple[str, ...],
     save: str | None,
+    counterfactual: bool,
+    lists_from: str | None,
+    files: tuple[Path, ...],
+    exponent: float,
+    product: str,
     **data: Any,
 ) -> None:
     """Run builders and learners over a log or a file, in this process and without a consumer group.
@@ -157,6 +192,8 @@ def replay(
     Example: kinstream replay --learner opml --from constraints --until-checkpoint --compare
 
     Example: kinstream replay --learner opml --set gamma=0.01 --set scaler=unit --save what-if
+
+    Example: kinstream replay --learner adapter --space docs --counterfactual --model drafted.npz
     """
     from kinstream.cli.views.replay import agrees, as_dict, show
     from kinstream.replay.log.guarantees import Origin
@@ -164,6 +201,15 @@ def replay(
     from kinstream.replay.log.sources import parse_point
 
     settings = settings_of(ctx)
+    lists = None
+    if counterfactual:
+        if space is None or source not in (Origin.EVENTS, Origin.CONSTRAINTS):
+            raise SettingsError(
+                "--counterfactual needs --space NAME, and a log: --from events or constraints"
+            )
+        lists = _Lists(space, files, lists_from, end if source == Origin.EVENTS else None, exponent, product)
+    elif files or lists_from:
+        raise SettingsError("--model and --lists-from belong to --counterfactual")
     if changes or others or section or against or save:
         points = [None if text is None else parse_point(text) for text in (start, end)]
         if compare:
@@ -183,7 +229,7 @@ def replay(
         tried = WhatIfRequest(
             learners[0], against, points[0], points[1], space, partitions, until_checkpoint, save
         )
-        _show_what_if(_what_if(tried, settings, changes, others, section), as_json)
+        _show_what_if(*_what_if(tried, settings, changes, others, section, lists), as_json)
         return
     names = learners or tuple(settings.learners)
     if not names:
@@ -198,15 +244,16 @@ def replay(
         until_checkpoint=until_checkpoint,
         compare=compare,
     )
-    result, graded = (
-        _of_data(request, source, settings, data)
-        if request.origin is Origin.DATA
-        else (_of_topic(request, settings), None)
-    )
+    graded, judged = None, None
+    if request.origin is Origin.DATA:
+        result, graded = _of_data(request, source, settings, data)
+    else:
+        result, judged = _of_topic(request, settings, lists)
     if as_json:
-        click.echo(json.dumps(as_dict(result, source, graded), indent=2))
+        click.echo(json.dumps(as_dict(result, source, graded) | _judged_json(judged), indent=2))
     else:
         show(result, graded, compare=compare)
+        _show_judged(judged)
     if compare and not agrees(result):
         ctx.exit(1)
 
@@ -217,7 +264,8 @@ def _what_if(
     changes: tuple[str, ...],
     others: str | None,
     section: str | None,
-) -> WhatIfResult:
+    lists: _Lists | None,
+) -> tuple[WhatIfResult, Judged | None]:
     from kinstream.cli.shared.context import checked, parse_overrides
     from kinstream.replay.what_if.run import WhatIf
     from kinstream.replay.what_if.settings import what_if_settings
@@ -236,22 +284,57 @@ def _what_if(
     try:
         cluster.wait(settings.worker.startup_seconds)
         opened = WhatIf(request, settings, changed, cluster)
+        judge = None if lists is None else _judge(lists, (request.learner,), changed, cluster)
         with _bar(opened.size) as progress:
-            return opened.run(progress)
+            found = opened.run(progress) if judge is None else opened.run(progress, judge)
+        return found, None if judge is None else judge.result()
     finally:
         cluster.close()
 
 
-def _show_what_if(result: WhatIfResult, as_json: bool) -> None:
+def _judge(lists: _Lists, learners: Sequence[str], settings: Settings, cluster: Cluster) -> Prequential:
+    from kinstream.cli.shared.counterfactual import events_of, keys_of, opened
+    from kinstream.replay.evaluation.counterfactual.prequential import Prequential, Request
+    from kinstream.streams.extras import require
+
+    require("scipy", who="kinstream replay --counterfactual")
+    since, events = events_of(cluster, settings, lists.space, lists.start, lists.end)
+    request = Request(
+        lists.space,
+        keys_of(settings),
+        opened(lists.files),
+        None if lists.start is None else since,
+        lists.exponent,
+        lists.product,
+    )
+    follows = {name: settings.learners[name].follows for name in learners}
+    return Prequential(request, follows, events, settings.topic("events"))
+
+
+def _judged_json(judged: Judged | None) -> dict[str, Any]:
+    from kinstream.cli.views.counterfactual import judged_as_dict
+
+    return {"counterfactual": None if judged is None else judged_as_dict(judged)}
+
+
+def _show_judged(judged: Judged | None) -> None:
+    from kinstream.cli.views.counterfactual import show_judged
+
+    if judged is not None:
+        show_judged(judged)
+
+
+def _show_what_if(result: WhatIfResult, judged: Judged | None, as_json: bool) -> None:
     from kinstream.cli.views.what_if import as_dict, show
 
     if as_json:
-        click.echo(json.dumps(as_dict(result), indent=2))
+        click.echo(json.dumps(as_dict(result) | _judged_json(judged), indent=2))
     else:
         show(result)
+        _show_judged(judged)
 
 
-def _of_topic(request: Request, settings: Settings) -> Result:
+def _of_topic(request: Request, settings: Settings, lists: _Lists | None) -> tuple[Result, Judged | None]:
     from kinstream.replay.log.run import Replay
     from kinstream.streams.kafka.cluster import Cluster
 
@@ -259,8 +342,10 @@ def _of_topic(request: Request, settings: Settings) -> Result:
     try:
         cluster.wait(settings.worker.startup_seconds)
         opened = Replay(request, settings, cluster)
+        judge = None if lists is None else _judge(lists, request.learners, settings, cluster)
         with _bar(opened.size) as progress:
-            return opened.run(progress)
+            found = opened.run(progress) if judge is None else opened.run(progress, beside=judge)
+        return found, None if judge is None else judge.result()
     finally:
         cluster.close()
 

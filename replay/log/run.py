@@ -30,6 +30,8 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
 
 Progress = Callable[[int], None]
+#: Is given the replayed learners and the messages, and passes the messages on.
+Beside = Callable[[Sequence[AgentReplay], Iterator[Message]], Iterator[Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,10 @@ class Replay:
     # ---- running ------------------------------------------------------------------------------------------------
 
     def run(
-        self, progress: Progress = lambda done: None, tap: Callable[[Output], None] = lambda output: None
+        self,
+        progress: Progress = lambda done: None,
+        tap: Callable[[Output], None] = lambda output: None,
+        beside: Beside = lambda learners, messages: messages,
     ) -> Result:
         """Read the range and apply it.
 
@@ -244,6 +249,7 @@ class Replay:
         ----------
         progress : called with the number of offsets passed.
         tap : called with every output of the learners.
+        beside : sees each message before it is applied.
 
         Raises
         ------
@@ -259,7 +265,7 @@ class Replay:
                 space = self._request.space
                 watches[agent.name] = OffsetWatch(agent.name, goals, starts, until=until, space=space)
         pipeline = self.pipeline = self._pipeline(watches, tap)
-        messages = _run(pipeline, self._counted(progress))
+        messages = _run(pipeline, beside(pipeline.learners, self._counted(progress)))
         found: list[SpaceComparison] = []
         if self._request.compare:
             for replayed in (*pipeline.builders, *pipeline.learners):

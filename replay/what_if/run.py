@@ -8,7 +8,7 @@ from typing import Any
 
 from kinstream.replay.log.agents import Agent, open_learner, other_log
 from kinstream.replay.log.guarantees import Origin
-from kinstream.replay.log.run import Replay, Request, Result
+from kinstream.replay.log.run import Beside, Replay, Request, Result
 from kinstream.replay.log.sources import Point, TopicRange, topic_range
 from kinstream.replay.what_if.outcomes import Outcomes, SideBySide, Tap, read_recorded, side_by_side
 from kinstream.replay.what_if.saved_state import SavedState, StateFolder
@@ -152,12 +152,17 @@ class WhatIf:
 
     # ---- running ------------------------------------------------------------------------------------------------
 
-    def run(self, progress: Progress = lambda done: None) -> WhatIfResult:
+    def run(
+        self,
+        progress: Progress = lambda done: None,
+        beside: Beside = lambda learners, messages: messages,
+    ) -> WhatIfResult:
         """Replay, compare, save.
 
         Parameters
         ----------
         progress : called with the number of offsets of `constraints` passed.
+        beside : sees each message before it is applied.
 
         Raises
         ------
@@ -168,7 +173,7 @@ class WhatIf:
         ranges = self._replay.range.ranges
         topic = self._replay.range.topic
         what_if = Outcomes(topic, ranges)
-        replayed = self._replay.run(progress, Tap(what_if, self._settings.topic("outcomes")))
+        replayed = self._replay.run(progress, Tap(what_if, self._settings.topic("outcomes")), beside)
         # Read after the replay, so that it includes outcomes recorded meanwhile.
         found = {a.spec.name: Outcomes(topic, ranges, self._confirmed(a)) for a in self._against}
         written = self._outcomes_topic()

@@ -74,7 +74,7 @@ class Options:
     error: float = 0.05
     every_minutes: float = 60.0
     min_sessions: int = 100
-    max_sessions: int = 20_000
+    max_sessions: int = 3_000
     late_minutes: float = 60.0
     per_user: int = 30
     per_session: int = 10

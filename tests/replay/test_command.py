@@ -48,7 +48,7 @@ FIELDS = {
         "bit_identical",
         "claim",
     ),
-    *("versions", "comparisons", "held_out"),
+    *("versions", "comparisons", "counterfactual", "held_out"),
 }
 
 

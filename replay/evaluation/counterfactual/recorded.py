@@ -20,9 +20,12 @@ from kinstream.streams.records import drawn
 from kinstream.streams.records.gate import Version
 from kinstream.streams.records.values import Action, Click, ClickBlock, Control, ItemBlock, Vectors
 
+#: What names a model: a version, or a learner whose model changes while the log is read.
+Model = Version | str
+
 
 class Maps(Protocol):
-    """A map of queries, such as `kinstream.search.queries.model.QueryModel`."""
+    """A map of queries, such as `kinstream.search.queries.model.QueryModel`. It may change between two lists."""
 
     def map(self, Q: ArrayLike) -> NDArray[np.float32]: ...
 
@@ -61,20 +64,20 @@ class Recorded:
     Parameters
     ----------
     shown : n lists.
-    models : by version, n lists.
+    models : of each, n lists.
     people : (n,) users, or sessions, or ids of the lists.
     uses : lists by `Use`.
     """
 
     shown: list[Shown]
-    models: dict[Version, list[Ranked]]
+    models: dict[Model, list[Ranked]]
     people: list[str]
     uses: dict[str, int]
 
 
 class _List(NamedTuple):
     shown: Shown
-    ranked: dict[Version, Ranked]
+    ranked: dict[Model, Ranked]
     person: str
 
 
@@ -87,7 +90,7 @@ def recorded(
     events: Iterable[Event],
     space: str,
     keys: Keys,
-    models: Mapping[Version, Maps],
+    models: Mapping[Model, Maps] | Mapping[Version, Maps],
     *,
     exponent: float = 1.0,
     product: str = "cosine",
@@ -108,28 +111,43 @@ def recorded(
     exponent : users look at place k, from 1, with probability k^-exponent.
     product : how the store compares; one of `kinstream.replay.evaluation.counterfactual.catalogue.PRODUCTS`.
     """
-    reader = _Reader(space, keys, models, exponent, Catalogue(product))
+    reader = Reader(space, keys, models, exponent=exponent, product=product)
     for event in events:
         reader.take(event)
-    lists = list(reader.lists.values())
-    return Recorded(
-        [one.shown for one in lists],
-        {version: [one.ranked[version] for one in lists] for version in models},
-        [one.person for one in lists],
-        {str(use): reader.uses[use] for use in Use},
-    )
+    return reader.result()
 
 
-class _Reader:
+class Reader:
+    """Reads the lists of a space, event by event; parameters as of `recorded`. Each list is ranked as it is read."""
+
     def __init__(
-        self, space: str, keys: Keys, models: Mapping[Version, Maps], exponent: float, catalogue: Catalogue
+        self,
+        space: str,
+        keys: Keys,
+        models: Mapping[Model, Maps] | Mapping[Version, Maps],
+        *,
+        exponent: float = 1.0,
+        product: str = "cosine",
     ) -> None:
-        self._space, self._keys, self._models, self._catalogue = space, keys, models, catalogue
+        self._space, self._keys = space, keys
+        self._models: dict[Model, Maps] = dict(models.items())
+        self._catalogue = Catalogue(product)
         self._looked = np.arange(1.0, MOST_PLACES + 1.0) ** -exponent
-        self.lists: dict[str, _List] = {}
-        self.uses: Counter[Use] = Counter()
+        self._lists: dict[str, _List] = {}
+        self._uses: Counter[Use] = Counter()
+
+    def result(self) -> Recorded:
+        """The lists that were read."""
+        lists = list(self._lists.values())
+        return Recorded(
+            [one.shown for one in lists],
+            {model: [one.ranked[model] for one in lists] for model in self._models},
+            [one.person for one in lists],
+            {str(use): self._uses[use] for use in Use},
+        )
 
     def take(self, event: Event) -> None:
+        """Read the next event."""
         match event.record:
             case ItemBlock() as block:
                 self._catalogue.take(block)
@@ -140,19 +158,19 @@ class _Reader:
                     self._list(one, query, person)
 
     def _list(self, one: Served, query: Vectors | None, person: str) -> None:
-        known = self.lists.get(one.list_id)
+        known = self._lists.get(one.list_id)
         if known is not None:
             places = [place for place in one.clicked if place < len(known.shown.clicked)]
             known.shown.clicked[places] = 1.0
             return
         made = self._made(one, query)
         if isinstance(made, Use):
-            self.uses[made] += 1
+            self._uses[made] += 1
         else:
-            self.uses[Use.USED] += 1
-            self.lists[one.list_id] = _List(*made, person)
+            self._uses[Use.USED] += 1
+            self._lists[one.list_id] = _List(*made, person)
 
-    def _made(self, one: Served, query: Vectors | None) -> Use | tuple[Shown, dict[Version, Ranked]]:
+    def _made(self, one: Served, query: Vectors | None) -> Use | tuple[Shown, dict[Model, Ranked]]:
         if not one.valid:
             return Use.INVALID
         if one.list_id.startswith(drawn.PREFIX):
@@ -173,7 +191,7 @@ class _Reader:
 
     def _evaluated(
         self, one: Served, items: tuple[str, ...], drafted: Impression, query: Vectors
-    ) -> tuple[Shown, dict[Version, Ranked]] | None:
+    ) -> tuple[Shown, dict[Model, Ranked]] | None:
         size, find = len(items), self._catalogue
         own = {v: find.best(find.similarities(model.map(query)), size) for v, model in self._models.items()}
         sides = own[drafted.serving], own[drafted.candidate]

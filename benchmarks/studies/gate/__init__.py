@@ -1,0 +1,1 @@
+"""What the gate promises, measured with simulated users: `python -m benchmarks.studies.gate`."""

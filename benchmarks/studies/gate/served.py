@@ -1,0 +1,231 @@
+"""What users are served while a learner learns from all their clicks and the gate decides which of its models serves.
+
+A session asks a query and sees ten items. Half of the queries are asked again and again, and the learner learns their
+clicks; the other half are never learned, and stand for queries that nobody has asked before. A share of the sessions
+gets drafted lists of the serving model and of the challenger, or of the newest model while there is none. The others
+see the serving model. After every `EVERY` sessions the learner has learned their clicks, through the builder `clicks`,
+and announces a model; services obey decisions then. NDCG@10 is the mean of both kinds of queries. Ids, drafts, gate,
+builder and learners are Kinstream's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Corpus, Ranking, Rows, opened, ranked
+from benchmarks.studies.gate.people import Users
+from kinstream.learners.registry import create
+from kinstream.processors.clicks.clicks import Clicks
+from kinstream.processors.shared.base import Origin
+from kinstream.producers.simulated.searchers import Searches, catalogue, click_blocks
+from kinstream.producers.simulated.settings import START_MS
+from kinstream.search.gate.core import List, Options, SpaceGate
+from kinstream.search.interleaving.impression import Keys, show
+from kinstream.streams.records.gate import UNADAPTED, Version
+from kinstream.streams.records.values import LIST_RULE, ClickBlock, ConstraintBlock, ItemBlock
+
+SPACE: Final = "docs"
+#: Sessions between two announced models, and milliseconds between two sessions: ten a minute.
+EVERY, STEP_MS = 100, 6_000
+#: Sessions of a run; the first look, and how many follow it.
+SESSIONS, FIRST_LOOK, LOOKS = 20_000, 2_000, 20
+SHARE: Final = 0.5
+#: Share of the sessions whose query is one that is asked again.
+REPEATED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What learns: kind and settings of the learner, and the builder's rule."""
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rule: str = LIST_RULE
+
+
+GOOD: Final = Learning("adapter")
+
+
+def losing(aggressiveness: float) -> Learning:
+    """Steps that are too long."""
+    settings = {"aggressiveness": aggressiveness, "unit": "published", "dtype": "float32"}
+    return Learning("oasis", settings, "click-skip-above")
+
+
+#: By corpus; chosen on other seeds, so that the newest model loses about 5 % or more in the end.
+LOSING: Final = {"documents": losing(0.018), "synthetic": losing(0.03)}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run: who learns (None: the losing settings of the corpus), and who clicks."""
+
+    learning: Learning | None
+    users: Users = field(default_factory=Users)
+
+
+CASES: Final[Mapping[str, Case]] = {
+    "losing": Case(None),
+    "losing, a fifth poisoned": Case(None, Users(poisoned=0.2)),
+    "good": Case(GOOD),
+    "losing, clicks by position alone": Case(None, Users(random=True)),
+    "good, clicks by position alone": Case(GOOD, Users(random=True)),
+}
+
+
+def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> dict[str, Any]:
+    """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end."""
+    of = CASES[case]
+    return Live(opened(corpus, file), of.learning or LOSING[corpus], of.users, seed, Options(**options)).run()
+
+
+class Live:
+    """One run."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        learning: Learning,
+        users: Users,
+        seed: int,
+        options: Options,
+        share: float = SHARE,
+    ) -> None:
+        self._corpus, self._users, self._share = corpus, users, share
+        self._draw = np.random.default_rng([seed, 4])
+        self._order = np.concatenate(
+            [self._draw.permutation(len(corpus.asked)) for _ in range(-(-SESSIONS // len(corpus.asked)))]
+        )
+        self._keys = Keys(f"the secret of run {seed:08}")
+        self._gate = SpaceGate(SPACE, self._keys, options)
+        self._learner: Any = create(learning.kind, **learning.settings)
+        self._builder = Clicks(rules=(learning.rule,), seed=seed)
+        self._offset = self._listened = 0
+        self._newest = UNADAPTED
+        #: Those that serve, challenge or are newest.
+        self._maps: dict[Version, NDArray[Any] | None] = {UNADAPTED: None}
+        self._measured: dict[Version, float] = {}
+
+    def run(self) -> dict[str, Any]:
+        """All sessions, with a look at so many places."""
+        at = np.linspace(FIRST_LOOK, SESSIONS, LOOKS).round(-2).astype(int).tolist()
+        for block in catalogue(SPACE, np.asarray(self._corpus.items, np.float32)):
+            self._learn(block, START_MS)
+        served = []
+        for first in range(0, SESSIONS, EVERY):
+            self._segment(first)
+            if first + EVERY in at:
+                served.append(self._change(self._gate.serving))
+        return {
+            "served": served,
+            "newest": self._change(self._newest),
+            "promotions": self._gate.verdicts["promote"],
+        }
+
+    def _segment(self, first: int) -> None:
+        corpus, gate, draw = self._corpus, self._gate, self._draw
+        serving, candidate = gate.serving, gate.challenger or self._newest
+        repeated = draw.random(EVERY) < REPEATED
+        drafted = (draw.random(EVERY) < self._share) & (candidate != serving)
+        query = draw.integers(len(corpus.tested), size=EVERY)
+        query[repeated] = self._order[self._listened : self._listened + int(repeated.sum())]
+        vectors = np.where(
+            repeated[:, None], corpus.asked[query * repeated], corpus.tested[query * ~repeated]
+        )
+        own, other = (
+            ranked(self._mapped(version, vectors), corpus.items, DEPTH) for version in (serving, candidate)
+        )
+        lists = own[:, :SHOWN].copy()
+        clicked, accounts = np.zeros(lists.shape, np.bool_), np.full(EVERY, -1, np.int64)
+        for n in np.flatnonzero(repeated | drafted).tolist():
+            session = first + n
+            now, list_id = START_MS + session * STEP_MS, ""
+            if drafted[n]:
+                rankings = (serving, list(map(str, own[n]))), (candidate, list(map(str, other[n])))
+                nonce = session.to_bytes(6, "big")
+                shown = show(self._keys, SPACE, rankings, SHOWN, time_ms=now, nonce=nonce)
+                lists[n], list_id = [int(item) for item in shown.items], shown.list_id
+            answers = corpus.answers if repeated[n] else corpus.tested_answers
+            only = ~np.isin(lists[n], own[n, :SHOWN])
+            user, clicked[n] = self._users.clicks(answers(query[n : n + 1], lists[n]), only, draw, session)
+            if user.startswith("account"):
+                accounts[n] = int(user.removeprefix("account "))
+            if list_id:
+                taken = tuple(map(str, lists[n][clicked[n]].tolist()))
+                gate.take(List(list_id, taken, user, user), now)
+        learned = np.flatnonzero(repeated)
+        found = Searches(query[learned], lists[learned], clicked[learned], accounts[learned])
+        for block in click_blocks(SPACE, found, np.asarray(corpus.asked, np.float32), first=self._listened):
+            self._learn(_timed(block, first + learned), START_MS + (first + EVERY) * STEP_MS)
+        self._listened += len(learned)
+        self._announce(first // EVERY + 1)
+
+    def _learn(self, event: ItemBlock | ClickBlock, now: int) -> None:
+        for block in self._constraints(event, now):
+            self._learner.learn(block)
+
+    def _constraints(self, event: ItemBlock | ClickBlock, now: int) -> Iterator[ConstraintBlock]:
+        yield from self._builder.process(event, Origin(offset=self._offset, append_ms=now)).blocks
+        self._offset += 1
+
+    def _announce(self, step: int) -> None:
+        self._newest = Version(1, 0, step)
+        # A learner that has seen nothing has no map.
+        W = None if self._learner.dimension is None else np.array(self._learner.W)
+        self._maps[self._newest] = (
+            None if W is None else np.asarray(self._learner.scale(np.eye(len(W))) @ W, np.float32)
+        )
+        kept = {UNADAPTED, self._newest, self._gate.serving, self._gate.challenger}
+        self._maps = {version: map_ for version, map_ in self._maps.items() if version in kept}
+
+    def _mapped(self, version: Version, queries: Rows) -> Rows:
+        map_ = self._maps[version]
+        return queries if map_ is None else np.asarray(queries @ map_)
+
+    def _change(self, version: Version) -> float:
+        for one in (UNADAPTED, version):
+            if one not in self._measured:
+                corpus = self._corpus
+                again = corpus.ndcg_asked(self._mapped(one, corpus.asked[: len(corpus.tested)]))
+                never = corpus.ndcg(self._mapped(one, corpus.tested))
+                self._measured[one] = REPEATED * again + (1 - REPEATED) * never
+        return self._measured[version] / self._measured[UNADAPTED] - 1
+
+
+def _timed(block: ClickBlock, sessions: Ranking) -> ClickBlock:
+    """The same lists at the times of their sessions."""
+    shown = START_MS + STEP_MS * sessions.astype(np.int64)
+    row = block.clicked // SHOWN
+    return replace(block, shown_at_ms=shown, click_ms=shown[row] + 1 + block.clicked % SHOWN)
+
+
+HEADER: Final = (
+    "corpus",
+    "learner, users",
+    "runs",
+    "newest model, mean",
+    "served, mean",
+    "served, worst of all looks",
+    "share of the gain",
+    "promotions",
+)
+
+
+def row(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Cells of the table: changes at the last look, and the worst at any."""
+    served = np.array([one["served"] for one in found])
+    gained = float(np.mean([one["newest"] for one in found]))
+    return [
+        str(len(found)),
+        f"{gained:+.1%}",
+        f"{served[:, -1].mean():+.1%}",
+        f"{served.min():+.2%}",
+        f"{served[:, -1].mean() / gained:.0%}" if gained > 0.01 else "-",
+        f"{np.mean([one['promotions'] for one in found]):.1f}",
+    ]
