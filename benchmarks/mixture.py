@@ -47,6 +47,8 @@ def _measured(d: int, quick: bool) -> list[Figure]:
     model.transform(X[:2])
     first = time.process_time() - begun
     return [
-        Figure("mixture", f"d={d}: a triplet, with its builder", 1e6 * spent / learned, "us", at_most=allowed),
+        Figure(
+            "mixture", f"d={d}: a triplet, with its builder", 1e6 * spent / learned, "us", at_most=allowed
+        ),
         Figure("mixture", f"d={d}: the first transform after a change", 1e3 * first, "ms", at_most=FIRST),
     ]

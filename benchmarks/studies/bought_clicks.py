@@ -15,14 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.studies.gate import LOOK, MODEL, NOISE, RELEVANT, SHOWN, Corpus, Ranking, documents
+from benchmarks.studies.gate.comparison import MODEL
+from benchmarks.studies.gate.corpora import SHOWN, Corpus, Ranking, opened
+from benchmarks.studies.gate.people import ACCOUNTS, Users
 from kinstream.search.gate.core import List, Options, SpaceGate
 from kinstream.search.interleaving.impression import Keys, show
 from kinstream.streams.compute.blas_threads import one_blas_thread
 from kinstream.streams.records.gate import UNADAPTED, Verdict
 
 LISTS, PERIOD, HONEST = 6_000, 1_500, 1_200
-ACCOUNTS, HOMES = 20, 1_500
+HOMES = 1_500
 OFF: Final[dict[str, Any]] = {"burst_minutes": 0.0, "per_address": 0}
 
 
@@ -44,8 +46,9 @@ def run(
             user, address = f"account {account}", f"farm {account % addresses}"
             clicked = [item for item in shown.items if item not in rankings[0][:SHOWN]][:1]
         else:
-            answers = corpus.answers(np.array([q]), np.array([int(item) for item in shown.items]))
-            taken = (draw.random(SHOWN) < LOOK) & (draw.random(SHOWN) < np.where(answers, RELEVANT, NOISE))
+            items = np.array([int(item) for item in shown.items])
+            answers = corpus.answers(np.array([q]), items)
+            _, taken = Users().clicks(answers, np.zeros(SHOWN, np.bool_), draw, number)
             clicked = [item for item, click in zip(shown.items, taken, strict=True) if click]
         number += 1
         for made in gate.take(List(shown.list_id, tuple(clicked), user, user, address), now):
@@ -60,14 +63,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus", type=Path, help="NPZ of `benchmarks.studies.gate`")
+    parser.add_argument("corpus", type=Path, help="NPZ of the documentation; made where it is not there")
     parser.add_argument("--runs", type=int, default=10)
     a = parser.parse_args()
     print("| clicks | runs | promoted | retired | lists | left out |")
     print("|---|---|---|---|---|---|", flush=True)
     with one_blas_thread():
-        corpus = documents(a.corpus)
-        serving, better, worse = corpus.ranked(0.0), corpus.of_quality(0.10), corpus.of_quality(-0.06)
+        corpus = opened("documents", a.corpus)
+        (serving, better), (_, worse) = corpus.of_quality(0.10), corpus.of_quality(-0.06)
         for case, candidate, addresses, changes in (
             ("honest, 10 % better", better, 0, {}),
             ("honest, 6 % worse", worse, 0, {}),
