@@ -2,8 +2,8 @@
 
 The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
-challenger is shown to be better or worse, from `min_sessions` lists on, or after `max_sessions`; or after a third of
-them if the rest would hardly show it to be better. A version that has lost never comes back.
+challenger is shown to be better or worse, from `min_sessions` lists on, or after `max_sessions`. A version that has
+lost never comes back.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
 ALGORITHM: Final = "gate/2"
-#: Share of `max_sessions` that is left when a challenger that would hardly win is first given up.
-PATIENCE: Final = 2.0 / 3.0
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
@@ -248,10 +246,6 @@ class SpaceGate:
             return [self._end(Verdict.RETIRE, "it loses more often")]
         if self.impressions >= self.options.max_sessions:
             return [self._end(Verdict.HOLD, f"neither was shown to be better in {self.impressions} lists")]
-        left = self.options.max_sessions - self.impressions
-        decided = (self.evidence.wins + self.evidence.losses) / self.impressions
-        if left <= PATIENCE * self.options.max_sessions and self.evidence.hopeless(left * decided, error):
-            return [self._end(Verdict.HOLD, f"it would hardly win within {self.options.max_sessions} lists")]
         return []
 
     def _challenge(self, candidate: Version) -> Decision:

@@ -63,17 +63,6 @@ class Evidence:
         """Whether the serving ranking has been shown to win more often."""
         return self.against_peak >= decisive(error)
 
-    def hopeless(self, more: float, error: float = 0.05) -> bool:
-        """Whether so many more decided impressions would hardly show that the candidate wins more often.
-
-        They are supposed to go on as before, with a share of wins that is one standard error larger. Stopping for that
-        makes no promotion more likely (stochastic curtailment; Lan, Simon, Halperin: Stochastically curtailed tests in
-        long-term clinical trials, Sequential Analysis 1982).
-        """
-        decided = self.wins + self.losses
-        share = min(1.0, self.share + 0.5 / math.sqrt(max(1, decided)))
-        return log_e_value(self.wins + share * more, self.losses + (1.0 - share) * more) < decisive(error)
-
     @property
     def share(self) -> float:
         """Share of the decided impressions that the candidate won; one half before any."""
@@ -86,7 +75,7 @@ def decisive(error: float) -> float:
     return math.log(2.0 / error)
 
 
-def log_e_value(wins: float, losses: float) -> float:
+def log_e_value(wins: int, losses: int) -> float:
     """Log of the e-value against "no more wins than losses"; 0 before any impression."""
     values = wins * np.log1p(2.0 * ADVANTAGES) + losses * np.log1p(-2.0 * ADVANTAGES)
     top = float(values.max())

@@ -69,7 +69,7 @@ def test_caps_and_bursts_follow_their_rules(seed: int) -> None:
     caps = {kind.value: int(rng.choice([0, 12, 40])) for kind in Kind}
     options = Options(
         every_minutes=0,
-        error=1e-9,
+        error=1e-40,
         late_minutes=1_000,
         burst_minutes=10,
         **{f"per_{kind}": n for kind, n in caps.items()},
@@ -177,4 +177,4 @@ def test_a_fifth_of_the_sessions_in_bursts_promotes_nothing(known: str) -> None:
 
     off: dict[str, Any] = {"per_address": 0, "per_item": 0, "burst_minutes": 0}
     assert verdict(off) == "promote"
-    assert verdict({}) in ("retire", "open")
+    assert verdict({}) in ("retire", "hold", "open")
