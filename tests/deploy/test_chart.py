@@ -177,6 +177,8 @@ def test_the_settings_are_those_of_the_values(
         assert told.get("spaces", {}) == asked.get("spaces", {})
     gates = given.get("gate", {}).get("spaces", {})
     assert {space: one.model_dump(exclude_unset=True) for space, one in found.gate.items()} == gates
+    drawn = {space: one.model_dump(exclude_unset=True) for space, one in found.randomise.items()}
+    assert drawn == given.get("randomise", {})
     moved = given.get("vectors", {}).get("spaces", {})
     assert {space: one.model_dump(exclude_unset=True) for space, one in found.vectors.items()} == moved
     for sink, entry in given.get("sinks", {}).items():
@@ -653,6 +655,8 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
         ),
         ("gate.spaces.docs.per_user=5", "gate.keySecret.name"),
         ("gate.spaces.docs.share=much", "share"),
+        ("randomise.docs.kind=swaps", "gate.keySecret.name"),
+        ("randomise.docs.kind=swop", "/randomise/docs/kind"),
         ("sources.web.settings.kind=clicks", "missing property 'topic'"),
         (
             "search.spaces.shop.learner=opml,newGeneration.agents={search}",

@@ -122,7 +122,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "kinstream.toml" -}}
 # Made by the chart.
-{{- if .Values.gate.spaces }}
+{{- if or .Values.gate.spaces .Values.randomise }}
 gate_key_file = "/etc/kinstream-gate/key"
 {{- end }}
 {{- range $name := list "topics" "spaces" "worker" "metrics" }}
@@ -155,6 +155,9 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{ $key }} = {{ include "kinstream.tomlValue" $value }}
 {{- end }}
 {{ end }}
+{{- range $name := keys .Values.randomise | sortAlpha }}
+{{- include "kinstream.tomlSection" (dict "name" (printf "randomise.%s" (include "kinstream.tomlKey" $name)) "values" (get $.Values.randomise $name)) }}
+{{- end }}
 {{- end -}}
 
 {{/* Every agent, as JSON: its name, its role in streams/kafka/acls.py, its own entry over `workload`. */}}
@@ -410,7 +413,7 @@ containers:
         mountPath: /etc/kinstream-secrets
         readOnly: true
       {{- end }}
-      {{- if $gate.spaces }}
+      {{- if or $gate.spaces $root.Values.randomise }}
       - name: gate-key
         mountPath: /etc/kinstream-gate
         readOnly: true
@@ -437,10 +440,10 @@ volumes:
       secretName: {{ . }}
       defaultMode: 288
   {{- end }}
-  {{- if $gate.spaces }}
+  {{- if or $gate.spaces $root.Values.randomise }}
   - name: gate-key
     secret:
-      secretName: {{ required "gate.keySecret.name: the gate needs a Secret with its key" $gate.keySecret.name }}
+      secretName: {{ required "gate.keySecret.name: the gate and randomised lists need a Secret with their key" $gate.keySecret.name }}
       defaultMode: 288
       items:
         - key: {{ $gate.keySecret.key }}
