@@ -11,7 +11,7 @@ import click
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": (
         "kinstream.cli.commands.up:up",
-        "Run sources, builders, learners and metrics together on this machine.",
+        "Run every agent and service of the settings together on this machine.",
     ),
     "demo": (
         "kinstream.cli.demo.command:demo",

@@ -29,9 +29,10 @@ def up(
     from_start: bool,
     logs: Path,
 ) -> None:
-    """Run sources, builders, learners and metrics together. Example: kinstream --config kinstream.toml up
+    """Run every agent and service of the settings together. Example: kinstream --config kinstream.toml up
 
-    Without KAFKA_BOOTSTRAP_SERVERS they run on the embedded broker, with a fresh checkpoint folder.
+    The query agent and the gateway run if their settings name a space. Without KAFKA_BOOTSTRAP_SERVERS all of them use
+    the embedded broker, with a fresh checkpoint folder.
     """
     from kinstream.cli.local.folder_lock import FolderLock
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
@@ -103,9 +104,10 @@ def _check_generations(settings: Any, *, from_start: bool) -> None:
 
 
 def _watch(system: Any, stopping: threading.Event) -> int:
-    from kinstream.cli.local.system import status_of, tail
+    from kinstream.cli.local.system import answers, status_of, tail
 
     reported: set[str] = set()
+    services = system.services()
     began = time.monotonic()
     while not stopping.wait(0.5):
         failed = system.failed()
@@ -114,7 +116,11 @@ def _watch(system: Any, stopping: threading.Event) -> int:
                 f"{failed.name} ended with status {failed.popen.returncode}:\n{tail(failed.log)}", err=True
             )
             return status_of(failed.popen.returncode)
-        ready = system.ready() if len(reported) < len(system.agents()) else []
+        for name, url in services.items():
+            if url and name not in reported and answers(url):
+                reported.add(name)
+                click.echo(f"{name}: answers at {url}", err=True)
+        ready = system.ready() if not reported.issuperset(p.name for p in system.agents()) else []
         for process in system.agents():
             if process.name in ready and process.name not in reported:
                 reported.add(process.name)

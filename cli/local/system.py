@@ -99,11 +99,21 @@ class LocalSystem:
         self.reserve()
         for name, command in self._commands().items():
             self._start(name, [*command, *extra], self._sockets[name])
-        if self._settings.gateway.spaces:
+        for service in self.services():
             # It listens on a port of its own.
-            self.start("gateway", ["gateway"])
+            self.start(service, [service])
         if self._settings.vectors:
             self.start("vectors-watch", ["vectors", "watch"])
+
+    def services(self) -> dict[str, str]:
+        """The services over HTTP whose settings name a space, with their addresses; the address is "" for any port."""
+        search, gateway = self._settings.search, self._settings.gateway
+        sections = {"search": (search, search.spaces), "gateway": (gateway, gateway.spaces)}
+        return {
+            name: f"http://{_reached(one.http_host)}:{one.http_port}" if one.http_port else ""
+            for name, (one, spaces) in sections.items()
+            if spaces
+        }
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another Kinstream command beside the agents."""
@@ -191,6 +201,15 @@ def _is_ready(process: Process) -> bool:
         return False
     of = (answered.get("agent"), answered.get("supervisor")) if isinstance(answered, dict) else None
     return of == (process.name, process.popen.pid)
+
+
+def answers(url: str) -> bool:
+    """Whether a service runs at an address."""
+    try:
+        with urllib.request.urlopen(f"{url}/healthz", timeout=1.0):
+            return True
+    except (OSError, ValueError, HTTPException):
+        return False
 
 
 def free_port() -> int:

@@ -39,7 +39,6 @@ def ends_where_it_says(folder: Path, environment: Path | None = None) -> None:
         page.write_files()
         page.done(here("make"))
         page.start_agents("up", ready=3)
-        page.start("search")
         page.done(here("items"))
         similar = here("similar")
         page.until(lambda: '"id":"sku-' in page.run(similar).stdout, "search has the catalogue")
