@@ -22,7 +22,7 @@ from typing import IO, Final
 
 from kinstream.streams.processes.listening import HANDED, bound
 from kinstream.streams.processes.supervisor import REFUSED, WRONG_SETTINGS
-from kinstream.streams.settings import Settings
+from kinstream.streams.settings import ServiceSettings, Settings
 
 STOP_SECONDS: Final = 8.0
 #: Largest answer of a readiness check, in bytes.
@@ -109,11 +109,7 @@ class LocalSystem:
         """The services over HTTP whose settings name a space, with their addresses; the address is "" for any port."""
         search, gateway = self._settings.search, self._settings.gateway
         sections = {"search": (search, search.spaces), "gateway": (gateway, gateway.spaces)}
-        return {
-            name: f"http://{_reached(one.http_host)}:{one.http_port}" if one.http_port else ""
-            for name, (one, spaces) in sections.items()
-            if spaces
-        }
+        return {name: address_of(one) for name, (one, spaces) in sections.items() if spaces}
 
     def start(self, name: str, command: Sequence[str]) -> Process:
         """Start another Kinstream command beside the agents."""
@@ -179,6 +175,11 @@ class LocalSystem:
             page.close()
         self._open.clear()
         self._sockets.clear()
+
+
+def address_of(service: ServiceSettings) -> str:
+    """Where requests on this machine reach a service; "" if it takes any free port."""
+    return f"http://{_reached(service.http_host)}:{service.http_port}" if service.http_port else ""
 
 
 def _reached(host: str) -> str:

@@ -1,4 +1,4 @@
-"""`kinstream check`: settings, packages, brokers, topics, rights, store, clocks and generations."""
+"""`kinstream check`: settings, packages, brokers, topics, rights, stores, clocks, generations and services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
     Example: kinstream --config kinstream.toml check
     """
-    from kinstream.cli.system.checks import Finding, findings
+    from kinstream.cli.system.checks import findings
+    from kinstream.cli.system.finding import Finding
     from kinstream.streams.errors import SettingsError
     from kinstream.streams.secrets import hide
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from kinstream.cli.shared.agents import agent_spec
+from kinstream.cli.system.finding import Finding
+from kinstream.cli.system.service_checks import refusable, service_findings, store_findings
 from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import view_of
@@ -33,37 +34,11 @@ _STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
 _SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
-
-    Parameters
-    ----------
-    about : what was checked, such as `topics` or `learner-opml`.
-    good : whether nothing has to be done.
-    text : what was found.
-    mend : the command or the change that mends it; empty if it is good or if `text` names it.
-    """
-
-    about: str
-    good: bool
-    text: str
-    mend: str = ""
-
-    def line(self) -> str:
-        """For people; further lines of the text are indented."""
-        whole = f"{self.about}: {self.text}" + (f" -> {self.mend}" if self.mend else "")
-        return ("ok    " if self.good else "FAIL  ") + whole.replace("\n", "\n      ")
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for `--json`."""
-        return asdict(self)
-
-
 def findings(settings: Settings) -> Iterator[Finding]:
     """All checks in the order in which their faults are best mended. What needs brokers ends at the first refusal."""
     yield from packages(settings)
     yield store(settings)
+    yield from store_findings(settings)
     cluster = Cluster(settings.kafka)
     try:
         found = _brokers(cluster, settings)
@@ -74,6 +49,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from _clock(cluster, settings)
         for agent in agents(settings):
             yield from _agent(cluster, settings, agent)
+        yield from service_findings(settings, cluster)
     finally:
         cluster.close()
 
@@ -179,11 +155,4 @@ def _agent(cluster: Cluster, settings: Settings, agent: Agent) -> Iterator[Findi
         compare(birth, view_of(spec, settings, cluster), spec.command)
         return f"generation {number} fits the settings and the topics"
 
-    yield _refusable(agent.application, checked)
-
-
-def _refusable(about: str, check: Callable[[], str]) -> Finding:
-    try:
-        return Finding(about, True, check())
-    except KinstreamError as error:
-        return Finding(about, False, str(error))
+    yield refusable(agent.application, checked)

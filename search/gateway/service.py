@@ -54,7 +54,7 @@ class GatewayService:
         for name, section in sections.items():
             try:
                 check_space(name)
-                store = create(section.store, _place(section, self.limits))
+                store = create(section.store, place_of(section, self.limits))
                 pinned = None if section.model is None else QueryModel.from_file(section.model)
             except BadRecord as error:
                 raise SettingsError(f"gateway.spaces: {error.detail}") from None
@@ -146,7 +146,8 @@ class GatewayService:
         return found
 
 
-def _place(section: GatewaySpaceSettings, limits: GatewaySettings) -> Place:
+def place_of(section: GatewaySpaceSettings, limits: GatewaySettings) -> Place:
+    """Where the items of a space lie."""
     return Place(
         section.connect_by(),
         section.collection,

@@ -1,0 +1,93 @@
+"""Checks of the services over HTTP: permissions, clients, stores, and what answers at their addresses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kinstream.cli.local.system import address_of
+from kinstream.cli.system.finding import Finding
+from kinstream.streams.errors import KinstreamError
+from kinstream.streams.kafka.access import check_role
+from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.settings import Settings
+
+#: Seconds for an answer of a service, and the largest one in bytes.
+_SECONDS: Final = 3.0
+_MOST: Final = 100_000
+
+
+def service_findings(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
+    """What the query agent and the gateway need, and whether they run at the addresses of the settings."""
+    for name, section in (("search", settings.search), ("gateway", settings.gateway)):
+        if not section.spaces:
+            continue
+        follows = name == "search" or any(space.learner for space in settings.gateway.spaces.values())
+        role = {"search": "search", "gateway": "models"}[name]
+
+        def checked(name: str = name, role: str = role, follows: bool = follows) -> str:
+            from kinstream.search.serving.clients import clients_of
+
+            clients_of(getattr(settings, name))
+            if follows:
+                check_role(cluster, settings, role)
+            return f"may begin: kinstream {name}"
+
+        yield refusable(name, checked)
+        yield _running(name, address_of(section))
+
+
+def store_findings(settings: Settings) -> Iterator[Finding]:
+    """Whether the stores of the gateway answer."""
+    from kinstream.search.gateway.service import place_of
+    from kinstream.search.stores.kinds import create
+
+    for name, space in settings.gateway.spaces.items():
+
+        def asked(space: Any = space) -> str:
+            found = create(space.store, place_of(space, settings.gateway))
+            try:
+                features = found.check()
+            finally:
+                found.close()
+            return f"{space.store} answers" + (f", with vectors of {features} features" if features else "")
+
+        yield refusable(f"store of {name}", asked)
+
+
+def refusable(about: str, check: Callable[[], str]) -> Finding:
+    """The text of a check, or the refusal that it raises."""
+    try:
+        return Finding(about, True, check())
+    except KinstreamError as error:
+        return Finding(about, False, str(error))
+
+
+def _running(name: str, url: str) -> Finding:
+    about = f"{name} here"
+    if not url:
+        return Finding(about, True, "its port is any free one: not looked for")
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=_SECONDS) as answer:
+            found = json.loads(answer.read(_MOST))
+    except urllib.error.HTTPError as error:
+        found = _body(error)
+    except (OSError, ValueError, http.client.HTTPException):
+        return Finding(about, True, f"nothing answers at {url}")
+    waiting = found.get("waiting_for") if isinstance(found, dict) else None
+    if not isinstance(waiting, list):
+        return Finding(about, False, f"another program answers at {url}", f"end it, or set {name}.http_port")
+    if waiting:
+        return Finding(about, False, f"{url} waits for {'; '.join(map(str, waiting))}")
+    return Finding(about, True, f"ready at {url}")
+
+
+def _body(error: urllib.error.HTTPError) -> Any:
+    try:
+        return json.loads(error.read(_MOST))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None

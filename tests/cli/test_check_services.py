@@ -1,0 +1,131 @@
+"""`kinstream check` on services over HTTP: rights, clients, stores, and what answers at their addresses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinstream.cli.system import service_checks
+from kinstream.cli.system.finding import Finding
+from kinstream.cli.system.service_checks import service_findings, store_findings
+from kinstream.streams.errors import AccessDenied
+from kinstream.streams.settings import Settings
+from tests.kafka.broker import reserve_port
+
+#: Asked for nothing: the rights are looked up by a function that the tests replace.
+CLUSTER: Any = None
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[int]:
+    """A program that answers every request so, on the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def settings_of(port: int, **more: Any) -> Settings:
+    section = {"spaces": {"shop": {"learner": "opml"}}, "http_port": port} | more
+    return Settings(search=section)  # type: ignore[arg-type]
+
+
+def found(settings: Settings) -> dict[str, Finding]:
+    return {one.about: one for one in service_findings(settings, CLUSTER)}
+
+
+@pytest.fixture(autouse=True)
+def roles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    asked: list[str] = []
+    monkeypatch.setattr(service_checks, "check_role", lambda cluster, settings, role: asked.append(role))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "good", "text"),
+    [
+        (200, {"ready": True, "waiting_for": []}, True, "ready at"),
+        (503, {"ready": False, "waiting_for": ["models of 'shop'"]}, False, "waits for models of 'shop'"),
+        (200, {"status": "ok"}, False, "another program answers"),
+        (404, "no JSON object", False, "another program answers"),
+    ],
+)
+def test_what_answers_at_the_address_of_a_service_is_reported(
+    status: int, answer: Any, good: bool, text: str
+) -> None:
+    with answering(status, json.dumps(answer).encode()) as port:
+        one = found(settings_of(port))["search here"]
+    assert one.good is good
+    assert text in one.text
+    assert ("search.http_port" in one.mend) is text.startswith("another")
+
+
+def test_a_service_that_does_not_run_is_no_fault() -> None:
+    with reserve_port() as reserved:
+        one = found(settings_of(reserved.getsockname()[1]))
+    assert one["search here"].good and "nothing answers" in one["search here"].text
+    assert one["search"].good and "kinstream search" in one["search"].text
+    assert found(settings_of(0))["search here"].good
+
+
+def test_what_is_not_json_is_another_program() -> None:
+    for body in (b"", b"\xff", b"[1]", b'{"waiting_for": 3}'):
+        with answering(503, body) as port:
+            assert not found(settings_of(port))["search here"].good
+
+
+def test_services_without_a_space_are_not_checked(roles: list[str]) -> None:
+    assert not list(service_findings(Settings(), CLUSTER)) and not list(store_findings(Settings()))
+    assert not roles
+
+
+def test_missing_permissions_and_a_bad_file_of_clients_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, roles: list[str]
+) -> None:
+    assert found(settings_of(0))["search"].good and roles == ["search"]
+    one = found(settings_of(0, clients_file=str(tmp_path / "none")))["search"]
+    assert not one.good and "clients_file" in one.text
+
+    def denied(*_: Any) -> None:
+        raise AccessDenied("User:me lacks READ on topic kinstream.models")
+
+    monkeypatch.setattr(service_checks, "check_role", denied)
+    assert "lacks READ" in found(settings_of(0))["search"].text
+
+
+def test_a_store_that_is_away_is_refused_without_its_password() -> None:
+    with reserve_port() as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        space = {
+            "model": "model.npz",
+            "store": "pgvector",
+            "collection": "docs",
+            "connection": f"postgresql://me:hidden-word@{address}/shop",
+        }
+        section = {"spaces": {"docs": space}, "store_seconds": 1.0, "http_port": 0}
+        settings = Settings(gateway=section)  # type: ignore[arg-type]
+        (one,) = store_findings(settings)
+    assert one.about == "store of docs" and not one.good
+    assert "hidden-word" not in one.line()
+    # A gateway of exported models alone needs no rights.
+    assert found(settings)["gateway"].good
