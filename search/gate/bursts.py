@@ -1,4 +1,4 @@
-"""Bursts: more lists of somebody within a few minutes than his own last hour explains.
+"""Bursts: more lists of one user, session, address or item within a few minutes than its last hour explains.
 
 Of a Poisson number X with mean m, Chernoff's bound says, for n > m,
 
