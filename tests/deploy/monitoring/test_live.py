@@ -155,7 +155,7 @@ def expressions() -> list[Ask]:
     every += [Ask(f"rule {name}", name) for name in recorded()]
     every += [Ask(f"rule {name}, expression", hurried(expr, DIVISOR)) for name, expr in recorded().items()]
     # Neither a gate nor a gateway runs in this system, and no spans are exported.
-    elsewhere = "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted)_"
+    elsewhere = "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted|search_randomised)_"
     return [ask for ask in every if not re.search(elsewhere, ask.place + ask.expr)]
 
 
