@@ -56,6 +56,8 @@ def test_a_step_is_the_gradient_step_in_the_mirror(
     }[loss]
     # Neither the tangent of the exponential loss nor a ceiling.
     assume(slope * max(float(z @ z), 1.0) * learner.eta < 20.0)
+    # A step below the rounding of the metric changes nothing.
+    assume(slope == 0.0 or slope * float(z @ z) * learner.eta > 1e-12 * max(float(values[-1]), 1.0))
     outcomes = learner.learn_pairs(setup.pair[:1], setup.pair[1:], np.array([setup.sign], np.int8))
     assert bool(outcomes.mistake[0]) == (setup.found > mu if setup.sign > 0 else setup.found <= mu)
     assert bool(outcomes.utilised[0]) == (slope > 0.0)
