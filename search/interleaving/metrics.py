@@ -12,22 +12,20 @@ from kinstream.search.interleaving.decided import Decided
 
 def drafted_lists(service: str, registry: CollectorRegistry, spaces: Iterable[str]) -> Counter:
     """The counter of drafted lists of a service, which begins at 0 for these spaces."""
-    made = Counter(
-        f"kinstream_{service}_drafted_lists",
-        "Answers with a drafted list: one for each of the queries that the gate's share has chosen.",
-        ("space",),
-        registry=registry,
-    )
-    for space in spaces:
-        made.labels(space)
-    return made
+    why = "one for each of the queries that the gate's share has chosen"
+    return _lists(service, registry, spaces, "drafted", why)
 
 
 def randomised_lists(service: str, registry: CollectorRegistry, spaces: Iterable[str]) -> Counter:
     """The counter of randomised lists of a service, which begins at 0 for these spaces."""
+    why = "one for each of the queries that [randomise.SPACE] has chosen"
+    return _lists(service, registry, spaces, "randomised", why)
+
+
+def _lists(service: str, registry: CollectorRegistry, spaces: Iterable[str], kind: str, why: str) -> Counter:
     made = Counter(
-        f"kinstream_{service}_randomised_lists",
-        "Answers with a randomised list: one for each of the queries that [randomise.SPACE] has chosen.",
+        f"kinstream_{service}_{kind}_lists",
+        f"Answers with a {kind} list: {why}.",
         ("space",),
         registry=registry,
     )

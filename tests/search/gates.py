@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,3 +121,15 @@ def draft_of(space: str, list_id: str, first: Sequence[str], second: Sequence[st
     """What a list with that id must be, if these are the rankings of the serving model and of the candidate."""
     impression = f"{space}/{head_of(list_id).hex()}"
     return team_draft(first, second, size, seed=KEYS.seed, impression=impression)
+
+
+def damaged(list_id: str, prefix: str) -> Iterator[str]:
+    """The id with each of its bits changed, and each of its beginnings."""
+    text = list_id.removeprefix(prefix)
+    raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    for bit in range(len(raw) * 8):
+        raw[bit >> 3] ^= 1 << (bit & 7)
+        yield prefix + base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode()
+        raw[bit >> 3] ^= 1 << (bit & 7)
+    for length in range(len(list_id)):
+        yield list_id[:length]

@@ -196,11 +196,7 @@ def run_through(
         rng.shuffle(order)
         for name in order:
             time.sleep(rng.uniform(0.0, 0.8))
-            # It may have ended by itself, because the broker was away; the supervisor is no victim.
-            until(victims[name].child, f"a worker of {name}")
-            killed = victims[name].worker_pid()
-            if killed == victims[name].pid:
-                continue
+            killed = worker_of(victims[name], name)
             os.kill(killed, signal.SIGKILL)
             kills += 1
             until(partial(has_another_worker, victims[name], killed), f"another {name}")
@@ -213,6 +209,15 @@ def run_through(
         last = before
         before = until_decided(system, last)
     return kills
+
+
+def worker_of(process: Process, name: str) -> int:
+    """The process id of a worker, which may just have ended by itself because the broker was away."""
+    while True:
+        until(process.child, f"a worker of {name}")
+        child = process.child()
+        if child is not None:
+            return child.pid
 
 
 def has_another_worker(process: Process, killed: int) -> bool:

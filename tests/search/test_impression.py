@@ -22,6 +22,7 @@ from kinstream.search.interleaving.impression import (
     show,
 )
 from kinstream.streams.records.gate import UNADAPTED, Version
+from tests.search.gates import damaged
 
 KEYS = Keys("a secret of the tests")
 NONCE = b"nonce!"
@@ -61,15 +62,8 @@ def _shown(query: int = 0, size: int = 10) -> tuple[str, tuple[str, ...]]:
 
 def test_any_changed_bit_another_space_and_another_key_are_detected() -> None:
     list_id, _ = _shown()
-    text = list_id.removeprefix(PREFIX)
-    raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    for bit in range(len(raw) * 8):
-        raw[bit >> 3] ^= 1 << (bit & 7)
-        changed = PREFIX + base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode()
-        assert read(KEYS, "docs", changed) is None, bit
-        raw[bit >> 3] ^= 1 << (bit & 7)
-    for length in range(len(list_id)):
-        assert read(KEYS, "docs", list_id[:length]) is None
+    for changed in damaged(list_id, PREFIX):
+        assert read(KEYS, "docs", changed) is None, changed
     assert read(KEYS, "other", list_id) is None
     assert read(Keys("another secret of the tests"), "docs", list_id) is None
     assert read(KEYS, "docs", list_id) is not None
