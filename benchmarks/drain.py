@@ -49,11 +49,14 @@ CASES: Final = (
     Case("opml", 784, 800, 40.0, 4_000, 10.0),
     Case("oahu", 64, 800, 60.0),
     Case("oahu", 784, 400, 60.0),
-    Case("adapter", 1_536, 400, 60.0),
+    Case("mixture", 64, 400, 60.0),
+    Case("mixture", 784, 100, 60.0),
+    Case("adapter", 1_536, 60, 60.0),
 )
 ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "opml": {"gamma": GAMMA, "unit": "published"},
     "oahu": {},
+    "mixture": {},
     "adapter": {"rank": 128},
 }
 TRIES: Final = 3

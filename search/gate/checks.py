@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kinstream.search.interleaving.draft import Side
+from kinstream.search.interleaving.draft import SIDES, Side
 from kinstream.search.interleaving.impression import Impression
 from kinstream.streams.records.state import State
 
@@ -40,17 +40,18 @@ class Shares:
     def add(self, shown: Impression) -> None:
         """Count a list."""
         self._lists += 1
-        for place, (mark, side) in enumerate(zip(shown.marks, shown.picks, strict=True)):
-            self._seen[side, mark % _BITS] = True
-            self._picks[side] += 1
-            self._fresh[side] += place in shown.fresh
+        for place, (mark, pick) in enumerate(zip(shown.marks, shown.picks, strict=True)):
+            for side in SIDES if pick is Side.BOTH else (pick,):
+                self._seen[side, mark % _BITS] = True
+                self._picks[side] += 1
+                self._fresh[side] += place in shown.fresh
         for side in shown.empty:
             self._empty[side] += 1
 
     def measured(self) -> dict[str, float]:
         """What both sides have shown: distinct items, shares of new items among the picks, shares of empty rankings."""
         found: dict[str, float] = {}
-        for side in Side:
+        for side in SIDES:
             name = side.name.lower()
             found[f"distinct_items_{name}"] = self._distinct(side)
             found[f"new_item_share_{name}"] = self._fresh[side] / max(1, self._picks[side])

@@ -2,8 +2,8 @@
 
 The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
-challenger is shown to be better or worse, from `min_sessions` lists on, or after `max_sessions`. A version that has
-lost never comes back.
+challenger is shown to be better or worse, from `min_sessions` lists on, or as soon as `max_sessions` lists would hardly
+show that it is better. A version that has lost never comes back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict,
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/2"
+ALGORITHM: Final = "gate/3"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
@@ -244,8 +244,10 @@ class SpaceGate:
             return [self._end(Verdict.PROMOTE, "it wins more often", self.challenger)]
         if self.evidence.worse(error):
             return [self._end(Verdict.RETIRE, "it loses more often")]
-        if self.impressions >= self.options.max_sessions:
-            return [self._end(Verdict.HOLD, f"neither was shown to be better in {self.impressions} lists")]
+        most = self.options.max_sessions
+        if self.evidence.hopeless(self.impressions, most, error):
+            reason = f"after {self.impressions} lists, {most} would hardly show that it is better"
+            return [self._end(Verdict.HOLD, reason)]
         return []
 
     def _challenge(self, candidate: Version) -> Decision:

@@ -22,8 +22,11 @@ from typing import Final
 
 import numpy as np
 
-#: How much more often than half of the time the winner is supposed to win: from hardly to nearly always.
-ADVANTAGES: Final = np.geomspace(0.005, 0.45, 24)
+#: How much more often than half of the time the winner is supposed to win. Smaller advantages would need more lists
+#: than comparisons have, and every further one costs evidence for the others.
+ADVANTAGES: Final = np.geomspace(0.04, 0.3, 6)
+#: Standard errors above the share of wins that a candidate may hope for.
+_LUCK: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,27 @@ class Evidence:
         """Whether the serving ranking has been shown to win more often."""
         return self.against_peak >= decisive(error)
 
+    def hopeless(self, lists: int, most: int, error: float = 0.05) -> bool:
+        """Whether the candidate would not be shown to win more often in `most` lists even if it had luck.
+
+        Luck means that as many of the lists to come are decided as of those before, and one more; and that the
+        candidate wins them as often as the share of its wins, and two standard errors, says.
+
+        Parameters
+        ----------
+        lists : impressions up to now, clicked or not.
+
+        References
+        ----------
+        Lan, Simon, Halperin: Stochastically curtailed tests in long-term clinical trials. Sequential Analysis 1982.
+        """
+        decided = self.wins + self.losses
+        share = (self.wins + 1) / (decided + 2)
+        lucky = min(1.0, share + _LUCK * math.sqrt(share * (1.0 - share) / (decided + 2)))
+        left = (decided + 1) / (lists + 1) * max(0, most - lists)
+        hoped = log_e_value(self.wins + lucky * left, self.losses + (1.0 - lucky) * left)
+        return hoped < decisive(error)
+
     @property
     def share(self) -> float:
         """Share of the decided impressions that the candidate won; one half before any."""
@@ -75,7 +99,7 @@ def decisive(error: float) -> float:
     return math.log(2.0 / error)
 
 
-def log_e_value(wins: int, losses: int) -> float:
+def log_e_value(wins: float, losses: float) -> float:
     """Log of the e-value against "no more wins than losses"; 0 before any impression."""
     values = wins * np.log1p(2.0 * ADVANTAGES) + losses * np.log1p(-2.0 * ADVANTAGES)
     top = float(values.max())

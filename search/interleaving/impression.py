@@ -30,6 +30,8 @@ _TIME_BYTES: Final = 6
 _TAG_BYTES: Final = 10
 _SERVING_EMPTY: Final = 1
 _CANDIDATE_EMPTY: Final = 2
+#: Items may be the pick of both sides. In drafts of earlier versions, a coin decided whose they were.
+_SHARED: Final = 4
 _HEAD: Final = _TIME_BYTES + NONCE_BYTES
 
 
@@ -91,6 +93,8 @@ class Impression:
     picks : whose pick each item was.
     fresh : places of items that are new in the catalogue.
     empty : the sides whose ranking had no item.
+    shared : whether an item that was the best one left of both rankings is the pick of both. In drafts of earlier
+        versions a coin decided whose it was.
     """
 
     time_ms: int
@@ -100,6 +104,7 @@ class Impression:
     picks: tuple[Side, ...]
     fresh: frozenset[int] = frozenset()
     empty: frozenset[Side] = frozenset()
+    shared: bool = True
 
     def outcome(self, space: str, clicked: Iterable[str]) -> tuple[int, frozenset[int]]:
         """Who won, as `draft.credit`, and the marks of the shown items among the clicked ones."""
@@ -188,16 +193,33 @@ def read(keys: Keys, space: str, list_id: str) -> Impression | None:
 
 
 def _body_of(one: Impression) -> bytes:
-    flags = _SERVING_EMPTY * (Side.SERVING in one.empty) + _CANDIDATE_EMPTY * (Side.CANDIDATE in one.empty)
+    flags = (
+        _SERVING_EMPTY * (Side.SERVING in one.empty)
+        + _CANDIDATE_EMPTY * (Side.CANDIDATE in one.empty)
+        + _SHARED * one.shared
+    )
     numbers = b"".join(
         varint(n) for v in (one.serving, one.candidate) for n in (v.generation, v.epoch + 1, v.step)
     )
-    picks = sum(int(pick) << n for n, pick in enumerate(one.picks))
+    count, base = len(one.marks), _base(one.shared)
+    picks = sum(pick * base**n for n, pick in enumerate(one.picks))
     fresh = sum(1 << n for n in one.fresh)
-    count = len(one.marks)
-    bits = b"".join(value.to_bytes(-(-count // 8), "little") for value in (picks, fresh))
+    bits = b"".join(
+        value.to_bytes(size, "little")
+        for value, size in zip((picks, fresh), _sizes(count, base), strict=True)
+    )
     marks = b"".join(mark.to_bytes(MARK_BYTES, "little") for mark in one.marks)
     return bytes((flags, count)) + numbers + bits + marks
+
+
+def _base(shared: bool) -> int:
+    """Of the number that holds the picks: a digit for each place."""
+    return 3 if shared else 2
+
+
+def _sizes(count: int, base: int) -> tuple[int, int]:
+    """Bytes of the picks, and of a bit for each place."""
+    return -(-(base**count - 1).bit_length() // 8), -(-count // 8)
 
 
 def _impression_of(time_ms: int, body: bytes) -> Impression:
@@ -206,9 +228,13 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
     for _ in range(6):
         number, at = read_varint(body, at)
         numbers.append(number)
-    size = -(-count // 8)
-    picks, fresh = (int.from_bytes(body[at + n * size : at + (n + 1) * size], "little") for n in (0, 1))
-    at += 2 * size
+    shared = bool(flags & _SHARED)
+    base = _base(shared)
+    values = []
+    for size in _sizes(count, base):
+        values.append(int.from_bytes(body[at : at + size], "little"))
+        at += size
+    picks, fresh = values
     marks = [
         int.from_bytes(body[at + n * MARK_BYTES : at + (n + 1) * MARK_BYTES], "little") for n in range(count)
     ]
@@ -218,7 +244,8 @@ def _impression_of(time_ms: int, body: bytes) -> Impression:
         Version(numbers[0], numbers[1] - 1, numbers[2]),
         Version(numbers[3], numbers[4] - 1, numbers[5]),
         tuple(marks),
-        tuple(Side(picks >> n & 1) for n in range(count)),
+        tuple(Side(picks // base**n % base) for n in range(count)),
         frozenset(n for n in range(count) if fresh >> n & 1),
         frozenset(side for side, flag in empty.items() if flag),
+        shared,
     )

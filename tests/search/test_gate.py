@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinstream.search.gate.core import SKEW_MS, Decision, Fate, Options, SpaceGate
 from kinstream.search.gate.memory import Cap, Seen
 from kinstream.search.interleaving.draft import Side
-from kinstream.search.interleaving.impression import Keys
+from kinstream.search.interleaving.impression import Keys, show
 from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict, Version
 from tests.search.gates import KEYS, MODEL, back, drafted
@@ -50,10 +50,10 @@ def play(
 
 
 def wins_needed(error: float) -> int:
-    """How many wins in a row decide, from the definition: mean over 24 shares of (2q)^n reaches 2 / error."""
-    shares = [0.5 + 0.005 * (0.45 / 0.005) ** (k / 23) for k in range(24)]
+    """How many wins in a row decide, from the definition: mean over 6 shares of (2q)^n reaches 2 / error."""
+    shares = [0.5 + 0.04 * (0.3 / 0.04) ** (k / 5) for k in range(6)]
     n = 0
-    while sum((2 * q) ** n for q in shares) / 24 < 2 / error:
+    while sum((2 * q) ** n for q in shares) / 6 < 2 / error:
         n += 1
     return n
 
@@ -80,8 +80,9 @@ def test_a_handful_of_lists_decides_nothing() -> None:
 
 
 def test_a_model_that_loses_is_retired_and_never_comes_back() -> None:
-    one = gate()
-    made = play(one, [LOSS] * wins_needed(0.05))
+    needed = wins_needed(0.05)
+    one = gate(chosen(every_minutes=60.0, per_user=0, per_session=0, per_item=0, min_sessions=needed))
+    made = play(one, [LOSS] * needed)
     assert verdicts(made) == ["challenge", "retire"]
     assert one.serving == UNADAPTED
     assert play(one, [WIN] * 50, first=100, now=500 * MINUTE) == []
@@ -89,12 +90,35 @@ def test_a_model_that_loses_is_retired_and_never_comes_back() -> None:
     assert verdicts(play(one, [WIN], NEWER, first=200, now=500 * MINUTE)) == ["challenge"]
 
 
-def test_one_that_is_as_good_is_held_after_the_last_list() -> None:
-    one = gate(chosen(max_sessions=100, per_item=0))
-    made = play(one, [WIN, LOSS] * 50)
+def test_one_that_is_as_good_is_held_when_the_lists_that_are_left_would_hardly_promote_it() -> None:
+    one = gate(chosen(min_sessions=20, max_sessions=1_000, per_item=0))
+    made = play(one, [WIN, LOSS] * 500)
     assert verdicts(made) == ["challenge", "hold"]
-    assert (made[1].impressions, made[1].evidence.wins, made[1].evidence.losses) == (100, 50, 50)
+    assert 200 < made[1].impressions < 800
     assert one.serving == UNADAPTED
+
+
+def test_a_comparison_ends_with_the_last_list() -> None:
+    """Whatever the lists say: it is the last one that could have promoted."""
+    for wins in range(8):
+        one = gate(chosen(min_sessions=8, max_sessions=8, per_item=0))
+        made = play(one, [WIN] * wins + [LOSS] * (8 - wins))
+        assert verdicts(made)[1:] == ["hold"] and made[1].impressions == 8
+
+
+def test_lists_that_are_the_same_for_both_end_a_comparison_early() -> None:
+    """A first model that has hardly learned ranks as the un-adapted features do."""
+    one = gate(chosen(min_sessions=100, max_sessions=3_000, per_item=0))
+    made: list[Decision] = []
+    for n in range(600):
+        ranking = [f"i{k}" for k in range(10)]
+        shown = show(
+            KEYS, "docs", ((UNADAPTED, ranking), (MODEL, ranking)), 10, time_ms=n, nonce=n.to_bytes(6)
+        )
+        made += one.take(back(shown.list_id, 0), n)
+        if len(made) == 2:
+            break
+    assert verdicts(made) == ["challenge", "hold"] and one.fates[Fate.TIED] == made[1].impressions < 400
 
 
 def test_a_pause_follows_every_decision_by_the_time_of_the_log() -> None:
@@ -210,7 +234,7 @@ def test_a_winner_that_fails_a_check_does_not_serve(check: str) -> None:
 
 
 def test_coverage_is_counted_to_three_percent() -> None:
-    one, rng = gate(), np.random.default_rng(2)
+    one, rng = gate(chosen(min_sessions=1_000, per_item=0)), np.random.default_rng(2)
     shown: list[set[str]] = [set(), set()]
     for n in range(400):
         items = [f"i{k}" for k in rng.permutation(3_000)[:10]]

@@ -112,7 +112,7 @@ def test_a_list_of_a_comparison_that_is_over_is_not_evidence_in_the_next_one(tmp
     log = MemoryLog(partitions=1)
     for n in range(30):
         append(log, click(drafted(n), 0, user=f"u{n}" if n else "u1"))
-    spec = gate_spec(config(per_user=1, per_item=0, min_sessions=1))
+    spec = gate_spec(config(per_user=1, per_item=0, min_sessions=20))
     agent = Agent(spec, config(), log, tmp_path)
     agent.run()
     assert gate_of(agent).verdicts["retire"] == 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kinstream.search.interleaving.draft import Side, team_draft
+from kinstream.search.interleaving.draft import SIDES, Side, team_draft
 from kinstream.search.interleaving.impression import (
     MAX_ITEMS,
     PREFIX,
@@ -34,14 +34,16 @@ VERSIONS = st.just(UNADAPTED) | st.builds(
 @st.composite
 def impressions(draw: st.DrawFn) -> Impression:
     n = draw(st.integers(0, MAX_ITEMS))
+    shared = draw(st.booleans())
     return Impression(
         draw(st.integers(0, 2**48 - 1)),
         draw(VERSIONS),
         draw(VERSIONS),
         tuple(draw(st.lists(st.integers(0, 2**24 - 1), min_size=n, max_size=n))),
-        tuple(draw(st.lists(st.sampled_from(Side), min_size=n, max_size=n))),
+        tuple(draw(st.lists(st.sampled_from(Side if shared else SIDES), min_size=n, max_size=n))),
         frozenset(draw(st.sets(st.integers(0, n - 1)))) if n else frozenset(),
-        frozenset(draw(st.sets(st.sampled_from(Side)))),
+        frozenset(draw(st.sets(st.sampled_from(SIDES)))),
+        shared,
     )
 
 
@@ -49,6 +51,17 @@ def impressions(draw: st.DrawFn) -> Impression:
 @given(impressions(), st.text(min_size=1, max_size=20), st.binary(min_size=6, max_size=6))
 def test_what_is_written_is_read(one: Impression, space: str, nonce: bytes) -> None:
     assert read(KEYS, space, list_id_of(KEYS, space, one, nonce)) == one
+
+
+def test_an_id_of_an_earlier_version_is_read() -> None:
+    """Its draft gave items that both sides wanted to the one that a coin chose."""
+    keys = Keys("a secret of a deployment")
+    list_id = "ki1.AAAAAAPocmFuZG9tv6CzdAlXZmXNeHKCx-3RMRLOLJ2IEu9xxlAD3TCWrLdI"
+    marks = tuple(mark_of("docs", item) for item in "abcd")
+    picks = (Side.CANDIDATE, Side.SERVING, Side.SERVING, Side.CANDIDATE)
+    assert read(keys, "docs", list_id) == Impression(
+        1_000, UNADAPTED, Version(1, 0, 500), marks, picks, frozenset({3}), frozenset(), shared=False
+    )
 
 
 def _shown(query: int = 0, size: int = 10) -> tuple[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ MOST_PLACES: Final = 20
 
 
 def place_probabilities(
-    serving: Sequence[str], candidate: Sequence[str], size: int
+    serving: Sequence[str], candidate: Sequence[str], size: int, *, shared: bool = True
 ) -> dict[str, NDArray[np.float64]]:
     """By item, the probability of each place (size,) in a team draft of the two rankings.
 
@@ -27,6 +27,7 @@ def place_probabilities(
     ----------
     serving, candidate : rankings, best first, each item once.
     size : places, at most `MOST_PLACES`.
+    shared : as in `Impression`.
 
     References
     ----------
@@ -46,27 +47,34 @@ def place_probabilities(
     while outcomes:
         after: defaultdict[frozenset[str], float] = defaultdict(float)
         for shown, probability in outcomes.items():
-            for first in (0, 1):
+            best = [_best(ranking, shown) for ranking in rankings]
+            # An item that is the best one of both is shown without a coin.
+            orders = ((0,),) if shared and best[0] == best[1] else ((0, 1), (1, 0))
+            for order in orders:
                 now = shown
-                for side in (first, 1 - first):
-                    picked = next((item for item in rankings[side] if item not in now), None)
+                for side in order:
+                    picked = _best(rankings[side], now)
                     if picked is not None and len(now) < size:
-                        found[picked][len(now)] += probability / 2
+                        found[picked][len(now)] += probability / len(orders)
                         now = now | {picked}
                 if len(shown) < len(now) < size:
-                    after[now] += probability / 2
+                    after[now] += probability / len(orders)
         outcomes = after
     return dict(found)
+
+
+def _best(ranking: Sequence[str], shown: Collection[str]) -> str | None:
+    return next((item for item in ranking if item not in shown), None)
 
 
 def was_drafted(
     serving: Sequence[str], candidate: Sequence[str], items: Sequence[str], picks: Sequence[Side]
 ) -> bool:
     """Whether a draft of the two rankings shows these items when the sides pick in this order."""
-    rankings = {Side.SERVING: serving, Side.CANDIDATE: candidate}
+    rankings = {Side.SERVING: (serving,), Side.CANDIDATE: (candidate,), Side.BOTH: (serving, candidate)}
     shown: set[str] = set()
     for item, side in zip(items, picks, strict=True):
-        if item != next((one for one in rankings[side] if one not in shown), None):
+        if any(item != _best(ranking, shown) for ranking in rankings[side]):
             return False
         shown.add(item)
     return True

@@ -198,7 +198,7 @@ class Reader:
         if not was_drafted(*sides, items, drafted.picks[:size]):
             return None
         looked = self._looked[:size]
-        where = place_probabilities(*sides, size)
+        where = place_probabilities(*sides, size, shared=drafted.shared)
         names = list(dict.fromkeys([*items, *(name for ranking in own.values() for name in ranking)]))
         kinds = dict(zip(names, class_of(find.ranks(find.similarities(query), names)).tolist(), strict=True))
         clicked = np.zeros(size)

@@ -32,13 +32,19 @@ SERVING, CANDIDATE, OTHER = UNADAPTED, Version(1, 0, 100), Version(1, 0, 200)
 # ---- the draws --------------------------------------------------------------------------------------------------
 
 
-def by_all_coins(serving: Sequence[str], candidate: Sequence[str], size: int) -> dict[str, list[float]]:
+def by_all_coins(
+    serving: Sequence[str], candidate: Sequence[str], size: int, shared: bool = True
+) -> dict[str, list[float]]:
     """The same probabilities by playing the draft once for every sequence of coins."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * size)
     for coins in itertools.product((0, 1), repeat=size):
         left = [list(serving), list(candidate)]
         shown: list[str] = []
         for first in coins:
+            rests = [[item for item in one if item not in shown] for one in left]
+            while shared and len(shown) < size and all(rests) and rests[0][0] == rests[1][0]:
+                shown.append(rests[0][0])
+                rests = [rest[1:] for rest in rests]
             for side in (first, 1 - first):
                 rest = [item for item in left[side] if item not in shown]
                 if rest and len(shown) < size:
@@ -48,12 +54,15 @@ def by_all_coins(serving: Sequence[str], candidate: Sequence[str], size: int) ->
     return dict(found)
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_probabilities_are_those_of_all_coins(seed: int) -> None:
+def test_the_probabilities_are_those_of_all_coins(seed: int, shared: bool) -> None:
     rng = random.Random(seed)
     one, two = (rng.sample("abcdefghij", rng.randint(0, 7)) for _ in range(2))
     size = rng.randint(1, 6)
-    mine, theirs = place_probabilities(one, two, size), by_all_coins(one, two, size)
+    # Similar ones begin with the same items.
+    two = one[: seed % 3] + [item for item in two if item not in one[: seed % 3]]
+    mine, theirs = place_probabilities(one, two, size, shared=shared), by_all_coins(one, two, size, shared)
     assert mine.keys() == theirs.keys()
     for item, places in theirs.items():
         assert mine[item].tolist() == pytest.approx(places, abs=1e-12)
@@ -425,3 +434,5 @@ def test_the_catalogue_ranks_ties_by_name_and_leaves_other_dimensions_out() -> N
 def test_picks_decide_whether_a_list_was_drafted() -> None:
     assert was_drafted("ab", "ba", "ab", (Side.SERVING, Side.CANDIDATE))
     assert not was_drafted("ab", "ba", "ab", (Side.CANDIDATE, Side.SERVING))
+    assert was_drafted("ab", "ac", "ab", (Side.BOTH, Side.SERVING))
+    assert not was_drafted("ab", "ba", "ab", (Side.BOTH, Side.SERVING))
