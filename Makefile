@@ -99,9 +99,14 @@ kernels: python
 	@$(BIN)/kinstream warm-up --dtype float32 mixture
 	@$(BIN)/kinstream warm-up --dtype float64 opml copml closure clicks
 
+# Once in an environment: otherwise each process that runs tests rewrites the assertions of all test files and compiles
+# the packages that they import, all at the same time. What fails here fails again in the tests.
+$(VENV)/.collected: $(VENV)/.installed-$(TEST_EXTRAS)
+	@$(PYTEST) -q --collect-only > /dev/null && touch $@ || true
+
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
 test:
-	@$(MAKE) --no-print-directory -j2 lint kafka-jars kernels
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.collected lint kafka-jars kernels
 	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels image

@@ -191,6 +191,8 @@ LONG_CASES: Final = re.compile(
     r"|_past_its_last_checkpoint\[(?!full)|_carried_over_exactly\[(omdml|lomdml|pola|mdml|soml-tg|rdml)"
     r"|_in_the_state\[kernel-lego|_leaves_the_map\[float32"
     r"|_transforms_and_scores\[portfolio|_in_the_same_bits\[portfolio|_as_the_learner_does\[sors)"
+    # The second number type of learners whose kernels take long to compile.
+    r"|tests/learners/test_(kernels|lego|oahu|oasis|opml)\.py::.*\[(?!{).*float32"
 )
 #: The expression of markers by which `make test` leaves long tests out.
 NOT_LONG: Final = "not long"

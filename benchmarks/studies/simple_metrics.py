@@ -19,8 +19,6 @@ from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, Split, loaded, part
 from benchmarks.studies.never_worse import unlearned
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
-Rows = NDArray[np.floating[Any]]
-
 
 def forms(data: SharedSet, seed: int) -> Iterator[tuple[str, Split]]:
     """One split with its features as they are, scaled as the other studies have them, and with a range of 0 to 1."""
@@ -28,7 +26,7 @@ def forms(data: SharedSet, seed: int) -> Iterator[tuple[str, Split]]:
     X, X_test = (data.X[rows].astype(np.float64) for rows in (first, last))
     least, width = X.min(axis=0), np.ptp(X, axis=0)
     width = np.where(width > 0.0, width, 1.0)
-    tables = {
+    tables: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
         "raw": (X, X_test),
         "scaled": scaled(data.X[first], data.X[last], one_scale=data.name in IMAGES),
         "min-max": ((X - least) / width, (X_test - least) / width),

@@ -86,9 +86,9 @@ def learned(kind: str, **settings: Any) -> Any:
     draw = np.random.default_rng(7)
     label = draw.integers(0, 2, 300)
     centre = np.array([[0.0, 3.0, 0.0, 100.0, -5.0], [1.0, 0.0, 4.0, 101.0, -5.0]])
-    vectors = [centre[k] + draw.normal(size=(300, 5)) for k in (label, label, 1 - label)]
+    vectors: list[Any] = [centre[k] + draw.normal(size=(300, 5)) for k in (label, label, 1 - label)]
     if kind in ("lomdml", "fusion"):
-        vectors = [{"one": table[:, :2], "two": table[:, 2:]} for table in vectors]  # type: ignore[misc]
+        vectors = [{"one": table[:, :2], "two": table[:, 2:]} for table in vectors]
     learner.learn_triplets(*vectors)
     return learner
 

@@ -192,12 +192,12 @@ def test_verdicts_and_sums_are_those_of_the_description(
     judge, oracle = Judge(0.3, "s"), Oracle(0.3)
 
     def distance(x: Any, y: Any) -> float:
-        parts = [
+        parts: list[Any] = [
             {f"m{i}": part[None].astype(np.float32) for i, part in enumerate(np.split(v, modalities))}
             for v in (x, y)
         ]
         if modalities == 1:
-            parts = [p["m0"] for p in parts]  # type: ignore[misc]
+            parts = [p["m0"] for p in parts]
         return float(model.distance(*parts)[0])
 
     events_so_far = 0

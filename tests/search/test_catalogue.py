@@ -153,7 +153,8 @@ def test_it_holds_what_a_builder_of_the_same_log_holds(seed: int) -> None:
         items = block(names, float(rng.normal()), 2 + (rng.random() < 0.1), tombstones=gone)
         record: Event = items
         if rng.random() < 0.15:
-            record = Control("shop", Action(rng.choice(["create", "reset", "delete", "pause", "resume"])), 1)
+            action = rng.choice(["create", "reset", "delete", "pause", "resume"])
+            record = Control("shop", Action(str(action)), 1)
         elif names and rng.random() < 0.2:
             items.tables[0].vectors[0] = np.nan
         message = log.message(record)

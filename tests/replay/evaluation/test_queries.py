@@ -34,9 +34,11 @@ def world(n: int = 1_200, d: int = 24) -> tuple[Vectors, Vectors]:
     turn = np.linalg.qr(draw.normal(size=(d, d)))[0]
     turned = items @ (0.7 * np.eye(d) + 0.7 * turn)
     queries = turned + 0.8 * draw.normal(size=(n, d))
-    return tuple(
-        (one / np.linalg.norm(one, axis=1, keepdims=True)).astype(np.float32) for one in (queries, items)
-    )
+
+    def unit(rows: NDArray[np.float64]) -> Vectors:
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+    return unit(queries), unit(items)
 
 
 def test_measures_are_those_of_scikit_learn() -> None:
