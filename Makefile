@@ -84,7 +84,8 @@ docs: $(VENV)/.installed-docs
 picture: python
 	$(BIN)/python docs/pictures/record.py
 
-kafka-jars: python
+# Needs no package, so that Maven and pip fetch at the same time.
+kafka-jars: | $(BIN)/pip
 	@$(BIN)/python -m tests.kafka.jars
 
 go-tools: python
@@ -112,10 +113,10 @@ test:
 test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels image
 	$(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
-bench: kafka-jars
+bench: python kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: kafka-jars
+soak: python kafka-jars
 	$(BIN)/python -m tests.soak $(ARGS)
 
 audit: python

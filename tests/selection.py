@@ -114,9 +114,15 @@ LONG: Final = (
     "tests/processors/test_closure.py::test_triplet_draws_are_uniform_over_all_kinds",
     "tests/processors/test_closure.py::test_draws_without_replacement_are_uniform",
     "tests/processors/test_closure_hubs.py",
+    "tests/processors/test_clicks.py::test_fair_pairs_undo_the_bias_of_the_presentation",
+    "tests/processors/test_clicks.py::test_thinning_keeps_clicks_in_proportion_to_the_weights",
+    "tests/processors/test_random_pairs.py::test_the_partner_is_uniform_over_all_earlier_samples",
+    "tests/processors/test_random_triplets.py::test_class_anchors_are_uniform_over_classes_however_rare",
+    "tests/processors/test_random_triplets.py::test_positives_and_negatives_are_uniform_over_earlier_samples",
     # Figures of simulated and of real clicks.
     "tests/clicks/test_bad_input.py::test_contradictions_one_by_one_have_a_letter_each_and_change_nothing",
     "tests/clicks/test_bad_input.py::test_ten_thousand_relations_that_merge_stay_within_their_caps",
+    "tests/clicks/test_bought.py::test_bursts_from_one_address_do_not_move_an_adapter",
     "tests/clicks/test_mistake_rate.py",
     "tests/clicks/test_online_mistake_rate.py",
     "tests/clicks/test_open_bandit.py",
@@ -191,6 +197,10 @@ LONG_CASES: Final = re.compile(
     r"|_past_its_last_checkpoint\[(?!full)|_carried_over_exactly\[(omdml|lomdml|pola|mdml|soml-tg|rdml)"
     r"|_in_the_state\[kernel-lego|_leaves_the_map\[float32"
     r"|_transforms_and_scores\[portfolio|_in_the_same_bits\[portfolio|_as_the_learner_does\[sors)"
+    # Further sources of a load, sizes of segments, seeds and examples.
+    r"|::test_.*(_at_any_block_counts_every_row_once\[progress \w+-(items (csv|npz)|impressions|now|simulated)"
+    r"|_from_every_message\[usual segments|_process_does_the_same\[4711|_sequence_of_changes\[faiss-flat"
+    r"|_in_bursts_promotes_nothing\[item|_whatever_happens\[float64|_example_runs\[docs/(building|learning|producing)\.md)"
     # The second number type of learners whose kernels take long to compile.
     r"|tests/learners/test_(kernels|lego|oahu|oasis|opml)\.py::.*\[(?!{).*float32"
 )
