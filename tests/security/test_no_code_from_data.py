@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,6 @@ from kinstream.cli.demo.search import page
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("streams", "producers", "processors", "learners", "monitoring", "replay", "cli", "search")
 FILES = sorted(path for name in PACKAGES if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*.py"))
-
-TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 
 #: Modules that make objects of bytes by running what the bytes say, or that load YAML.
 MODULES = frozenset(
@@ -47,6 +46,12 @@ ENDS = frozenset(
 )
 #: What listens on a port.
 SERVERS = frozenset({"http.server", "socketserver", "aiohttp", "xmlrpc.server", "wsgiref.simple_server"})
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The source, parsed once, and not by each process that only collects tests."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 
 
 def name_of(node: ast.expr) -> str:
@@ -97,7 +102,7 @@ def _of_call(node: ast.Call) -> Iterator[str]:
 
 def test_no_package_can_run_what_it_reads() -> None:
     assert len(FILES) > 200
-    found = [line for place, tree in TREES.items() for line in faults(tree, place)]
+    found = [line for place, tree in trees().items() for line in faults(tree, place)]
     assert not found, "\n".join(found)
 
 
@@ -133,7 +138,7 @@ def test_the_search_lets_the_rest_be() -> None:
 
 def test_two_modules_listen_by_default_or_only_on_loopback() -> None:
     servers = []
-    for place, tree in TREES.items():
+    for place, tree in trees().items():
         for node in ast.walk(tree):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
