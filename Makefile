@@ -90,6 +90,7 @@ kafka-jars: | $(BIN)/pip
 
 go-tools: python
 	@$(BIN)/python -m tests.deploy.go_tools
+	@$(BIN)/python -m tests.deploy.cluster.definitions
 
 # Built once, before the tests that run it.
 image: python

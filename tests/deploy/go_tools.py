@@ -1,11 +1,17 @@
-"""Helm, and the loader that `docker compose` is made of: built with Go, once, into a folder that git ignores."""
+"""Helm, the API server of Kubernetes, and the loader that `docker compose` is made of.
+
+They are built with Go, once, into a folder that git ignores.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,16 +23,26 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class GoTool(NamedTuple):
-    """A program of a Go module: where its source is, at which version, and what `go install` calls it."""
+    """A program of a Go module: where its source is, at which version, and what `go install` calls it.
+
+    `module` is given if `go install` refuses it: a module whose go.mod replaces others by folders of its repository.
+    """
 
     package: str
     version: str
     binary: str
+    module: str = ""
 
 
 HELM: Final = GoTool("helm.sh/helm/v3/cmd/helm", "v3.19.2", "helm")
 COMPOSE: Final = GoTool("github.com/compose-spec/compose-go/v2/cmd", "v2.16.2", "cmd")
-TOOLS: Final = {"helm": HELM, "the Compose loader": COMPOSE}
+#: The newest minor version that Go 1.24 builds; Helm has the client libraries of the same one.
+API_SERVER: Final = GoTool(
+    "k8s.io/kubernetes/cmd/kube-apiserver", "v1.34.4", "kube-apiserver", "k8s.io/kubernetes"
+)
+TOOLS: Final = {"helm": HELM, "the Compose loader": COMPOSE, "the API server of Kubernetes": API_SERVER}
+#: Seconds for one build: the API server takes minutes on two cores.
+BUILD_SECONDS: Final = 1500.0
 
 
 def path_of(tool: GoTool) -> Path:
@@ -49,19 +65,54 @@ def bring(tool: GoTool) -> Path:
     path = path_of(tool)
     if not path.exists():
         made = path.parent.with_name(f"{path.parent.name}.{os.getpid()}")
-        command = ["go", "install", f"{tool.package}@{tool.version}"]
         environment = go_toolchain.environment(ROOT / ".cache" / "go") | {"GOBIN": str(made)}
+        made.mkdir(parents=True)
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=900, env=environment
-            )
-            if done.returncode != 0:
-                raise RuntimeError(f"Go could not build {tool.package}: {done.stderr[-1500:]}")
+            if tool.module:
+                module_around(tool, made, environment)
+                version = tool.version.removeprefix("v").split(".")
+                names = {"gitVersion": tool.version, "gitMajor": version[0], "gitMinor": version[1]}
+                flags = " ".join(
+                    f"-X k8s.io/component-base/version.{name}={one}" for name, one in names.items()
+                )
+                command = ["build", "-mod=mod", "-p", "2", "-ldflags", f"-s -w {flags}", "-o", tool.binary]
+                _go([*command, tool.package], made, environment)
+            else:
+                _go(["install", f"{tool.package}@{tool.version}"], made, environment)
             path.parent.mkdir(parents=True, exist_ok=True)
             (made / tool.binary).rename(path)
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return path
+
+
+def module_around(tool: GoTool, folder: Path, environment: dict[str, str]) -> None:
+    """Write a go.mod that requires the tool's module, with the published modules for those in its repository."""
+    found = json.loads(
+        _go(["mod", "download", "-json", f"{tool.module}@{tool.version}"], folder, environment)
+    )
+    text = Path(found["GoMod"]).read_text()
+    version = f"v0.{tool.version.removeprefix('v1.')}"
+    lines = ["module kinstream", *re.findall(r"^go .*|^godebug .*", text, re.M)]
+    lines.append(f"require {tool.module} {tool.version}")
+    staged = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", text, re.M)
+    lines += [f"replace {one} => {one} {version}" for one in staged]
+    (folder / "go.mod").write_text("\n".join(lines) + "\n")
+
+
+def _go(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["go", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_SECONDS,
+        env=environment,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"Go could not {' '.join(arguments)}: {(done.stdout + done.stderr)[-1500:]}")
+    return done.stdout
 
 
 def tool(wanted: GoTool) -> Path:
@@ -83,5 +134,8 @@ if __name__ == "__main__":
         else:
             told = "is here" if path_of(one).exists() else "is being built; this takes a few minutes"
             print(f"{name} {one.version} {told}", flush=True)
-            bring(one)
+            began = time.monotonic()
+            if not path_of(one).exists():
+                bring(one)
+                print(f"{name} was built in {time.monotonic() - began:.0f} s", flush=True)
     sys.exit(0)

@@ -74,7 +74,14 @@ class Authority:
             str(self.certificate),
         )
 
-    def sign(self, name: str, *hosts: str, expired: bool = False, password: str | None = None) -> Certificate:
+    def sign(
+        self,
+        name: str,
+        *hosts: str,
+        expired: bool = False,
+        password: str | None = None,
+        organisation: str = "Kinstream",
+    ) -> Certificate:
         """Make a key and a certificate for it.
 
         Parameters
@@ -82,13 +89,22 @@ class Authority:
         hosts : subject alternative names, each `DNS:name` or `IP:address`.
         expired : its time was over years ago.
         password : encrypts the key.
+        organisation : of the subject; Kubernetes takes it for a group.
         """
         stem = self._folder / name
         key, request, certificate, store = (stem.with_suffix(end) for end in (".key", ".csr", ".crt", ".pem"))
         self._key(key)
         names = ["-addext", f"subjectAltName={','.join(hosts)}"] if hosts else []
         _openssl(
-            "req", "-new", "-key", str(key), "-subj", f"/O=Kinstream/CN={name}", *names, "-out", str(request)
+            "req",
+            "-new",
+            "-key",
+            str(key),
+            "-subj",
+            f"/O={organisation}/CN={name}",
+            *names,
+            "-out",
+            str(request),
         )
         times = ["-startdate", "20200101000000Z", "-enddate", "20210101000000Z"]
         _openssl(

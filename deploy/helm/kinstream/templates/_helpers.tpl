@@ -317,6 +317,16 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- toJson (dict "env" $env "volumes" $volumes "mounts" $mounts) -}}
 {{- end -}}
 
+{{/* The label `job` of all series of the release. */}}
+{{- define "kinstream.job" -}}
+{{- default (printf "kinstream-%s-%s" .Release.Namespace .Release.Name) .Values.serviceMonitor.job -}}
+{{- end -}}
+
+{{/* Not empty if an autoscaler sets the replicas of an agent: (dict "root" $ "agent" AGENT). With replicas 0 the agent is stopped. */}}
+{{- define "kinstream.scaled" -}}
+{{- if and (hasKey (default dict .root.Values.autoscaling.agents) .agent.name) (gt (.agent.workload.replicas | int) 0) -}}yes{{- end -}}
+{{- end -}}
+
 {{/* Name of the KafkaUser of an agent: (dict "root" $ "agent" NAME). */}}
 {{- define "kinstream.user" -}}
 {{- if and .root.Values.strimzi.enabled .root.Values.strimzi.users -}}
@@ -326,7 +336,7 @@ gate_key_file = "/etc/kinstream-gate/key"
 
 {{/*
 The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "component" NAME "serves" BOOL "probes" BOOL "user" NAME).
-`serves`: it has a metrics page.
+`serves`: it has a metrics page. `workload.secretFiles` is a name, or a list of names whose keys differ.
 */}}
 {{- define "kinstream.pod" -}}
 {{- $root := .root -}}
@@ -436,9 +446,19 @@ volumes:
   {{- end }}
   {{- with $workload.secretFiles }}
   - name: secret-files
+    {{- if kindIs "slice" . }}
+    projected:
+      defaultMode: 288
+      sources:
+        {{- range . }}
+        - secret:
+            name: {{ . }}
+        {{- end }}
+    {{- else }}
     secret:
       secretName: {{ . }}
       defaultMode: 288
+    {{- end }}
   {{- end }}
   {{- if or $gate.spaces $root.Values.randomise }}
   - name: gate-key
