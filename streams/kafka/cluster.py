@@ -132,8 +132,7 @@ class Cluster:
         LoginRefused : one refuses the login of this client, and would refuse the next attempt too.
         """
         limit = time.monotonic() + seconds
-        pause, patience = _FIRST_WAIT, _FIRST_WAIT / 2
-        reported = False
+        pause, patience, reported = _FIRST_WAIT, _FIRST_WAIT / 2, False
         while True:
             # Only a diagnosis shows a refusal, so the first attempts are short.
             patience = min(patience * 2, ANSWER_SECONDS)
@@ -344,14 +343,18 @@ class Cluster:
 
     def group_members(self, group: str) -> int:
         """How many consumers are in a group; 0 if it does not exist."""
+        return len(self.member_ids(group))
+
+    def member_ids(self, group: str) -> list[str]:
+        """The ids of the consumers in a group; none if it does not exist."""
         from confluent_kafka import KafkaException
 
         try:
             answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
-            return len(answer.result(timeout=ANSWER_SECONDS * 2).members)
+            return [member.member_id for member in answer.result(timeout=ANSWER_SECONDS * 2).members]
         except KafkaException as error:
             if error.args[0].name() in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE"):
-                return 0
+                return []
             raise self._failed(error, f"group {group}") from error
 
     def groups(self, prefix: str) -> list[str]:

@@ -1,43 +1,57 @@
-"""The faust app of a worker: membership in the group and the stream of its records; everything else is switched off."""
+"""Membership by faust: a place in the group and the stream of its records; everything else of faust is switched off."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, cast
 
 from kinstream.streams.kafka.clients import faust_broker
 from kinstream.streams.settings import Settings
 from kinstream.streams.worker.partition_task import QUEUE_RUNS
-from kinstream.streams.worker.port import Port, PortedApp, Run
+from kinstream.streams.worker.port import Client, Port
 from kinstream.streams.worker.recovery import TableManager
+from kinstream.streams.worker.transport import PortedApp
 
 #: How long a broker may keep a fetch that finds no records. The embedded broker keeps it for all of this time, even if
 #: records come meanwhile.
 FETCH_WAIT_MS: Final = 1_500
 EMBEDDED_FETCH_WAIT_MS: Final = 50
 
-Handler = Callable[..., Awaitable[None]]
 
-
-def make_app(
-    group: str,
-    input_topic: str,
-    settings: Settings,
-    port: Port,
-    *,
-    embedded: bool,
-    deliver: Callable[[Run], Awaitable[None]],
-    on_revoked: Handler,
-    on_rebalance_complete: Handler,
-) -> PortedApp:
-    """An app that is not started yet.
+class FaustMembership:
+    """See `kinstream.streams.worker.port.Membership`.
 
     Parameters
     ----------
     embedded : the broker is the embedded one.
-    deliver : awaited with every run of records of the input topic, in the order of each partition.
-    on_revoked, on_rebalance_complete : faust's signal handlers, `(app, revoked, **)` and `(app, **)`.
     """
+
+    def __init__(self, group: str, topic: str, settings: Settings, port: Port, *, embedded: bool) -> None:
+        self._app = _make_app(group, topic, settings, port, embedded)
+
+    @property
+    def client(self) -> Client:
+        # faust makes its consumer when it is first asked for, on the loop that asks.
+        return cast(Client, self._app.consumer)
+
+    @property
+    def failure(self) -> BaseException | None:
+        app = self._app
+        return (app.crash_reason or RuntimeError("the faust app crashed")) if app.crashed else None
+
+    async def start(self) -> None:
+        self._app.loop = asyncio.get_running_loop()
+        self._app.finalize()
+        await self._app.start()
+
+    def stop_flow(self) -> None:
+        self._app.consumer.stop_flow()
+
+    async def leave(self) -> None:
+        await self._app.stop()
+
+
+def _make_app(group: str, input_topic: str, settings: Settings, port: Port, embedded: bool) -> PortedApp:
     w = settings.worker
     app = PortedApp(
         group,
@@ -58,6 +72,13 @@ def make_app(
         broker_session_timeout=w.session_timeout_seconds,
         broker_heartbeat_interval=w.heartbeat_interval_seconds,
     )
+
+    async def on_revoked(app: Any, /, *arguments: Any, **kwargs: Any) -> None:
+        await port.revoke(*arguments)
+
+    async def on_rebalance_complete(app: Any, /, *arguments: Any, **kwargs: Any) -> None:
+        port.rebalanced()
+
     app.on_partitions_revoked.connect(on_revoked, weak=False)
     app.on_rebalance_complete.connect(on_rebalance_complete, weak=False)
     topic = app.topic(
@@ -71,7 +92,7 @@ def make_app(
 
     async def deliver_runs(stream: Any) -> None:
         async for event in stream.events():
-            await deliver(event.message.run)
+            await port.deliver(event.message.run)
 
     app.agent(topic, name=group)(deliver_runs)
     return app

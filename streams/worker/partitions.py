@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.errors import KinstreamError, LogGap, PartitionParked
@@ -20,12 +20,8 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.traces.spans import Spans
 from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.partition_task import Owned
+from kinstream.streams.worker.port import TP, Client, Run
 from kinstream.streams.worker.watchdog import Progress
-
-if TYPE_CHECKING:
-    from faust.types import TP
-
-    from kinstream.streams.worker.port import Client, Run
 
 log = logging.getLogger("kinstream.worker")
 
@@ -276,11 +272,11 @@ class Partitions:
 
     async def seek_back(self, place: PartitionName, offset: int) -> None:
         """Read a partition again from `offset`."""
-        await self._client().seek_back(_tp(place), offset)
+        await self._client().seek_back(TP(*place), offset)
 
     async def commit(self, place: PartitionName, offset: int) -> bool:
         """Write the group's offset, for lag tools; returns whether the brokers accepted it."""
-        return await self._client().commit_for_tools({_tp(place): offset})
+        return await self._client().commit_for_tools({TP(*place): offset})
 
     def fail(self, error: BaseException) -> None:
         """End the process without another send."""
@@ -301,9 +297,3 @@ class Partitions:
             busy = owned.runner.in_flight is not None or owned.waiting
             found[place] = Progress(self.position(place, applied), applied, busy)
         return found
-
-
-def _tp(place: PartitionName) -> TP:
-    from faust.types import TP
-
-    return TP(*place)

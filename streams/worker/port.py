@@ -1,16 +1,9 @@
-"""The port between the transport and the worker that it serves: the calls of the transport, and how it finds the
-worker.
-
-faust makes transport and consumer itself and passes them only the app; so the app carries the port.
-"""
+"""The port between a membership in the group and the worker that it serves: the calls of each to the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-import faust
-from faust.types import TP
+from typing import NamedTuple, Protocol
 
 from kinstream.streams.records.message import Message
 
@@ -18,8 +11,15 @@ from kinstream.streams.records.message import Message
 Run = list[Message]
 
 
+class TP(NamedTuple):
+    """A partition of a topic; equal to a `PartitionName`, and to faust's type of the same name."""
+
+    topic: str
+    partition: int
+
+
 class Port(Protocol):
-    """The calls of the transport to its worker."""
+    """The calls of a membership to its worker, all on the worker's event loop."""
 
     async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
         """Take over newly assigned partitions.
@@ -29,29 +29,21 @@ class Port(Protocol):
         The offset at which to continue each; None if they are to be given back.
         """
 
+    async def revoke(self, revoked: set[TP]) -> None:
+        """Give back partitions that the group takes away. It is taken for rebalancing until the next `restore`."""
+
+    def rebalanced(self) -> None:
+        """Note that the group has shared out its partitions."""
+
+    async def deliver(self, run: Run) -> None:
+        """Take the next records of a partition; waits while its queue is full."""
+
     def fail_in_client(self, error: BaseException) -> None:
         """End the process for an error that the client library has raised."""
 
 
-class PortedApp(faust.App):
-    """A faust app whose transport serves a worker.
-
-    Parameters
-    ----------
-    fetch_wait_ms : how long brokers may keep a fetch that finds no records.
-    """
-
-    def __init__(self, name: str, *, port: Port, fetch_wait_ms: int, **options: Any) -> None:
-        self.port = port
-        self.fetch_wait_ms = fetch_wait_ms
-        super().__init__(name, **options)
-
-    def _create_directories(self) -> None:
-        """faust makes folders for tables at its start; there are none."""
-
-
 class Client(Protocol):
-    """The calls of a worker to the transport's consumer."""
+    """The calls of a worker to the consumer of its membership."""
 
     @property
     def polled_at(self) -> float | None:
@@ -71,3 +63,24 @@ class Client(Protocol):
 
     async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
         """Write the group's offsets, so that lag tools see them; returns whether the brokers accepted them."""
+
+
+class Membership(Protocol):
+    """One worker's membership in its group. Nothing is done before `start`."""
+
+    @property
+    def client(self) -> Client:
+        """The consumer. To be asked for on the event loop only."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it has ended by itself."""
+
+    async def start(self) -> None:
+        """Join, and return after the first take-over."""
+
+    def stop_flow(self) -> None:
+        """Deliver no more records."""
+
+    async def leave(self) -> None:
+        """Leave the group; may wait for brokers without a limit."""

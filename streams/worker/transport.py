@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, cast
 
+import faust
 from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from faust.tables.recovery import RebalanceAgain
@@ -21,13 +22,32 @@ from faust.types import TP, ConsumerMessage
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.records.message import Message
 from kinstream.streams.worker import decompress
-from kinstream.streams.worker.port import Port, PortedApp, Run
+from kinstream.streams.worker.port import Port, Run
 
 decompress.install()
 
 #: Most records of a partition that go through faust as one message, and the bytes of their values that end it.
 RUN: Final = 256
 RUN_BYTES: Final = 1_000_000
+
+
+class PortedApp(faust.App):
+    """A faust app whose transport serves a worker.
+
+    faust makes transport and consumer itself and passes them only the app; so the app carries the port.
+
+    Parameters
+    ----------
+    fetch_wait_ms : how long brokers may keep a fetch that finds no records.
+    """
+
+    def __init__(self, name: str, *, port: Port, fetch_wait_ms: int, **options: Any) -> None:
+        self.port = port
+        self.fetch_wait_ms = fetch_wait_ms
+        super().__init__(name, **options)
+
+    def _create_directories(self) -> None:
+        """faust makes folders for tables at its start; there are none."""
 
 
 def _port(app: Any) -> Port:
@@ -171,11 +191,13 @@ class Consumer(driver.Consumer):
         if not self._stands:
             # faust seeks once more when the flow stops: partitions given back must not be taken over again.
             return {}
-        offsets = await _port(self.app).restore(set(self.assignment()))
+        # faust's type of a partition is equal to ours.
+        assigned: Any = set(self.assignment())
+        offsets: Any = await _port(self.app).restore(assigned)
         if offsets is None:
             raise RebalanceAgain
         await self._thread.seek_all(offsets)
-        return offsets
+        return cast("Mapping[TP, int]", offsets)
 
     def on_buffer_full(self, tp: TP) -> None:
         """Do nothing: a full queue makes the fetcher wait, record by record.

@@ -1,9 +1,9 @@
 """The worker process: one agent, as a member of its consumer group.
 
-faust is used for two things: membership in the group, and the stream of records of the assigned partitions. Its acks
-and commits, its positions, tables, web server, topic creation and waiting for empty streams are switched off (by
-`make_app` and the transport), because positions come from checkpoints, and because faust also acks failed events, so
-no guarantee can rest on its acks.
+A membership gives it a place in the group and the records of the assigned partitions: that of faust, or the prototype
+for Kafka's consumer protocol (`consumer_group`). Everything else of faust is switched off (by `faust_app` and the
+transport): its acks and commits, its positions, tables, web server, topic creation and waiting for empty streams.
+Positions come from checkpoints, and faust also acks failed events, so no guarantee can rest on its acks.
 
 The event loop only moves messages; machines, kernels and checkpoints run on threads. An error that is not the fault of
 a record ends the process at once, and the supervisor restarts it from the checkpoints.
@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final
 
 from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.spec import AgentSpec
@@ -50,13 +50,9 @@ from kinstream.streams.worker.life import Life, LifeCycle
 from kinstream.streams.worker.page.view import WorkerView
 from kinstream.streams.worker.partition_task import Owned
 from kinstream.streams.worker.partitions import Partitions
+from kinstream.streams.worker.port import TP, Client, Membership, Run
 from kinstream.streams.worker.topic_watch import WatchedSink, topic_watch
 from kinstream.streams.worker.watchdog import Progress, Watchdog
-
-if TYPE_CHECKING:
-    from faust.types import TP
-
-    from kinstream.streams.worker.port import Client, PortedApp
 
 #: Seconds for which a thread may hold the interpreter while another waits for it.
 SWITCH_SECONDS: Final = 0.0005
@@ -128,44 +124,50 @@ class Worker:
             if generation.birth.cluster_id
             else None,
         )
-        self.app = self._make_app()
+        self.membership = self._make_membership()
         self.view = WorkerView(self, listener)
 
-    def _make_app(self) -> PortedApp:
-        # faust takes long to import, and other parts of this file are used without it.
-        from kinstream.streams.worker.faust_app import make_app
+    def _make_membership(self) -> Membership:
+        # The embedded broker alone gives no id.
+        embedded = not self.generation.birth.cluster_id
+        if self.settings.worker.group_protocol == "consumer":
+            from kinstream.streams.worker.consumer_group import ConsumerMembership
 
-        return make_app(
-            self.generation.group,
-            self.input_topic,
-            self.settings,
-            self,
-            # It alone gives no id.
-            embedded=not self.generation.birth.cluster_id,
-            deliver=self.partitions.deliver,
-            on_revoked=self._on_revoked,
-            on_rebalance_complete=self._on_rebalance_complete,
+            return ConsumerMembership(
+                self.generation.group, self.input_topic, self.settings, self, embedded=embedded
+            )
+        # faust takes long to import, and other parts of this file are used without it.
+        from kinstream.streams.worker.faust_app import FaustMembership
+
+        return FaustMembership(
+            self.generation.group, self.input_topic, self.settings, self, embedded=embedded
         )
 
     def _client(self) -> Client:
-        return cast("Client", self.app.consumer)
+        return self.membership.client
 
-    # ---- calls of the transport, and reports of faust -----------------------------------------------------------
+    # ---- calls of the membership: see `kinstream.streams.worker.port.Port` --------------------------------------
 
     async def restore(self, assigned: set[TP]) -> Mapping[TP, int] | None:
-        """Take over the assigned partitions: see `kinstream.streams.worker.port.Port`."""
+        """Take over the assigned partitions."""
         return await self.partitions.restore(assigned)
+
+    async def revoke(self, revoked: set[TP]) -> None:
+        """Give back partitions."""
+        self.life.revoked()
+        await self.partitions.revoke(revoked)
+
+    def rebalanced(self) -> None:
+        """Note that the group has shared out its partitions."""
+        self.life.rebalanced()
+
+    async def deliver(self, run: Run) -> None:
+        """Take the next records of a partition."""
+        await self.partitions.deliver(run)
 
     def fail_in_client(self, error: BaseException) -> None:
         """End the process for an error of the client library, with a message of ours if there is one."""
         self.fail(explained(self.settings.kafka, error) or error)
-
-    async def _on_revoked(self, app: Any, revoked: set[TP], **kwargs: Any) -> None:
-        self.life.revoked()
-        await self.partitions.revoke(revoked)
-
-    async def _on_rebalance_complete(self, app: Any, **kwargs: Any) -> None:
-        self.life.rebalanced()
 
     # ---- ending -------------------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Worker:
 
     def polled_at(self) -> float | None:
         """Monotonic time at which the client last asked for records."""
-        # faust makes its consumer when it is first asked for, on the loop that asks: not on the page's thread.
+        # Asked on the page's thread: the consumer is there by then.
         return self._client().polled_at if self.assigned else None
 
     def rebalancing_since(self) -> float | None:
@@ -265,14 +267,12 @@ class Worker:
         log.info(
             "%s generation %d serves %s/metrics", self.spec.application, self.generation.number, self.view.url
         )
-        self.app.loop = loop
-        self.app.finalize()
         await self._start()
         # What the libraries have made stays as long as the process: the collector need not search it again and again.
         gc.freeze()
         while not self.life.stopping:
-            if self.app.crashed:
-                await self._fail_explained(self.app.crash_reason or RuntimeError("the faust app crashed"))
+            if (failure := self.membership.failure) is not None:
+                await self._fail_explained(failure)
             try:
                 self.emitter.check()
             except DeliveryError as error:
@@ -289,8 +289,8 @@ class Worker:
         return 0
 
     async def _start(self) -> None:
-        """Start the app, which waits for the first take-over; or until a request to stop."""
-        starting = asyncio.create_task(self.app.start())
+        """Join, which waits for the first take-over; or until a request to stop."""
+        starting = asyncio.create_task(self.membership.start())
         stopped = asyncio.create_task(self.life.stopped())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -302,7 +302,7 @@ class Worker:
             await self._fail_explained(error)
 
     async def _beat(self) -> None:
-        """Heartbeat of the event loop, also while the app starts."""
+        """Heartbeat of the event loop, also while it joins the group."""
         while True:
             self._loop_seen_at = time.monotonic()
             await asyncio.sleep(0.5)
@@ -310,12 +310,12 @@ class Worker:
     async def _shut_down(self) -> None:
         self.watchdog.stop()
         self.topics.stop()
-        self.app.consumer.stop_flow()
+        self.membership.stop_flow()
         limit = self.settings.worker.shutdown_seconds
         await self.partitions.give_back_all(limit)
         try:
-            # Without brokers, aiokafka may never finish closing; all important work is done.
-            await asyncio.wait_for(self.app.stop(), limit / 2)
+            # Without brokers, a client may never finish closing; all important work is done.
+            await asyncio.wait_for(self.membership.leave(), limit / 2)
         except TimeoutError:
             log.warning("the worker could not leave the group cleanly; the brokers will notice")
         self.view.close()

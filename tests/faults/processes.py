@@ -222,7 +222,7 @@ def patched(folder: Path, code: str) -> dict[str, str]:
     guard = "import sys\nif '--unsupervised' in sys.orig_argv:\n"
     body = textwrap.indent(textwrap.dedent(code), "    ")
     (folder / "sitecustomize.py").write_text(guard + body, encoding="utf-8")
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
 def stop_process(pid: int) -> None:
