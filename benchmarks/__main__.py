@@ -23,6 +23,7 @@ from benchmarks import (
     latency,
     learners,
     lists,
+    membership,
     memory,
     mixture,
     oahu,
@@ -59,6 +60,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "traces": traces.figures,
     "latency": latency.run,
     "recovery": recovery.run,
+    "membership": membership.run,
     "memory": memory.run,
 }
 

@@ -41,10 +41,19 @@ class System(KafkaSystem):
     ----------
     broker : runs already.
     sections : settings by section, over those that every benchmark has.
+    partitions : of every topic.
     """
 
-    def __init__(self, broker: KafkaBroker, folder: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(folder, broker.bootstrap, "kinstream", 1, _toml(_settings(folder, sections)))
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        folder: Path,
+        sections: Mapping[str, Mapping[str, Any]],
+        partitions: int = 1,
+    ) -> None:
+        super().__init__(
+            folder, broker.bootstrap, "kinstream", partitions, _toml(_settings(folder, sections))
+        )
         self.broker = broker
         self._cluster = Cluster(self.settings.kafka)
         self._cluster.create(CATALOGUE, self.settings)
@@ -99,13 +108,20 @@ class System(KafkaSystem):
 
 
 @contextlib.contextmanager
-def system(**sections: Mapping[str, Any]) -> Iterator[System]:
-    """A broker and a system on it; both are gone afterwards."""
+def system(on: tuple[int, Mapping[str, str]] = (1, {}), /, **sections: Mapping[str, Any]) -> Iterator[System]:
+    """A broker and a system on it; both are gone afterwards.
+
+    Parameters
+    ----------
+    on : the number of partitions of every topic, and further properties of the broker.
+    """
     with tempfile.TemporaryDirectory(prefix="kinstream-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         # Neither the disk nor the log cleaner of the tests' broker is what is measured.
-        with KafkaBroker(folder / "kafka", extra={"log.cleaner.enable": "false"}) as broker:
-            made = System(broker, folder, sections)
+        partitions, properties = on
+        extra = {"log.cleaner.enable": "false", **properties}
+        with KafkaBroker(folder / "kafka", extra=extra) as broker:
+            made = System(broker, folder, sections, partitions)
             try:
                 yield made
             finally:
