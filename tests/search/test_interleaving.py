@@ -184,7 +184,8 @@ def test_a_ranking_that_wins_more_often_is_found_and_the_other_way_round() -> No
         # 180 of 200 lists to come are decided, and .60 of them won: 60 + 108 of 300.
         (60, 40, 111, 311, False),
         # .50 + 2 * .05 of them: 50 + 108 of 280 do not decide; of 900 they do.
-        (50, 50, 111, 311, False),
+        (50, 50, 111, 311, True),
+        (50, 50, 111, 1_000, False),
         (40, 60, 111, 311, True),
         (50, 50, 300, 311, True),
         (0, 0, 20, 3_000, False),
