@@ -86,7 +86,7 @@ GATE: Final = Row(
         lines(
             "Decisions",
             "a challenge and its end now and then.",
-            "many holds: raise max_sessions, or the models do not differ.",
+            "many holds: the models hardly differ, or max_sessions is too small to show it.",
             Query(
                 f"sum by (space, verdict) (increase(kinstream_gate_decisions_total{{{_SPACE}}}[1h]))",
                 "{{space}} · {{verdict}}",
