@@ -22,6 +22,9 @@ default_md = sha256
 unique_subject = no
 policy = any
 copy_extensions = copy
+x509_extensions = signed
+[signed]
+authorityKeyIdentifier = keyid
 [any]
 organizationName = optional
 commonName = supplied
@@ -68,6 +71,9 @@ class Authority:
             str(folder / "ca.key"),
             "-subj",
             f"/CN={name}",
+            # Python 3.13 is as strict as RFC 5280.
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
             "-days",
             str(_DAYS),
             "-out",

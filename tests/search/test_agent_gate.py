@@ -122,7 +122,7 @@ def test_before_a_decision_the_un_learned_map_serves_and_the_newest_model_picks(
     for query, result in zip(Q, found["results"], strict=True):
         shop.check(query, result, UNADAPTED, newest)
     picks = {pick for one in found["results"] for pick in shown(one).picks}
-    assert picks == {Side.SERVING, Side.CANDIDATE}
+    assert picks >= {Side.SERVING, Side.CANDIDATE}
     page = shop.client.get("/metrics").text
     assert 'kinstream_search_drafted_lists_total{space="shop"} 4.0' in page
     assert 'kinstream_search_decided_step{learner="opml",space="shop"} 0.0' in page

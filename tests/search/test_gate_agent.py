@@ -31,12 +31,12 @@ SPACES = ("docs", "shop", "news")
 WIN, LOSS = 1, 0
 
 
-def config(**changes: Any) -> Settings:
-    # The times of this log are its offsets, in milliseconds.
+def config(min_sessions: int = 12, **changes: Any) -> Settings:
+    # The times of this log are its offsets, in milliseconds. So many lists of one side decide; see `lists`.
     section = {
         "every_minutes": 0.0001,
         "late_minutes": 1,
-        "min_sessions": 1,
+        "min_sessions": min_sessions,
         "max_sessions": 400,
         "per_user": 0,
         "per_item": 0,
@@ -219,7 +219,8 @@ def test_a_block_gives_the_same_evidence_as_its_lists(tmp_path: Path) -> None:
         singles = [click(one, *places, user=f"u{n}") for n, (one, places) in enumerate(some)]
         for record in singles if form == "lists" else [block(some)]:
             log.append("kinstream.events", b"docs", encode(record))
-        agent = Agent(gate_spec(config()), config(), log, tmp_path / form)
+        all_counted = config(min_sessions=100)
+        agent = Agent(gate_spec(all_counted), all_counted, log, tmp_path / form)
         agent.run()
         space = agent.runners[0].machine.find("docs")
         assert space is not None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from kinstream.replay.evaluation.experiment.data import Data
@@ -15,9 +15,10 @@ from tests.replay.evaluation.plans import blobs, plan
 
 
 def begin(plan_: Plan, data: tuple[Data, ...], folder: str) -> None:
-    """As a process of an evaluation begins, with a note of an interpreter that is torn down."""
+    """As a process of an evaluation begins, with a note of an interpreter that goes on to be torn down."""
     pool._begin(plan_, data)
-    atexit.register(Path(folder, "torn-down").write_text, "yes")
+    # Python 3.13 calls functions of `atexit` before those of `multiprocessing`.
+    Finalize(None, Path(folder, "torn-down").write_text, ("yes",), exitpriority=pool._LAST - 1)
 
 
 def fails(_: int) -> None:

@@ -241,4 +241,4 @@ def test_the_page_shows_what_is_printed(command: Commands) -> None:
     found = command(*events)
     assert found.exit_code == 0, found.output
     assert shown.strip() in found.stdout
-    assert "12% of what it would show" in command(*what_if).stderr
+    assert "13% of what it would show" in command(*what_if).stderr
