@@ -27,13 +27,10 @@ from kinstream.streams.kafka.tokens.source import have_token
 from kinstream.streams.kafka.unanswered import answers
 from kinstream.streams.records.message import Message, PartitionName
 from kinstream.streams.settings import Settings
-from kinstream.streams.worker.port import TP, Client, Port, Run
+from kinstream.streams.worker.port import EMBEDDED_FETCH_WAIT_MS, RUN, RUN_BYTES, TP, Client, Port, Run
 
 log = logging.getLogger("kinstream.consumer_group")
 
-#: Most records of one delivery, and the bytes of their values that end it; a partition with as many waiting is paused.
-RUN: Final = 256
-RUN_BYTES: Final = 1_000_000
 #: How long a poll waits for a record. Calls from the event loop wait for it too, and so does a paused partition.
 POLL_SECONDS: Final = 0.1
 PAUSED_POLL_SECONDS: Final = 0.005
@@ -41,7 +38,6 @@ PAUSED_POLL_SECONDS: Final = 0.005
 COMMIT_SECONDS: Final = 5.0
 #: Records that the client holds ready; a pause makes it drop them and fetch them again.
 READY_KBYTES: Final = 8_192
-EMBEDDED_FETCH_WAIT_MS: Final = 50
 #: Seconds between two looks at whether a worker without partitions has been let in.
 SPARE_LOOK_SECONDS: Final = 3.0
 
@@ -59,7 +55,7 @@ class Feed:
 
     @property
     def full(self) -> bool:
-        """Whether no more should be read for now; any thread may ask."""
+        """Whether a whole run waits, so that no more should be read for now; any thread may ask."""
         return len(self._waiting) >= RUN or self._bytes >= RUN_BYTES
 
     def put(self, messages: Run) -> None:

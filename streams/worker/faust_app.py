@@ -8,14 +8,12 @@ from typing import Any, Final, cast
 from kinstream.streams.kafka.clients import faust_broker
 from kinstream.streams.settings import Settings
 from kinstream.streams.worker.partition_task import QUEUE_RUNS
-from kinstream.streams.worker.port import Client, Port
+from kinstream.streams.worker.port import EMBEDDED_FETCH_WAIT_MS, Client, Port
 from kinstream.streams.worker.recovery import TableManager
 from kinstream.streams.worker.transport import PortedApp
 
-#: How long a broker may keep a fetch that finds no records. The embedded broker keeps it for all of this time, even if
-#: records come meanwhile.
+#: How long a broker may keep a fetch that finds no records.
 FETCH_WAIT_MS: Final = 1_500
-EMBEDDED_FETCH_WAIT_MS: Final = 50
 
 
 class FaustMembership:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kinstream.streams.records.message import Message
 
 #: Consecutive records of a partition.
 Run = list[Message]
+#: Most records of a run, and the bytes of their values that end it.
+RUN: Final = 256
+RUN_BYTES: Final = 1_000_000
+#: How long the embedded broker keeps a fetch that finds no records. It keeps it for all of this time, even if records
+#: come meanwhile.
+EMBEDDED_FETCH_WAIT_MS: Final = 50
 
 
 class TP(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, cast
 
 import faust
 from aiokafka import TopicPartition
@@ -22,13 +22,9 @@ from faust.types import TP, ConsumerMessage
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.records.message import Message
 from kinstream.streams.worker import decompress
-from kinstream.streams.worker.port import Port, Run
+from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Run
 
 decompress.install()
-
-#: Most records of a partition that go through faust as one message, and the bytes of their values that end it.
-RUN: Final = 256
-RUN_BYTES: Final = 1_000_000
 
 
 class PortedApp(faust.App):

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.deploy import go_toolchain
+from tests.support.commands import output_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -101,18 +101,7 @@ def module_around(tool: GoTool, folder: Path, environment: dict[str, str]) -> No
 
 
 def _go(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        ["go", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_SECONDS,
-        env=environment,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"Go could not {' '.join(arguments)}: {(done.stdout + done.stderr)[-1500:]}")
-    return done.stdout
+    return output_of(["go", *arguments], seconds=BUILD_SECONDS, folder=folder, environment=environment)
 
 
 def tool(wanted: GoTool) -> Path:

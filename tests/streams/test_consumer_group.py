@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from kinstream.streams.records.message import Message
-from kinstream.streams.worker.consumer_group import RUN, RUN_BYTES, Feed
-from kinstream.streams.worker.port import Run
+from kinstream.streams.worker.consumer_group import Feed
+from kinstream.streams.worker.port import RUN, RUN_BYTES, Run
 
 
 def records(first: int, count: int, size: int) -> Run:

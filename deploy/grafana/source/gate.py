@@ -67,7 +67,7 @@ GATE: Final = Row(
         lines(
             "Lists won",
             "the challenger's share is above a half.",
-            "below a half: the gate retires the challenger.",
+            "below a half: the gate gives the challenger up.",
             Query(_of("decided_lists", "space, winner"), "{{space}} · {{winner}}"),
             unit="short",
         ),

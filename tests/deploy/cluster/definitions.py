@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +17,7 @@ import yaml
 
 from tests.deploy import go_toolchain
 from tests.deploy.go_tools import ROOT
+from tests.support.commands import output_of
 
 CACHE: Final = ROOT / ".cache" / "definitions"
 POM: Final = Path(__file__).with_name("pom.xml")
@@ -102,12 +102,7 @@ def _of_strimzi() -> None:
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
     # Outside of any module, whose go.mod would be read.
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=SECONDS, env=environment, cwd="/"
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{command[0]}: {(done.stdout + done.stderr)[-1500:]}")
-    return done.stdout
+    return output_of(command, seconds=SECONDS, folder=Path("/"), environment=environment)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.commands import output_of
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 DEPLOY: Final = ROOT / "deploy"
 CACHE: Final = ROOT / ".cache" / "image"
@@ -171,18 +173,7 @@ def _pip(work: Path) -> list[str]:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_SECONDS,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return done.stdout
+    return output_of(command, seconds=BUILD_SECONDS, folder=ROOT)
 
 
 if __name__ == "__main__":
