@@ -15,6 +15,7 @@ from tests.kafka.jars import missing
 from tests.kafka.proxy import FreezingProxy
 from tests.kafka.secured import SecuredBroker
 from tests.leftovers import Session
+from tests.progress import Progress
 from tests.selection import Selection
 
 # The shared checks are assertions of a package, which pytest would otherwise report without their values.
@@ -31,6 +32,9 @@ settings.load_profile("kinstream")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Selection())
+    # The processes of pytest-xdist report to the first one, which prints.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(config))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -342,7 +342,9 @@ class Adapter(Bilinear):
         # Of items with a mean squared length of 1 and queries of length 1, temperature and step have no unit.
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
         scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
-        logits = self._mapped_by(self._iterate, X) @ H.T * scale
+        P = X @ self._iterate[0]
+        logits = (X + (P @ self._iterate[1].T if self.rank else P)) @ H.T
+        logits *= scale
         clicked = np.zeros((b, used), np.bool_)
         clicked[q, slot] = True
         # A row for each click, in which the other clicked items of its list play no part.
@@ -355,15 +357,11 @@ class Adapter(Bilinear):
         p *= (share / np.bincount(q, minlength=b)[q] * (scale / b))[:, None]
         # The links of a query follow one another.
         G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0)
-        return self._one_step(X, np.asarray(G, self.dtype) @ H)
+        return self._one_step(X, P, np.asarray(G, self.dtype) @ H)
 
-    def _one_step(self, X: Matrix, Y: Matrix) -> tuple[bool, bool]:
-        """A step on the gradient X' Y (d, d) of W."""
-        if not self.rank:
-            gradients = [X.T @ Y]
-        else:
-            U, V = self._iterate
-            gradients = [X.T @ (Y @ V), Y.T @ (X @ U)]
+    def _one_step(self, X: Matrix, P: Matrix, Y: Matrix) -> tuple[bool, bool]:
+        """A step on the gradient X' Y (d, d) of W; P is X U where the rank is low."""
+        gradients = [X.T @ (Y @ self._iterate[1]), Y.T @ P] if self.rank else [X.T @ Y]
         length = float(np.sqrt(sum(float(np.vdot(G, G)) for G in gradients)))
         if not np.isfinite(length) or length == 0.0:
             return False, False
