@@ -13,6 +13,9 @@ LONG_EXTRAS := dev,all,recipes
 # Processes that run tests: some wait for others.
 JOBS ?= 4
 
+# So many processes are faster without threads of their own, which wait for one another in a loop.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+
 # Tests start hundreds of processes: each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -111,8 +114,10 @@ test:
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.collected lint kafka-jars kernels
 	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
-test-long: $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools kernels image
-	$(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
+test-long:
+	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools image
+	@$(MAKE) --no-print-directory kernels
+	$(ONE_THREAD) $(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
 bench: python kafka-jars
 	$(BIN)/python -m benchmarks $(ARGS)

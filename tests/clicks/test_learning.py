@@ -3,7 +3,8 @@
 Simulated users ask for an item and click what is of its class, with 10 % noise; labels are used for nothing else but
 grading. What is graded is the vote of the 5 nearest streamed rows on held-out ones, in the metric of OPML on raw
 features. Euclidean distance on raw features is the better of the two that it is compared with: after a z-score it is
-worse on both sets (0.118 and 0.193). Paired over ten seeds, each with its own split, users and load:
+worse on both sets (0.118 and 0.193). Paired over ten seeds, each with its own split, users and load. The figures of
+position bias on waveform are of a trial: the tests run digits alone, since both take a quarter of an hour.
 
 | | digits | waveform |
 |---|---|---|
@@ -224,7 +225,7 @@ def test_a_metric_learned_from_clicks_beats_euclidean_distance(case: Case, data_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES[:1], ids=lambda case: case.name)
 def test_fair_pairs_counter_a_strong_position_bias(case: Case, data_folder: Path) -> None:
     """Only every fourth user looks at the second result, and every hundredth at the tenth; the rule is the default."""
     errors = errors_of(

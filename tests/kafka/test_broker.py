@@ -46,7 +46,7 @@ def bounds(broker: KafkaBroker, topic: str) -> tuple[int, int]:
     return found[0]
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -296,11 +297,18 @@ SETS = {"breast": load_breast_cancer, "digits": load_digits, "wine": load_wine}
 
 
 def of_labels(X: Rows, y: NDArray[Any], m: int, seed: int) -> tuple[Rows, Rows, Rows]:
-    draw = np.random.default_rng(seed)
-    anchors = draw.integers(0, len(y), m)
-    same = np.array([draw.choice(np.flatnonzero(y == y[a])) for a in anchors])
-    others = np.array([draw.choice(np.flatnonzero(y != y[a])) for a in anchors])
+    anchors, same, others = drawn(y.tobytes(), y.dtype.str, m, seed)
     return X[anchors], X[same], X[others]
+
+
+@cache
+def drawn(labels: bytes, dtype: str, m: int, seed: int) -> tuple[NDArray[np.int64], ...]:
+    y, draw = np.frombuffer(labels, dtype), np.random.default_rng(seed)
+    anchors = draw.integers(0, len(y), m)
+    of_class = {c: (np.flatnonzero(y == c), np.flatnonzero(y != c)) for c in np.unique(y)}
+    same = np.array([draw.choice(of_class[y[a]][0]) for a in anchors])
+    others = np.array([draw.choice(of_class[y[a]][1]) for a in anchors])
+    return anchors, same, others
 
 
 def changed(X: Rows, way: str, draw: np.random.Generator) -> Rows:
@@ -309,19 +317,24 @@ def changed(X: Rows, way: str, draw: np.random.Generator) -> Rows:
     return np.asarray(X @ np.linalg.qr(draw.normal(size=(X.shape[1],) * 2))[0])
 
 
-#: Without a scaler a learner whose steps become small does not notice a change.
+#: The default scaler for all, others for three. Without one a learner whose steps become small notices no change.
 CHANGES = [
-    (kind, scaler)
+    (kind, scaler, way)
     for kind in KINDS
-    for scaler in ("zscore", "minmax", "none")
-    if kind not in ("kernel-lego", "omdl-lr-like") and (kind, scaler) != ("softmax", "none")
+    for scaler, way in (
+        ("zscore", "permuted"),
+        ("zscore", "rotated"),
+        ("minmax", "permuted"),
+        ("none", "rotated"),
+    )
+    if scaler == "zscore" or kind in ("opml", "oasis", "lego")
+    if kind not in ("kernel-lego", "omdl-lr-like")
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["permuted", "rotated"])
-@pytest.mark.parametrize(("kind", "scaler"), CHANGES)
-def test_features_that_change_are_learned_as_by_a_new_learner(kind: str, way: str, scaler: str) -> None:
+@pytest.mark.parametrize(("kind", "scaler", "way"), CHANGES)
+def test_features_that_change_are_learned_as_by_a_new_learner(kind: str, scaler: str, way: str) -> None:
     """5-NN errors of 2,000 triplets after the change; means of three halves."""
     for name, load in SETS.items():
         errors = []

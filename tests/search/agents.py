@@ -196,7 +196,7 @@ class Agent:
         self.service = SearchService(self.settings, models=models, events=events, updates=Updates)  # type: ignore[arg-type]
         self.events = made[0]
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -75,7 +75,7 @@ class Gateway:
         models = ModelFeed(self.settings, source=source, loader=Checking(self.announced, self.settings))
         self.service = GatewayService(self.settings, models=models, create=create)
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

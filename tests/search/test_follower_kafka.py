@@ -14,7 +14,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.search.world import MODELS, World
 
 X = np.random.default_rng(1).normal(size=(20, 4))
-SECONDS = 40.0
+SECONDS = 120.0
 
 
 def producer(broker: KafkaBroker, **more: str) -> Producer:

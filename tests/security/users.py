@@ -20,7 +20,7 @@ from tests.kafka.secured import ADMIN, SecuredBroker
 
 #: Variables that would speak for another cluster or another user.
 _KAFKA: Final = "KAFKA_"
-SECONDS: Final = 20.0
+SECONDS: Final = 60.0
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:

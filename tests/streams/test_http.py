@@ -82,7 +82,7 @@ def raw(server: HttpServer, data: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < limit, "did not come true in time"

@@ -22,7 +22,7 @@ sys.exit(Supervisor([sys.executable, "-c", {child!r}], stop_seconds=3).run())
 """
 
 
-def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "the condition was not met in time"

@@ -22,7 +22,7 @@ from tests.support.alive import alive
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: For what may take long on a loaded machine: a start, a rebalance, a restore.
-SECONDS: Final = 120.0
+SECONDS: Final = 240.0
 _SERVES: Final = re.compile(r"serves (http://\S+)/metrics")
 
 

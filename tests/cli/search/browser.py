@@ -112,7 +112,7 @@ def ask(driver: Any, query: str) -> None:
     field = driver.find_element("id", "query")
     field.clear()
     field.send_keys(query + "\n")
-    wait(lambda: names(driver, "adapted"), 30.0, lambda: driver.page_source)
+    wait(lambda: names(driver, "adapted"), 90.0, lambda: driver.page_source)
 
 
 def names(driver: Any, side: str) -> list[str]:

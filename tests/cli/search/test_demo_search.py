@@ -35,19 +35,21 @@ def test_a_person_searches_clicks_and_sees_what_was_learned(tmp_path: Path) -> N
     with browser() as driver, demonstration(tmp_path, "--keep-running") as run:
         driver.get(run.url)
         run.until("Search yourself")
-        wait(lambda: text(driver, "phase").startswith("Learned"), 30.0, lambda: text(driver, "phase"))
+        wait(lambda: text(driver, "phase").startswith("Learned"), 90.0, lambda: text(driver, "phase"))
         assert 0.3 < float(text(driver, "ndcg")) < 0.5
         # Both rankings of a typed query, and of one whose answer is known.
         ask(driver, "smallest eigenvalues of a sparse matrix")
         assert len(names(driver, "embedded")) == len(names(driver, "adapted")) == 10
         driver.find_element("css selector", "#chips button").click()
-        wait(lambda: "the answer is at" in text(driver, "right-answer"), 30.0, lambda: driver.page_source)
+        wait(lambda: "the answer is at" in text(driver, "right-answer"), 90.0, lambda: driver.page_source)
         # The last of the list goes up once it was clicked, and clicked again.
         chosen = names(driver, "adapted")[-1]
         for _ in range(6):
             shown = names(driver, "adapted")
             driver.find_elements("css selector", "#adapted button")[shown.index(chosen)].click()
-            wait(lambda: "has learned your click" in text(driver, "note"), 60.0, lambda: text(driver, "note"))
+            wait(
+                lambda: "has learned your click" in text(driver, "note"), 120.0, lambda: text(driver, "note")
+            )
             assert chosen in text(driver, "note") and "Its score went from" in text(driver, "note")
             if names(driver, "adapted").index(chosen) < 9:
                 break

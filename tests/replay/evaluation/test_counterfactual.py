@@ -209,7 +209,7 @@ def test_the_intervals_cover_the_truth_and_the_naive_figure_is_wrong() -> None:
 
 @pytest.mark.long
 def test_the_intervals_cover_the_truth_in_95_of_100_runs() -> None:
-    check_runs(range(1_000, 2_500), 300, 0.93, 0.97)
+    check_runs(range(1_000, 1_600), 300, 0.93, 0.97)
 
 
 def test_the_estimates_are_those_of_plain_loops() -> None:
