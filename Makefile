@@ -112,7 +112,7 @@ $(VENV)/.collected: $(VENV)/.installed-$(TEST_EXTRAS)
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
 test:
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.collected lint kafka-jars kernels
-	$(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
+	$(ONE_THREAD) $(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long:
 	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools image

@@ -121,6 +121,13 @@ def names(driver: Any, side: str) -> list[str]:
     return list(driver.execute_script(script, side))
 
 
+def press(driver: Any, name: str) -> None:
+    """Click the adapted item of that name, in one step: a new model may change the list at any time."""
+    script = """[...document.querySelectorAll("#adapted li")]
+        .find((one) => one.querySelector(".name").textContent === arguments[0]).querySelector("button").click()"""
+    driver.execute_script(script, name)
+
+
 def text(driver: Any, name: str) -> str:
     """The text of an element by its id."""
     return str(driver.find_element("id", name).text)
