@@ -125,8 +125,8 @@ def test_a_few_crashes_change_nothing(kafka: KafkaBroker, tmp_path: Path) -> Non
 def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> None:
     seed = _seed()
     acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in LONG.items()}
-    plan = Plan(acts, 2, PRODUCED, slow_seconds=500.0, fast_seconds=80.0, frozen_seconds=SESSION_SECONDS + 3)
-    _run(own_kafka, tmp_path, make(300_500, seed), plan, constraints=300_000, kills=20, seed=seed)
+    plan = Plan(acts, 2, PRODUCED, slow_seconds=300.0, fast_seconds=40.0, frozen_seconds=SESSION_SECONDS + 3)
+    _run(own_kafka, tmp_path, make(100_500, seed), plan, constraints=100_000, kills=20, seed=seed)
 
 
 def _run(
