@@ -50,8 +50,7 @@ def apart(one: OAHU, other: OAHU) -> tuple[float, float]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", ["anchored", "published"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("variant", "dtype"), [("anchored", "float32"), ("published", "float64")])
 def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
     """Each step, though rounding adds up over the hundred that follow one state.
 
