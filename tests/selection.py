@@ -15,8 +15,21 @@ import pytest
 
 #: Folders, files and tests.
 LONG: Final = (
-    # Chart, rules and image: helm, promtool, Alertmanager, a container build.
-    "tests/deploy/",
+    # Chart, rules and image: helm, promtool, Alertmanager, a container build; what only reads files stays.
+    "tests/deploy/cluster/",
+    "tests/deploy/image/",
+    "tests/deploy/monitoring/",
+    "tests/deploy/test_chart.py",
+    "tests/deploy/test_compose.py",
+    "tests/deploy/test_container.py",
+    "tests/deploy/test_go_toolchain.py",
+    "tests/deploy/test_go_tools.py",
+    "tests/deploy/test_names.py::test_every_topic_of_the_chart_exists",
+    "tests/deploy/test_names.py::test_a_user_may_read_in_the_group_of_its_agent_and_in_no_other",
+    "tests/deploy/test_names.py::test_the_topics_of_the_chart_are_the_catalogue",
+    "tests/deploy/test_names.py::test_every_variable_of_a_pod_is_a_setting",
+    "tests/deploy/test_names.py::test_every_command_of_the_chart_exists",
+    "tests/deploy/test_names.py::test_every_series_that_is_named_exists",
     "tests/monitoring/test_promtool.py",
     # Second implementations, written from the papers, of every learner.
     "tests/learners/test_transcriptions.py",
