@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from numpy._core._multiarray_umath import __cpu_features__
 
 from kinstream.learners.kernels.equal_vectors import first_equal
 
@@ -46,7 +46,7 @@ def test_the_first_equal_vector_of_a_triplet() -> None:
 )
 def test_three_equal_vectors_teach_nothing_under_any_blas(kernels: str, needs: str) -> None:
     # OpenBLAS would run the kernels that it is told to, and the process would end at the first unknown instruction.
-    if not __cpu_features__[needs]:
+    if not importlib.import_module("numpy._core._multiarray_umath").__cpu_features__[needs]:
         pytest.skip(f"this processor has no {needs}")
     done = subprocess.run(
         [sys.executable, "-c", DEGENERATE],
