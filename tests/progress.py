@@ -24,6 +24,7 @@ class Progress:
         slow = report.when == "call" and report.duration >= SLOW_SECONDS
         if terminal is None or not (report.failed or slow):
             return
-        what = "failed" if report.failed else "passed"
         at = time.monotonic() - self._began
-        terminal.write(f"\n{at:.0f} s: {report.nodeid} {what} ({report.when}) in {report.duration:.1f} s\n")
+        terminal.write(
+            f"\n{at:.0f} s: {report.nodeid} {report.outcome} ({report.when}) in {report.duration:.1f} s\n"
+        )

@@ -197,9 +197,11 @@ class Adapter(Bilinear):
 
     def _mapped_by(self, parts: list[Matrix], rows: Rows) -> Rows:
         """Scaled queries (n, d) under a map."""
-        if not self.rank:
-            return np.asarray(rows + rows @ parts[0])
-        return np.asarray(rows + (rows @ parts[0]) @ parts[1].T)
+        return self._moved(parts, rows, rows @ parts[0])
+
+    def _moved(self, parts: list[Matrix], rows: Rows, projected: Rows) -> Rows:
+        """The same, where the products of the queries with the first part are known."""
+        return np.asarray(rows + (projected @ parts[1].T if self.rank else projected))
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
@@ -343,8 +345,7 @@ class Adapter(Bilinear):
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
         scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
         P = X @ self._iterate[0]
-        logits = (X + (P @ self._iterate[1].T if self.rank else P)) @ H.T
-        logits *= scale
+        logits = self._moved(self._iterate, X, P) @ H.T * scale
         clicked = np.zeros((b, used), np.bool_)
         clicked[q, slot] = True
         # A row for each click, in which the other clicked items of its list play no part.

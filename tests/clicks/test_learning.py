@@ -4,7 +4,7 @@ Simulated users ask for an item and click what is of its class, with 10 % noise;
 grading. What is graded is the vote of the 5 nearest streamed rows on held-out ones, in the metric of OPML on raw
 features. Euclidean distance on raw features is the better of the two that it is compared with: after a z-score it is
 worse on both sets (0.118 and 0.193). Paired over ten seeds, each with its own split, users and load. The figures of
-position bias on waveform are of a trial: the tests run digits alone, since both take a quarter of an hour.
+position bias on waveform are of an earlier run: the test runs digits alone, since both took a quarter of an hour.
 
 | | digits | waveform |
 |---|---|---|

@@ -317,7 +317,7 @@ def changed(X: Rows, way: str, draw: np.random.Generator) -> Rows:
     return np.asarray(X @ np.linalg.qr(draw.normal(size=(X.shape[1],) * 2))[0])
 
 
-#: The default scaler for all, others for three. Without one a learner whose steps become small notices no change.
+#: A z-score for all, others for three. Without a scaler a learner whose steps become small does not notice a change.
 CHANGES = [
     (kind, scaler, way)
     for kind in KINDS
