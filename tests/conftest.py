@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if BROKER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
         item.add_marker("kafka")
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests and all modules stay until the end: a collection of garbage need not look at them.
+    gc.collect()
+    gc.freeze()
 
 
 def _why_not(wanted: list[pytest.Item]) -> str | None:

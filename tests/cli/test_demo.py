@@ -59,19 +59,35 @@ def logs(folder: Path) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_it_ends_by_itself_twice_in_one_folder_and_leaves_no_process(tmp_path: Path) -> None:
-    for _ in range(2):
-        process = demo(tmp_path, "--rate", "5000", "--repeat", "1")
-        output = ended(process)
-        assert process.returncode == 0, output + logs(tmp_path)
-        assert of_folder(tmp_path) == []
-        for word in ("euclidean", "5-NN error", "Checkpoints:"):
-            assert word in output
-        # Of the summary: error, constraints, mistakes.
-        learned = re.findall(r"^ *(mixture|opml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
-        assert {name for name, *_ in learned} == {"mixture", "opml"}
-        assert all(int(seen) > 100 for _, _, seen, _ in learned)
-        assert "models export breast-cancer --learner mixture --checkpoints" in output
+def test_it_ends_by_itself_and_stays_up_when_told_to_in_one_folder_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
+    process = demo(tmp_path, "--rate", "5000", "--repeat", "1")
+    output = ended(process)
+    assert process.returncode == 0, output + logs(tmp_path)
+    assert of_folder(tmp_path) == []
+    for word in ("euclidean", "5-NN error", "Checkpoints:"):
+        assert word in output
+    # Of the summary: error, constraints, mistakes.
+    learned = re.findall(r"^ *(mixture|opml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
+    assert {name for name, *_ in learned} == {"mixture", "opml"}
+    assert all(int(seen) > 100 for _, _, seen, _ in learned)
+    assert "models export breast-cancer --learner mixture --checkpoints" in output
+    process = demo(tmp_path, "--rate", "5000", "--repeat", "1", "--keep-running")
+    assert process.stdout is not None
+    address = None
+    for line in process.stdout:
+        if "Prometheus:" in line:
+            address = line.split("Prometheus:")[1].split()[0]
+        if "Ctrl-C" in line:
+            break
+    assert address is not None, logs(tmp_path)
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        assert b"kinstream_constraints_seen_total" in answer.read()
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert of_folder(tmp_path) == []
 
 
 def test_it_needs_no_torch() -> None:
@@ -103,23 +119,4 @@ def test_ctrl_c_ends_it_within_ten_seconds(tmp_path: Path, moment: str) -> None:
     process.communicate(timeout=60)
     assert time.monotonic() - began < 10
     assert process.returncode == 130
-    assert of_folder(tmp_path) == []
-
-
-@pytest.mark.timeout(200)
-def test_it_stays_up_when_told_to(tmp_path: Path) -> None:
-    process = demo(tmp_path, "--rate", "5000", "--repeat", "1", "--keep-running")
-    assert process.stdout is not None
-    address = None
-    for line in process.stdout:
-        if "Prometheus:" in line:
-            address = line.split("Prometheus:")[1].split()[0]
-        if "Ctrl-C" in line:
-            break
-    assert address is not None, logs(tmp_path)
-    with urllib.request.urlopen(address, timeout=5) as answer:
-        assert b"kinstream_constraints_seen_total" in answer.read()
-    os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == 0
     assert of_folder(tmp_path) == []

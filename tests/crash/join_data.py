@@ -29,11 +29,11 @@ class Given:
 
 
 def make(folder: Path, scale: int, seed: int) -> tuple[list[Given], list[Load]]:
-    """Files of all spaces, and the loads that send them: `scale` items a space, 3 lists and 2 relations an item."""
+    """Files of all spaces, and the loads that send them: `scale` items a space, and a list and a relation an item."""
     given, loads = [], []
     for number, (space, d, classes) in enumerate(SPACES):
         rng = np.random.default_rng([seed, number])
-        size = Given(space, scale, 3 * scale, 2 * scale)
+        size = Given(space, scale, scale, scale)
         labels = rng.integers(0, classes, scale)
         vectors = rng.normal(size=(classes, d))[labels] + 0.7 * rng.normal(size=(scale, d))
         rows = [f"i{n}," + ",".join(f"{x:.5f}" for x in row) for n, row in enumerate(vectors)]

@@ -32,7 +32,7 @@ from tests.crash.checker import (
 )
 from tests.crash.join_data import Given, make
 from tests.crash.processes import Agent, System, copy_topic, running
-from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
+from tests.crash.storm import FAIL, Load, Plan, Storm
 from tests.crash.test_crash_run import PARTITIONS, SESSION_SECONDS, _seed, _told, pages_of
 from tests.kafka.broker import KafkaBroker
 from tests.support.processes import until
@@ -75,22 +75,16 @@ ACTS = {
         f"{FAIL}agent.after-send-before-ack=kill@12",
         f"{FAIL}checkpoint.during-restore=kill",
         f"{FAIL}checkpoint.between-space-files=kill@4",
-        FREEZE,
-        "worker",
-        "both",
     ],
     "builder-closure": [
         f"{FAIL}agent.after-flush-before-manifest=kill@2",
-        f"{FAIL}checkpoint.before-manifest=kill@3",
         f"{FAIL}checkpoint.during-prune=kill@2",
-        "worker",
         "supervisor",
-        "both",
     ],
-    "learner-oasis": ["worker", "both"],
-    "learner-lego": [f"{FAIL}checkpoint.before-manifest=kill@2", "worker", "both"],
+    "learner-oasis": ["worker"],
+    "learner-lego": [f"{FAIL}checkpoint.before-manifest=kill@2", "both"],
     "learner-both": [f"{FAIL}agent.after-send-before-ack=kill@12", "worker"],
-    "metrics": ["worker", "both"],
+    "metrics": ["both"],
 }
 PRODUCED = "producer.after-send-before-ack=kill@5"
 
@@ -216,7 +210,7 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
         for one in taken:
             numbers[builder] += len(decode(one.record.value)[1]["rule"])
     print(f"constraints: {dict(numbers)}", flush=True)
-    assert min(numbers.values()) > 10_000
+    assert min(numbers.values()) > 5_000
     for agent in BUILDERS:
         saved = [_saved(system, agent) for system in (rough, calm)]
         assert saved[0] == saved[1]

@@ -107,7 +107,8 @@ class Walk:
         while not condition():
             ended = [p.returncode for p, _ in self._running if p.poll() is not None]
             assert not ended and time.monotonic() < limit, f"{what}: {ended}\n{self.logs()}"
-            time.sleep(0.2)
+            # Most conditions are commands of their own.
+            time.sleep(1.0)
 
     def logs(self) -> str:
         """The ends of all logs in the folder."""
@@ -151,5 +152,7 @@ def installed_as_told(page: Path, folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     wanted = named[1].replace("kinstream", str(source), 1)
     pip = str(environment / "bin" / "pip")
-    subprocess.run([pip, "install", "-q", "--disable-pip-version-check", wanted], check=True)
+    # What is imported is compiled then.
+    install = ("install", "-q", "--no-compile", "--disable-pip-version-check")
+    subprocess.run([pip, *install, wanted], check=True)
     return environment

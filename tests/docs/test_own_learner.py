@@ -21,25 +21,17 @@ from tests.docs.pages import ROOT, blocks
 from tests.docs.terminals import Walk, installed_as_told, walk
 
 PAGE = ROOT / "docs" / "own-learner.md"
-OPTIONS = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 
 
-def install(source: Path, target: Path) -> None:
-    """Install a package into a folder, without a network."""
-    command = [sys.executable, "-m", "pip", "install", *OPTIONS, "--target", str(target), str(source)]
-    done = subprocess.run(
-        command, cwd=source.parent, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.timeout(400)
+@pytest.mark.long
+@pytest.mark.timeout(1500)
 def test_a_learner_of_another_package_is_installed_checked_and_learns_live(tmp_path: Path) -> None:
-    with walk(PAGE, tmp_path) as page:
+    """In a new environment that has the extras which the page names, and no others."""
+    environment = installed_as_told(PAGE, tmp_path)
+    with walk(PAGE, tmp_path, environment=environment) as page:
         page.write_files()
         assert "pip install ./weights-learner\n" in [block.text for block in blocks(PAGE, "sh")]
-        install(tmp_path / "weights-learner", tmp_path / "installed")
-        page.environment["PYTHONPATH"] = f"{ROOT / 'src'}:{tmp_path / 'installed'}"
+        page.done("pip install -q --disable-pip-version-check ./weights-learner")
         assert page.done(page.commands("checks")) == "all checks pass\n"
         page.start_agents("up", ready=3)
         produce, models, export = page.commands("use").splitlines()
@@ -51,22 +43,6 @@ def test_a_learner_of_another_package_is_installed_checked_and_learns_live(tmp_p
         assert learned.shape == (64, 64) and not np.allclose(np.diag(learned), 1.0)
         total = sum(outcome.counts.utilised for outcome in outcomes(page) if outcome.learner == "weights")
         assert total > 100
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1500)
-def test_the_extras_that_the_page_names_are_enough(tmp_path: Path) -> None:
-    environment = installed_as_told(PAGE, tmp_path)
-    with walk(PAGE, tmp_path, environment=environment) as page:
-        page.write_files()
-        page.done("pip install -q --disable-pip-version-check ./weights-learner")
-        assert page.done(page.commands("checks")) == "all checks pass\n"
-        page.start_agents("up", ready=3)
-        produce, models, export = page.commands("use").splitlines()
-        page.done(produce)
-        page.until(lambda: settled(page, models), "a checkpoint covers all that was sent")
-        page.done(export)
-    assert (tmp_path / "weights.npz").is_file()
 
 
 def settled(page: Walk, models: str) -> bool:

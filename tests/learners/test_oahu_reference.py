@@ -10,8 +10,10 @@ from sklearn.datasets import load_digits
 
 from kinstream.learners.oahu.learner import OAHU
 
-#: Steps of both paths, and after how many of them they go on from the same state.
-STEPS, TOGETHER = 10_000, 100
+#: Steps of both paths by number type, and after how many of them they go on from the same state. Only in float32 it is
+#: a matter of luck whether rounding switches a unit.
+STEPS = {"float32": 10_000, "float64": 2_000}
+TOGETHER = 100
 SEEDS = 10
 TRIPLETS = 2_000
 NEIGHBOURS = 5
@@ -51,17 +53,18 @@ def apart(one: OAHU, other: OAHU) -> tuple[float, float]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("variant", "dtype"), [("anchored", "float32"), ("published", "float64")])
-def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
+def test_thousands_of_compiled_steps_are_those_of_autograd(variant: str, dtype: str) -> None:
     """Each step, though rounding adds up over the hundred that follow one state.
 
     In float32 the rounding of a unit at the edge of its ReLU switches its gradients on or off in a single step, and the
     two states differ until they are made equal again. Such a step is rare: there is one in ten thousand here.
     """
     X, label = digits()
-    index = drawn(label, np.random.default_rng(0), STEPS)
+    steps = STEPS[dtype]
+    index = drawn(label, np.random.default_rng(0), steps)
     compiled, reference = (OAHU(variant, path=path, dtype=dtype, seed=1) for path in ("compiled", "torch"))
-    entries, arrays, losses = np.empty(STEPS), np.empty(STEPS), np.empty(STEPS)
-    for t in range(STEPS):
+    entries, arrays, losses = np.empty(steps), np.empty(steps), np.empty(steps)
+    for t in range(steps):
         triplet = [X[index[t : t + 1, side]] for side in range(3)]
         found, wanted = compiled.learn_triplets(*triplet), reference.learn_triplets(*triplet)
         entries[t], arrays[t] = apart(compiled, reference)
@@ -75,7 +78,7 @@ def test_ten_thousand_compiled_steps_are_those_of_autograd(variant: str, dtype: 
     else:
         switched = np.flatnonzero(arrays > 1e-5)
         assert len(set(switched // TOGETHER)) <= 2 and arrays.max() <= 1e-2
-        assert np.all(losses[np.delete(np.arange(STEPS), switched)] <= 5e-5) and losses.max() <= 1e-2
+        assert np.all(losses[np.delete(np.arange(steps), switched)] <= 5e-5) and losses.max() <= 1e-2
         assert np.mean(entries <= 1e-5) >= 0.98
 
 

@@ -38,7 +38,7 @@ from tests.learners.transcriptions import TRANSCRIPTIONS
 from tests.learners.transcriptions.fusion import Concatenated, Uniform
 from tests.learners.transcriptions.parts import Report, Transcription
 
-DIMENSIONS: Final = (1, 3, 17, 64)
+DIMENSIONS: Final = (1, 3, 64)
 #: All but one are tested in the long run.
 SIZES: Final = [pytest.param(d, marks=[pytest.mark.long] * (d != 3)) for d in DIMENSIONS]
 #: None: every constraint has its own, from 1e-4 to 1e3.

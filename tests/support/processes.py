@@ -26,8 +26,12 @@ SECONDS: Final = 240.0
 _SERVES: Final = re.compile(r"serves (http://\S+)/metrics")
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> float:
+def until(condition: Callable[[], object], what: str, seconds: float = SECONDS, every: float = 0.05) -> float:
     """Wait for a condition, and return how long it took, in seconds.
+
+    Parameters
+    ----------
+    every : seconds between two looks; more for a look that is itself work.
 
     Raises
     ------
@@ -37,7 +41,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) 
     while not condition():
         if time.monotonic() - began > seconds:
             raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
+        time.sleep(every)
     return time.monotonic() - began
 
 

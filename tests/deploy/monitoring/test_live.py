@@ -217,7 +217,7 @@ def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) ->
             return not empty
 
         try:
-            until(all_have_data, "every panel and every rule has data", 200)
+            until(all_have_data, "every panel and every rule has data", 200, every=3.0)
         except TimeoutError as error:
             raise AssertionError(f"without data: {[ask.place for ask in empty]}") from error
         for selector, label in (pair for path in FILES for pair in label_queries(read(path))):
@@ -231,6 +231,7 @@ def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) ->
             lambda: len([one for one in prometheus.query(before) if float(one["value"][1]) > 3000]) == 3,
             "there is a past to be compared with",
             200,
+            every=1.0,
         )
         told("there is a past to be compared with")
         assert not on_call.notices and not prometheus.firing(), "a healthy system has raised an alert"

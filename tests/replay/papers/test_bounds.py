@@ -15,7 +15,7 @@ from kinstream.replay.papers.shared.protocol import run
 pytestmark = pytest.mark.long
 
 #: Halves of each set; waveform, the large one, varies little.
-HALVES = {"iris": 12, "wine": 12, "glass": 12, "balance": 6, "breast": 6, "pima": 6, "waveform": 2}
+HALVES = {"iris": 6, "wine": 6, "glass": 6, "balance": 3, "breast": 3, "pima": 3, "waveform": 1}
 
 
 @pytest.mark.parametrize("name", HALVES)
