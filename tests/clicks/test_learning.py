@@ -233,7 +233,6 @@ def test_fair_pairs_counter_a_strong_position_bias(case: Case, data_folder: Path
         data_folder,
         {"lists": 20_000, "bias": 2.0, "fair_pairs": True},
         {"without": LONG_CLICKS, "with": LONG_CLICKS | {"bias": "fair-pairs"}},
-        SEEDS[:5],
     )
     countered, left_alone = errors.learned["with"], errors.learned["without"]
     assert p_less(countered, left_alone) < 0.01, str(errors)
