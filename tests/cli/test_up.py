@@ -10,9 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kinstream.cli.local.folder_lock import FolderLock
 from kinstream.cli.local.system import LocalSystem, Process, _is_ready
 from kinstream.streams.errors import CannotListen, FolderInUse
 from kinstream.streams.settings import Settings
+from tests.support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TOML = """
@@ -97,13 +97,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
                 one.kill()
         raise AssertionError(f"it goes on: {process.communicate()[0]}") from None
     return process.returncode, output
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    limit = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < limit, what
-        time.sleep(0.05)
 
 
 def test_a_port_that_is_taken_ends_up_at_once_and_starts_nothing(tmp_path: Path, stranger: Page) -> None:

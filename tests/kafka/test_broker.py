@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.proxy import GROUP, FreezingProxy
+from tests.support.processes import until
 
 
 def client(bootstrap: str, **more: Any) -> dict[str, Any]:
@@ -44,13 +43,6 @@ def bounds(broker: KafkaBroker, topic: str) -> tuple[int, int]:
     finally:
         consumer.close()
     return found[0]
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
 
 
 @pytest.mark.kafka

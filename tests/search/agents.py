@@ -37,6 +37,7 @@ from kinstream.streams.records.values import (
 from kinstream.streams.settings import Settings
 from tests.learners.published import create
 from tests.search.gates import SECRET, decision
+from tests.support.processes import until
 
 TOPIC = "kinstream.events"
 
@@ -197,10 +198,7 @@ class Agent:
         self.events = made[0]
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-            time.sleep(0.002)
+        until(condition, what, seconds, every=0.002)
 
     def settle(self) -> None:
         """Wait until the newest models serve everywhere."""

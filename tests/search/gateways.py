@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +21,7 @@ from kinstream.streams.settings import Settings
 from tests.learners.published import create
 from tests.search.agents import Announced, on_a_port
 from tests.search.gates import SECRET
+from tests.support.processes import until
 
 LEARNER = "adapter"
 
@@ -76,10 +76,7 @@ class Gateway:
         self.service = GatewayService(self.settings, models=models, create=create)
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-            time.sleep(0.002)
+        until(condition, what, seconds, every=0.002)
 
     def settle(self) -> None:
         """Wait until the newest models serve."""

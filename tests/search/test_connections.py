@@ -7,7 +7,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.search.agents import Agent, items, running, served
+from tests.support.processes import until
 
 SECONDS = 60.0
 HEADERS = b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -60,13 +61,6 @@ def ask(address: tuple[str, int]) -> httpx.Response:
 def value(address: tuple[str, int], series: str) -> float:
     lines = get(address, "/metrics").text.splitlines()
     return float(next(line for line in lines if line.startswith(f"{series} ")).rsplit(" ", 1)[1])
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    limit = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < limit, f"not in time: {what}"
-        time.sleep(0.02)
 
 
 def one_answer(client: socket.socket) -> bytes:
@@ -129,7 +123,7 @@ def test_a_connection_that_is_in_use_is_not_the_one_to_go() -> None:
             for _ in range(4):
                 with clients(address, 15):
                     assert client.get("/spaces").status_code == 200
-        eventually(lambda: value(address, "kinstream_search_connections") <= 2, "all are gone")
+        until(lambda: value(address, "kinstream_search_connections") <= 2, "all are gone")
 
 
 def test_bodies_that_do_not_come_leave_places_for_questions() -> None:
@@ -143,7 +137,7 @@ def test_bodies_that_do_not_come_leave_places_for_questions() -> None:
 def test_where_all_connections_are_busy_questions_are_told_to_come_again_and_probes_are_answered() -> None:
     body = HEADERS + b"Content-Length: 100\r\n\r\n{"
     with serving(max_connections=50) as address, clients(address, 300, body):
-        eventually(lambda: ask(address).status_code == 503, "it is full")
+        until(lambda: ask(address).status_code == 503, "it is full")
         refused = ask(address)
         assert refused.headers["retry-after"] == "1" and refused.headers["connection"] == "close"
         assert refused.json()["reason"] == "busy" and "max_connections" in refused.json()["detail"]
@@ -163,7 +157,7 @@ def test_bytes_of_bodies_are_bounded_together() -> None:
                 refused.append(answer(one_answer(client))[0])
             return len(refused) >= 8
 
-        eventually(eight, "all but two are refused")
+        until(eight, "all but two are refused")
         assert set(refused) == {503} and len(waiting) == 2, "two have room"
         for client in waiting:
             client.sendall(b" " * 500)
@@ -180,7 +174,7 @@ def test_a_client_that_sends_nothing_is_closed_and_one_that_begins_is_told() -> 
         assert everything(silent) == b""
         told(everything(slow), 408, "too-slow")
         told(everything(slower), 408, "too-slow")
-        eventually(
+        until(
             lambda: value(address, 'kinstream_search_connections_closed_total{reason="slow"}') == 3, "counted"
         )
 
@@ -218,7 +212,7 @@ def test_a_client_that_does_not_read_its_answers_is_closed() -> None:
             while time.monotonic() < limit:
                 client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
         stalled = 'kinstream_search_connections_closed_total{reason="stalled"}'
-        eventually(lambda: value(address, stalled) == 1, "counted")
+        until(lambda: value(address, stalled) == 1, "counted")
 
 
 # ---- large ------------------------------------------------------------------------------------------------------

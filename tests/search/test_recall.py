@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +10,7 @@ from kinstream.search.spaces.recall import RecallSampler
 from kinstream.search.spaces.searcher import Answer, Searcher
 from kinstream.streams.records.values import Action
 from tests.search.agents import Agent, control, items, linear, running
+from tests.support.processes import until
 
 LAZY = {"learner": "opml", "index": "lazy", "options": {"candidates": 1000}}
 
@@ -22,13 +21,6 @@ def catalogue(agent: Agent) -> tuple[Searcher, np.ndarray]:
     agent.announced.announce("shop", linear(4, 1), 1)
     agent.settle()
     return agent.service.spaces["shop"].searcher, X
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def spoilt(answer: Answer) -> Answer:

@@ -36,8 +36,8 @@ from tests.security.users import (
     command,
     ended,
     kafka_acls,
-    until,
 )
+from tests.support.processes import until
 
 PASSWORD = "pa55-of-the-role-tests"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,20 +19,6 @@ from tests.kafka.secured import ADMIN, SecuredBroker
 
 #: Variables that would speak for another cluster or another user.
 _KAFKA: Final = "KAFKA_"
-SECONDS: Final = 60.0
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
-    """Wait for a condition.
-
-    Raises
-    ------
-    AssertionError : it did not come true.
-    """
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def by_password(broker: SecuredBroker, name: str, password: str, listener: str = "SCRAM") -> dict[str, str]:

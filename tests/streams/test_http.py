@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.worker.page import server as server_module
 from kinstream.streams.worker.page.server import Check, Health, HttpServer, worker_health
+from tests.support.processes import until
 
 
 class Page(Collector):
@@ -80,13 +81,6 @@ def raw(server: HttpServer, data: bytes) -> bytes:
     with socket.create_connection((server.host, server.port), timeout=10) as connection:
         connection.sendall(data)
         return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit, "did not come true in time"
-        time.sleep(0.01)
 
 
 def test_a_worker_that_works_is_alive_and_ready(server: HttpServer) -> None:
@@ -237,8 +231,8 @@ def test_it_answers_beside_clients_that_send_nothing(server: HttpServer, sent: b
                 client.sendall(sent)
         for path in ("/healthz", "/readyz", "/metrics"):
             assert ask(server, path)[0] == 200
-        eventually(lambda: threading.active_count() <= before + server_module.MAX_CONNECTIONS)
-    eventually(lambda: threading.active_count() <= before)
+        until(lambda: threading.active_count() <= before + server_module.MAX_CONNECTIONS)
+    until(lambda: threading.active_count() <= before)
 
 
 def test_silent_clients_are_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,11 +264,11 @@ def test_where_every_connection_is_being_answered_one_more_is_closed(
             client = stack.enter_context(socket.create_connection(address, timeout=10))
             client.sendall(request)
         most = server_module.MAX_CONNECTIONS
-        eventually(lambda: len(server._server._open) == most and not server._server._waiting)
+        until(lambda: len(server._server._open) == most and not server._server._waiting)
         assert refused(server)
         go.set()
         assert client.recv(100).startswith(b"HTTP/1.0 200")
-    eventually(lambda: not refused(server))
+    until(lambda: not refused(server))
 
 
 @pytest.mark.parametrize(
@@ -310,20 +304,20 @@ def test_a_slow_client_is_cut_off_and_leaves_no_thread(
             except OSError:
                 ended = True
         assert ended
-    eventually(lambda: threading.active_count() <= before)
+    until(lambda: threading.active_count() <= before)
 
 
 def test_it_stops_cleanly_with_a_client_hanging_on() -> None:
     before = threading.active_count()
     running = HttpServer(Health(), CollectorRegistry())
     with socket.create_connection((running.host, running.port), timeout=10) as connection:
-        eventually(lambda: threading.active_count() >= before + 2)
+        until(lambda: threading.active_count() >= before + 2)
         began = time.monotonic()
         running.close()
         running.close()
         assert time.monotonic() - began < 3
         assert connection.recv(1) == b""
-    eventually(lambda: threading.active_count() <= before)
+    until(lambda: threading.active_count() <= before)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((running.host, running.port), timeout=1)
 

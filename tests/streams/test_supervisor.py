@@ -6,27 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from kinstream.streams.processes.supervisor import REFUSED
 from tests.support.alive import alive
+from tests.support.processes import until
 
 PARENT = """
 import sys
 from kinstream.streams.processes.supervisor import Supervisor
 sys.exit(Supervisor([sys.executable, "-c", {child!r}], stop_seconds=3).run())
 """
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "the condition was not met in time"
-        time.sleep(0.02)
 
 
 def supervise(child: str) -> subprocess.Popen[bytes]:

@@ -26,7 +26,12 @@ SECONDS: Final = 240.0
 _SERVES: Final = re.compile(r"serves (http://\S+)/metrics")
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS, every: float = 0.05) -> float:
+def until(
+    condition: Callable[[], object],
+    what: str = "the condition holds",
+    seconds: float = SECONDS,
+    every: float = 0.05,
+) -> float:
     """Wait for a condition, and return how long it took, in seconds.
 
     Parameters
