@@ -146,16 +146,32 @@ class TopicWatch:
         GenerationMismatch : a topic was re-created, or has been missing for a while; the message names it and what to
             do.
         """
+        self._round()
+
+    def settle(self) -> None:
+        """Rounds until the brokers have answered one and no topic is missing, for a limited time.
+
+        Raises
+        ------
+        GenerationMismatch : as in `check`.
+        """
+        limit = self._clock() + MISSING_SECONDS + POLL_SECONDS
+        while not self._round() and self._clock() < limit and not self._stop.wait(1.0):
+            pass
+
+    def _round(self) -> bool:
+        """Whether the brokers answered and every topic exists."""
         if not self._topics:
-            return
+            return True
         try:
             found = self._describe([one.name for one in self._topics])
         except BrokerUnavailable as error:
             log.debug("%s", error)
-            return
+            return False
         with self._guard:
             for one in self._topics:
                 self._compare(one, found.get(one.name))
+            return not self._missing
 
     @property
     def message(self) -> str | None:

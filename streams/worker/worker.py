@@ -190,8 +190,8 @@ class Worker:
 
     def _on_stall(self, verdict: str) -> None:
         try:
-            # The group of a topic that was re-created looks stalled, too: the refusal names the cause.
-            self.topics.check()
+            # The group of a topic that is being re-created looks stalled, too: the refusal names the cause.
+            self.topics.settle()
         except GenerationMismatch as error:
             self.fail(error)
         except Exception:

@@ -124,6 +124,47 @@ def test_a_topic_is_missing_only_when_it_stays_away(
         watch.check()
 
 
+@pytest.mark.parametrize("unknown", ["missing", "away"])
+def test_a_stall_is_explained_once_the_topic_is_there_again(
+    watch: TopicWatch,
+    brokers: Brokers,
+    now: list[float],
+    unknown: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group of a topic looks stalled as soon as the topic is deleted, and the new topic comes later."""
+    watch.check()
+    before = brokers.topics.pop(INPUT)
+    brokers.away = unknown == "away"
+
+    def wait(seconds: float) -> bool:
+        now[0] += seconds
+        if now[0] >= 3.0:
+            brokers.away = False
+            brokers.topics[INPUT] = TopicView(INPUT, "other", before.partitions)
+        return False
+
+    monkeypatch.setattr(watch._stop, "wait", wait)
+    with pytest.raises(GenerationMismatch, match=f"topic {INPUT}, which learner-opml reads, was re-created"):
+        watch.settle()
+    assert now[0] == 3.0
+
+
+def test_a_stall_without_another_cause_is_told_at_once_and_beside_an_outage_after_a_while(
+    watch: TopicWatch, brokers: Brokers, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(seconds: float) -> bool:
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr(watch._stop, "wait", wait)
+    watch.settle()
+    assert (brokers.asked, now[0]) == (1, 0.0)
+    brokers.away = True
+    watch.settle()
+    assert MISSING_SECONDS < now[0] < 2 * MISSING_SECONDS
+
+
 def test_added_partitions_are_shown_with_the_command_and_stop_nothing(
     watch: TopicWatch, brokers: Brokers
 ) -> None:
