@@ -58,6 +58,16 @@ def logs(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob(".kinstream/demo/logs/*.log")))
 
 
+def check_summary(output: str) -> None:
+    for word in ("euclidean", "5-NN error", "Checkpoints:"):
+        assert word in output
+    # Of the summary: error, constraints, mistakes.
+    learned = re.findall(r"^ *(mixture|opml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
+    assert {name for name, *_ in learned} == {"mixture", "opml"}
+    assert all(int(seen) > 100 for _, _, seen, _ in learned)
+    assert "models export breast-cancer --learner mixture --checkpoints" in output
+
+
 @pytest.mark.timeout(900)
 def test_it_ends_by_itself_and_stays_up_when_told_to_in_one_folder_and_leaves_no_process(
     tmp_path: Path,
@@ -66,26 +76,21 @@ def test_it_ends_by_itself_and_stays_up_when_told_to_in_one_folder_and_leaves_no
     output = ended(process)
     assert process.returncode == 0, output + logs(tmp_path)
     assert of_folder(tmp_path) == []
-    for word in ("euclidean", "5-NN error", "Checkpoints:"):
-        assert word in output
-    # Of the summary: error, constraints, mistakes.
-    learned = re.findall(r"^ *(mixture|opml) +(0\.\d+) +(\d+) +(\d+)", output, re.M)
-    assert {name for name, *_ in learned} == {"mixture", "opml"}
-    assert all(int(seen) > 100 for _, _, seen, _ in learned)
-    assert "models export breast-cancer --learner mixture --checkpoints" in output
+    check_summary(output)
     process = demo(tmp_path, "--rate", "5000", "--repeat", "1", "--keep-running")
     assert process.stdout is not None
-    address = None
+    output = ""
     for line in process.stdout:
-        if "Prometheus:" in line:
-            address = line.split("Prometheus:")[1].split()[0]
+        output += line
         if "Ctrl-C" in line:
             break
-    assert address is not None, logs(tmp_path)
-    with urllib.request.urlopen(address, timeout=5) as answer:
+    check_summary(output)
+    address = re.search(r"Prometheus: *(\S+)", output)
+    assert address is not None, output + logs(tmp_path)
+    with urllib.request.urlopen(address[1], timeout=5) as answer:
         assert b"kinstream_constraints_seen_total" in answer.read()
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=30)
     assert process.returncode == 0
     assert of_folder(tmp_path) == []
 

@@ -5,7 +5,6 @@ They are built with Go, once, into a folder that git ignores.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -64,35 +63,29 @@ def bring(tool: GoTool) -> Path:
     RuntimeError : Go failed; with the end of what it said.
     """
     path = path_of(tool)
-    path.parent.parent.mkdir(parents=True, exist_ok=True)
-    with path.parent.with_name(f"{tool.binary}.lock").open("w") as lock:
-        # Another process may be building it.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            _build(tool, path)
+    if not path.exists():
+        made = path.parent.with_name(f"{path.parent.name}.{os.getpid()}")
+        # The compiler collects its garbage less often.
+        environment = go_toolchain.environment(ROOT / ".cache" / "go") | {"GOBIN": str(made), "GOGC": "400"}
+        made.mkdir(parents=True)
+        try:
+            if tool.module:
+                module_around(tool, made, environment)
+                version = tool.version.removeprefix("v").split(".")
+                names = {"gitVersion": tool.version, "gitMajor": version[0], "gitMinor": version[1]}
+                flags = " ".join(
+                    f"-X k8s.io/component-base/version.{name}={one}" for name, one in names.items()
+                )
+                # It runs for a minute, and takes several to be compiled with all optimisations.
+                command = ["build", "-mod=mod", "-p", "2", "-gcflags=all=-N -l", "-ldflags", f"-s -w {flags}"]
+                _go([*command, "-o", tool.binary, tool.package], made, environment)
+            else:
+                _go(["install", f"{tool.package}@{tool.version}"], made, environment)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (made / tool.binary).rename(path)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     return path
-
-
-def _build(tool: GoTool, path: Path) -> None:
-    made = path.parent.with_name(f"{path.parent.name}.{os.getpid()}")
-    # The compiler collects its garbage less often.
-    environment = go_toolchain.environment(ROOT / ".cache" / "go") | {"GOBIN": str(made), "GOGC": "400"}
-    made.mkdir(parents=True)
-    try:
-        if tool.module:
-            module_around(tool, made, environment)
-            version = tool.version.removeprefix("v").split(".")
-            names = {"gitVersion": tool.version, "gitMajor": version[0], "gitMinor": version[1]}
-            flags = " ".join(f"-X k8s.io/component-base/version.{name}={one}" for name, one in names.items())
-            # It runs for a minute, and takes several to be compiled with all optimisations.
-            command = ["build", "-mod=mod", "-p", "2", "-gcflags=all=-N -l", "-ldflags", f"-s -w {flags}"]
-            _go([*command, "-o", tool.binary, tool.package], made, environment)
-        else:
-            _go(["install", f"{tool.package}@{tool.version}"], made, environment)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        (made / tool.binary).rename(path)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def module_around(tool: GoTool, folder: Path, environment: dict[str, str]) -> None:

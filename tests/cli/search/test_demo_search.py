@@ -14,23 +14,27 @@ from tests.cli.test_demo import of_folder
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def test_it_learns_from_clicks_and_labels_and_a_person_searches_and_sees_what_a_click_teaches(
-    tmp_path: Path,
-) -> None:
+def test_it_learns_from_clicks_and_labels_and_leaves_no_process(tmp_path: Path) -> None:
+    with demonstration(tmp_path) as run:
+        assert run.wait(300.0) == 0, run.output
+    before, clicks, labels = (
+        float(one)
+        for pattern in (
+            r"([\d.]+) as embedded",
+            r"([\d.]+) after 6,128 lists",
+            r"([\d.]+) after [\d,]+ labels",
+        )
+        for one in re.findall(pattern, run.output)
+    )
+    assert clicks > 1.05 * before, run.output
+    assert labels > 1.2 * before, run.output
+    assert of_folder(tmp_path) == []
+
+
+def test_a_person_searches_clicks_and_sees_what_was_learned(tmp_path: Path) -> None:
     with browser() as driver, demonstration(tmp_path, "--keep-running") as run:
         driver.get(run.url)
         run.until("Search yourself")
-        before, clicks, labels = (
-            float(one)
-            for pattern in (
-                r"([\d.]+) as embedded",
-                r"([\d.]+) after 6,128 lists",
-                r"([\d.]+) after [\d,]+ labels",
-            )
-            for one in re.findall(pattern, run.output)
-        )
-        assert clicks > 1.05 * before, run.output
-        assert labels > 1.2 * before, run.output
         wait(lambda: text(driver, "phase").startswith("Learned"), 90.0, lambda: text(driver, "phase"))
         assert 0.3 < float(text(driver, "ndcg")) < 0.5
         # Both rankings of a typed query, and of one whose answer is known.
@@ -41,11 +45,11 @@ def test_it_learns_from_clicks_and_labels_and_a_person_searches_and_sees_what_a_
         # The last of the list goes up once it was clicked, and clicked again.
         chosen = names(driver, "adapted")[-1]
         for _ in range(6):
-            noted = text(driver, "note")
+            before = text(driver, "note")
             press(driver, chosen)
             wait(
-                lambda noted=noted: (
-                    text(driver, "note") != noted  # type: ignore[misc]
+                lambda before=before: (
+                    text(driver, "note") != before  # type: ignore[misc]
                     and "has learned your click" in text(driver, "note")
                 ),
                 120.0,

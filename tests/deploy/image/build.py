@@ -37,8 +37,6 @@ BASE: Final = "localhost/kinstream-base"
 #: What the base has besides Debian's essential packages.
 PACKAGES: Final = "python3,python3-venv,binutils,ca-certificates"
 BUILD_SECONDS: Final = 1500.0
-#: Kernels of the image in CI: of what the tests run. The others take two minutes more, by the same step.
-KERNELS: Final = "mixture,opml,copml,oasis,adapter,euclidean,one-pass,clicks,closure,search"
 #: Settings of pip that say how packages are reached from this machine.
 PIP: Final = re.compile(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", re.M)
 
@@ -79,8 +77,8 @@ def visible_files() -> list[Path]:
 
 
 def key() -> str:
-    """Changes with every file of the image, and with what it is built for."""
-    whole = hashlib.sha256(os.environ.get("CI", "").encode())
+    """Changes with every file of the image."""
+    whole = hashlib.sha256()
     for path in visible_files():
         whole.update(f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()
@@ -119,8 +117,6 @@ def _build(folder: Path) -> None:
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
         ).stdout.strip()
         arguments = {"PYTHON_IMAGE": BASE, "REVISION": revision or "unknown", "TORCH_INDEX_URL": ""}
-        if os.environ.get("CI") == "true":
-            arguments["KERNELS"] = KERNELS
         told = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
         file = str(DEPLOY / "Containerfile")
         _run(
