@@ -19,7 +19,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from tests.crash.checker import (
     read_topic,
     shown,
 )
-from tests.crash.data import Rows, make
+from tests.crash.data import make
 from tests.crash.processes import Agent, System, copy_topic, running
 from tests.crash.storm import FAIL, FREEZE, Load, Plan, Storm
 from tests.kafka.broker import KafkaBroker
@@ -110,27 +110,14 @@ def _seed() -> int:
 @pytest.mark.timeout(1500)
 def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> None:
     seed = _seed()
+    print(f"KINSTREAM_SEED={seed}")
+    rows = make(60_500, seed)
     acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in ACTS.items()}
     plan = Plan(acts, 2, PRODUCED, slow_seconds=300.0, fast_seconds=25.0, frozen_seconds=SESSION_SECONDS + 3)
-    _run(own_kafka, tmp_path, make(60_500, seed), plan, constraints=60_000, kills=20, seed=seed)
-
-
-def _run(
-    broker: KafkaBroker,
-    folder: Path,
-    rows: Sequence[Rows],
-    plan: Plan,
-    *,
-    constraints: int,
-    kills: int,
-    seed: int = 1,
-) -> None:
-    print(f"KINSTREAM_SEED={seed}")
     began = time.monotonic()
-    prefix = f"crash{len(rows[0])}"
-    files = [Load(some.space, some.save(folder), len(some)) for some in rows]
+    files = [Load(some.space, some.save(tmp_path), len(some)) for some in rows]
     wanted = Wanted({some.space: (some.vectors, some.labels.tolist()) for some in rows}, BUILDERS, LEARNERS)
-    with running(System(folder / "rough", broker.bootstrap, prefix, PARTITIONS, SETTINGS)) as rough:
+    with running(System(tmp_path / "rough", own_kafka.bootstrap, "crash", PARTITIONS, SETTINGS)) as rough:
         rough.run("topics", "create")
         storm = Storm(rough, AGENTS, files, seed)
         storm.run(plan)
@@ -139,20 +126,20 @@ def _run(
         pages = pages_of(rough, storm.workers[AGENTS[-1]], len(LEARNERS) * len(storm.loads))
         _end(rough)
         _told("all is applied, and all have ended", began)
-        found = check_run(broker.bootstrap, prefix, wanted)
-        models = read_topic(broker.bootstrap, rough.topic("models"))
+        found = check_run(own_kafka.bootstrap, "crash", wanted)
+        models = read_topic(own_kafka.bootstrap, rough.topic("models"))
         for learner in LEARNERS:
             check_models(models, learner, _saved(rough, f"learner-{learner}", rough.topic("constraints")))
         _told(f"checked: {found.numbers} constraints, written again: {found.again}", began)
-        assert min(found.numbers.values()) >= constraints
+        assert min(found.numbers.values()) >= 60_000
         assert all(sums["utilised"] > 0 < sums["mistakes"] for sums in found.totals.values()), found.totals
         at_work = [kill for kill in rough.kills if kill.at_work]
-        assert len(at_work) >= kills, f"only {len(at_work)} kills hit a system at work"
+        assert len(at_work) >= 20, f"only {len(at_work)} kills hit a system at work"
         assert shown(pages) == found.totals
         assert not (faults := rough.faults()), "\n".join(faults)
-        _compare_with_calm(broker, folder / "calm", rough, wanted, found)
+        _compare_with_calm(own_kafka, tmp_path / "calm", rough, wanted, found)
         _told("the undisturbed run ends in the same", began)
-        _compare_with_replay(broker, folder / "replayed", rough, found)
+        _compare_with_replay(own_kafka, tmp_path / "replayed", rough, found)
         _told("the replay ends in the same", began)
 
 

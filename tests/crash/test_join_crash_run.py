@@ -210,7 +210,7 @@ def _compare(bootstrap: str, rough: System, calm: System, given: Sequence[Given]
         for one in taken:
             numbers[builder] += len(decode(one.record.value)[1]["rule"])
     print(f"constraints: {dict(numbers)}", flush=True)
-    assert min(numbers.values()) > 5_000
+    assert min(numbers.values()) > 10_000
     for agent in BUILDERS:
         saved = [_saved(system, agent) for system in (rough, calm)]
         assert saved[0] == saved[1]

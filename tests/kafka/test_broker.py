@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.proxy import GROUP, FreezingProxy
-from tests.support.processes import until
+from tests.support import processes
+
+until = partial(processes.until, seconds=60.0)
 
 
 def client(bootstrap: str, **more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -16,9 +17,10 @@ import numpy as np
 import pytest
 
 from tests.search.agents import Agent, items, running, served
-from tests.support.processes import until
+from tests.support import processes
 
 SECONDS = 60.0
+until = partial(processes.until, seconds=SECONDS)
 HEADERS = b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 QUESTION = b'{"vectors": [1, 0], "k": 1}'
 ASK = HEADERS + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from kinstream.search.spaces.recall import RecallSampler
 from kinstream.search.spaces.searcher import Answer, Searcher
 from kinstream.streams.records.values import Action
 from tests.search.agents import Agent, control, items, linear, running
-from tests.support.processes import until
+from tests.support import processes
 
+until = partial(processes.until, seconds=20.0)
 LAZY = {"learner": "opml", "index": "lazy", "options": {"candidates": 1000}}
 
 

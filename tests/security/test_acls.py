@@ -19,8 +19,7 @@ from kinstream.streams.settings import KafkaSettings, load
 from kinstream.streams.topics import CATALOGUE
 from tests.docs.pages import ROOT, rows
 from tests.kafka.secured import SecuredBroker
-from tests.security.users import acting_as, by_password, read_line
-from tests.support.processes import until
+from tests.security.users import acting_as, by_password, read_line, until
 
 PAGE = ROOT / "docs" / "security.md"
 TOML = """

@@ -22,8 +22,7 @@ from tests.kafka.certificates import missing
 from tests.kafka.logins import AUDIENCE, HostedBroker
 from tests.security.consumers import aiokafka_fails, consumer_of
 from tests.security.provider import CLIENT, SCOPE, SECRET, Provider
-from tests.security.users import acting_as, recipe
-from tests.support.processes import until
+from tests.security.users import acting_as, recipe, until
 
 pytestmark = [
     pytest.mark.kafka,

@@ -36,8 +36,8 @@ from tests.security.users import (
     command,
     ended,
     kafka_acls,
+    until,
 )
-from tests.support.processes import until
 
 PASSWORD = "pa55-of-the-role-tests"
 
@@ -192,7 +192,7 @@ def test_the_pipeline_works_with_least_privileges_and_leaves_no_secret_anywhere(
     until(
         lambda: "space-paused" in case.run("dead-letters", "dead-letters", "list"),
         "the rows are refused",
-        40.0,
+        seconds=40.0,
     )
     assert "space-paused" in case.run("dead-letters", "dead-letters", "list", "--json")
     case.run("producer", "spaces", "resume", "s")

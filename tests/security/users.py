@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,11 @@ from kinstream.cli.main import cli
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.kafka.acls import Grant
 from tests.kafka.secured import ADMIN, SecuredBroker
+from tests.support import processes
 
 #: Variables that would speak for another cluster or another user.
 _KAFKA: Final = "KAFKA_"
+until = partial(processes.until, seconds=60.0)
 
 
 def by_password(broker: SecuredBroker, name: str, password: str, listener: str = "SCRAM") -> dict[str, str]:

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from prometheus_client.registry import Collector
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.worker.page import server as server_module
 from kinstream.streams.worker.page.server import Check, Health, HttpServer, worker_health
-from tests.support.processes import until
+from tests.support import processes
+
+until = partial(processes.until, seconds=60.0)
 
 
 class Page(Collector):

@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from kinstream.streams.processes.supervisor import REFUSED
+from tests.support import processes
 from tests.support.alive import alive
-from tests.support.processes import until
 
+until = partial(processes.until, seconds=60.0)
 PARENT = """
 import sys
 from kinstream.streams.processes.supervisor import Supervisor
