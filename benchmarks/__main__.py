@@ -33,6 +33,7 @@ from benchmarks import (
     recovery,
     single_rows,
     sources,
+    start,
     table_two,
     traces,
 )
@@ -60,6 +61,7 @@ BENCHMARKS: Final[dict[str, Callable[[bool], list[Figure]]]] = {
     "traces": traces.figures,
     "latency": latency.run,
     "recovery": recovery.run,
+    "start": start.run,
     "membership": membership.run,
     "memory": memory.run,
 }

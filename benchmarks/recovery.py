@@ -8,7 +8,7 @@ came to be after the signal, by the outcome's own timestamp.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -57,10 +57,22 @@ class Tail:
         ------
         RuntimeError : there was none in a minute.
         """
+        return self._first(lambda sent, outcome: outcome.time_ms / 1000 > moment)
+
+    def first_sent_after(self, moment: float) -> float:
+        """When the first outcome was sent after the moment.
+
+        Raises
+        ------
+        RuntimeError : there was none in a minute.
+        """
+        return self._first(lambda sent, outcome: sent > moment)
+
+    def _first(self, wanted: Callable[[float, Outcome], bool]) -> float:
         for sent, outcome in self.outcomes(LIMIT_SECONDS):
-            if outcome.time_ms / 1000 > moment:
+            if wanted(sent, outcome):
                 return sent
-        raise RuntimeError(f"no outcome of a new event in {LIMIT_SECONDS:.0f} s")
+        raise RuntimeError(f"no new outcome in {LIMIT_SECONDS:.0f} s")
 
     def close(self) -> None:
         self._consumer.close()

@@ -23,10 +23,9 @@ from kinstream.streams.records.values import Control
 from kinstream.streams.records.vectors import ItemMap
 from kinstream.streams.settings import Settings
 from kinstream.streams.topics import Topic
+from kinstream.streams.worker.partition_task import MOST
 from tests.sources.shop import SEARCH, search
 
-#: What a partition's task applies at once.
-_BATCH: Final = 64
 _RECORDS: Final = 2_000
 _TOPIC: Final = Topic("search", "records of another system", "any", -1)
 _SOURCE: Final = {**SEARCH, "topic": "kinstream.search"}
@@ -62,8 +61,8 @@ def _alone(records: list[bytes], number: int) -> float:
         Message(place.topic, 0, n, _TIME, None, records[n % _RECORDS], (), n - 1) for n in range(number)
     ]
     began = time.process_time()
-    for at in range(0, number, _BATCH):
-        for message in messages[at : at + _BATCH]:
+    for at in range(0, number, MOST):
+        for message in messages[at : at + MOST]:
             machine.step(message)
         machine.flush()
     seconds = time.process_time() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import Any, Final
@@ -79,6 +80,9 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+#: Python looks for cycles among new objects once there are so many; its own number is 700.
+NEW_OBJECTS: Final = 50_000
+
 #: All extras of a command, if it needs more than the extra of the first missing package.
 _EXTRAS: Final = {
     "up": "worker",
@@ -153,6 +157,8 @@ def main() -> None:
     from kinstream.streams.errors import KinstreamError
     from kinstream.streams.processes.log_lines import report
 
+    # What is imported stays, and need not be searched for cycles again and again.
+    gc.set_threshold(NEW_OBJECTS)
     try:
         cli()
     except KinstreamError as error:

@@ -40,6 +40,9 @@ EXTRAS: Final = {
 }
 #: What every agent imports.
 WORKER: Final = ("aiokafka", "faust", "numba", "orjson", "prometheus_client", "scipy")
+#: What the query agent imports, and what the gateway does.
+SEARCH: Final = ("fastapi", "uvicorn", "numba", "scipy", "prometheus_client")
+GATEWAY: Final = ("fastapi", "uvicorn", "prometheus_client")
 #: Packages whose name differs from their import name.
 _DISTRIBUTIONS: Final = {
     "aws_msk_iam_sasl_signer": "aws-msk-iam-sasl-signer-python",

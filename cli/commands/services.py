@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kinstream.cli.shared.serving import serve
+from kinstream.streams.extras import GATEWAY, SEARCH, require
 
 _UNSUPERVISED = click.option(
     "--unsupervised", is_flag=True, help="Run in this process, without a supervisor that restarts it."
@@ -20,10 +21,8 @@ def search(ctx: click.Context, unsupervised: bool) -> None:
     It serves the spaces of [search.spaces.NAME], each with the items of kinstream.events and the newest model of its
     learner. It only reads: you can run any number of query agents and stop them at any time.
     """
-    from kinstream.search.web.server import Server, require_packages
-
-    require_packages()
-    serve(ctx, "search", unsupervised, Server)
+    require(*SEARCH, who="search", extra="search")
+    serve(ctx, "search", unsupervised, "kinstream.search.web.server")
 
 
 @click.command()
@@ -35,7 +34,5 @@ def gateway(ctx: click.Context, unsupervised: bool) -> None:
     It serves the spaces of [gateway.spaces.NAME], each with a store and the newest model of its learner, or one of a
     file. It only reads: you can run any number of gateways and stop them at any time.
     """
-    from kinstream.search.gateway.server import Server, require_packages
-
-    require_packages()
-    serve(ctx, "gateway", unsupervised, Server)
+    require(*GATEWAY, who="gateway", extra="gateway")
+    serve(ctx, "gateway", unsupervised, "kinstream.search.gateway.server")

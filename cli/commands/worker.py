@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from kinstream.cli.shared.agents import agent_spec
-from kinstream.cli.shared.context import global_arguments, settings_of
+from kinstream.cli.shared.context import global_arguments, settings_of, supervised_settings
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,19 +113,19 @@ def _run(
     from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
-    settings = settings_of(ctx, algorithms=unsupervised or new_generation)
     describe_process(application=f"{role}-{name}" if name else role)
     require(*WORKER, who="kinstream worker", extra="worker")
     if from_start and not new_generation:
         raise SettingsError("--from-start goes with --new-generation")
     if unsupervised:
+        settings = supervised_settings(ctx)
         sys.exit(_serve(role, name, settings, create=create, new=new_generation, from_start=from_start))
     if new_generation:
-        _begin_generation(role, name, settings, from_start=from_start)
+        _begin_generation(role, name, settings_of(ctx), from_start=from_start)
     command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), "worker", role]
     command += [name] if name else []
     command += ["--unsupervised"] + (["--create"] if create else [])
-    sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
+    sys.exit(Supervisor(command).run())
 
 
 def _begin_generation(role: str, name: str | None, settings: Any, *, from_start: bool) -> None:
@@ -155,6 +154,8 @@ def _check_access(cluster: Any, settings: Any, spec: Any, role: str, name: str |
 
 
 def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: bool, from_start: bool) -> int:
+    import asyncio
+
     from kinstream.streams.agents.generations.open_generation import open_generation
     from kinstream.streams.errors import BrokerUnavailable, KinstreamError
     from kinstream.streams.kafka.cluster import Cluster

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinstream.streams.configuration.faults import as_text
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.processes.log_lines import use
-from kinstream.streams.settings import Settings, read
+
+if TYPE_CHECKING:
+    from kinstream.streams.settings import Settings
 
 
 def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -34,31 +35,43 @@ def parse_overrides(pairs: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def settings_of(ctx: click.Context, *, algorithms: bool = True) -> Settings:
+def settings_of(ctx: click.Context) -> Settings:
     """Read the settings file, the environment and the command line, and check them completely.
-
-    Parameters
-    ----------
-    algorithms : check the settings of builders, learners and indexes too. A supervisor leaves that to its child, so
-        that it does not hold their libraries in memory as long as it runs.
 
     Raises
     ------
     SettingsError : names every fault.
     """
     root = ctx.find_root().obj
-    return checked(root["config"], parse_overrides(root["overrides"]), algorithms=algorithms)
+    return checked(root["config"], parse_overrides(root["overrides"]))
 
 
-def checked(
-    path: str | None, overrides: dict[str, Any] | None = None, *, algorithms: bool = True
-) -> Settings:
+def supervised_settings(ctx: click.Context) -> Settings:
+    """Hold on to a supervisor, read and check the settings, and tell it of them.
+
+    Raises
+    ------
+    SettingsError : names every fault.
+    """
+    from kinstream.streams.processes.supervisor import hold_on_to_supervisor, tell_supervisor
+
+    # This comes first: without its supervisor, a process need not wait for brokers that are away.
+    hold_on_to_supervisor()
+    settings = settings_of(ctx)
+    # A little more than the process takes to end itself.
+    tell_supervisor(settings.worker.shutdown_seconds + 5, settings.logs.format)
+    return settings
+
+
+def checked(path: str | None, overrides: dict[str, Any] | None = None) -> Settings:
     """Settings, fully checked in advance. Raises SettingsError, which names every fault."""
+    # A supervisor reads no settings.
+    from kinstream.streams.configuration.faults import as_text
+    from kinstream.streams.settings import read
+
     found = read(path, overrides)
     faults = list(found.faults)
-    if algorithms and any(
-        found.data.get(section) for section in ("builders", "learners", "search", "gateway", "sources")
-    ):
+    if any(found.data.get(section) for section in ("builders", "learners", "search", "gateway", "sources")):
         from kinstream.cli.shared.settings_check import algorithm_faults
 
         deeper = algorithm_faults(found)

@@ -6,30 +6,31 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import click
 
-from kinstream.cli.shared.context import global_arguments, settings_of
+from kinstream.cli.shared.context import global_arguments, supervised_settings
 
 
-def serve(ctx: click.Context, name: str, unsupervised: bool, server_of: Callable[[Any], Any]) -> None:
+def serve(ctx: click.Context, name: str, unsupervised: bool, module: str) -> None:
     """Run a service until it is stopped; does not return.
 
     Parameters
     ----------
     name : the command.
-    server_of : its `kinstream.search.serving.process.Server` from the settings.
+    module : where its `Server` is, a `kinstream.search.serving.process.Server` from the settings. Only the service
+        itself imports it.
     """
     from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.supervisor import Supervisor
 
-    settings = settings_of(ctx, algorithms=unsupervised)
     describe_process(application=name)
     if unsupervised:
-        sys.exit(_serve(settings, name, server_of))
+        sys.exit(_serve(supervised_settings(ctx), name, import_module(module).Server))
     command = [sys.executable, "-m", "kinstream.cli.main", *global_arguments(ctx), name, "--unsupervised"]
-    sys.exit(Supervisor(command, stop_seconds=settings.worker.shutdown_seconds + 5).run())
+    sys.exit(Supervisor(command).run())
 
 
 def _serve(settings: Any, name: str, server_of: Callable[[Any], Any]) -> int:

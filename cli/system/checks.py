@@ -11,7 +11,7 @@ from typing import Final
 
 from kinstream.cli.shared.agents import agent_spec
 from kinstream.cli.system.finding import Finding
-from kinstream.cli.system.service_checks import refusable, service_findings, store_findings
+from kinstream.cli.system.service_checks import refusable, service_findings, store_findings, unserved_findings
 from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import view_of
@@ -39,6 +39,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield from packages(settings)
     yield store(settings)
     yield from store_findings(settings)
+    yield from unserved_findings(settings)
     cluster = Cluster(settings.kafka)
     try:
         found = _brokers(cluster, settings)

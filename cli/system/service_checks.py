@@ -15,6 +15,7 @@ from kinstream.streams.errors import KinstreamError
 from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import Settings
+from kinstream.streams.spelling import meant
 
 #: Seconds for an answer of a service, and the largest one in bytes.
 _SECONDS: Final = 3.0
@@ -57,6 +58,20 @@ def store_findings(settings: Settings) -> Iterator[Finding]:
             return f"{space.store} answers" + (f", with vectors of {features} features" if features else "")
 
         yield refusable(f"store of {name}", asked)
+
+
+def unserved_findings(settings: Settings) -> Iterator[Finding]:
+    """The spaces with a gate or with randomised lists that no service of these settings serves.
+
+    Settings without a service are those of another machine: nothing can be said.
+    """
+    served = {*settings.search.spaces, *settings.gateway.spaces}
+    for section, spaces in (("gate", settings.gate), ("randomise", settings.randomise)):
+        for space in spaces:
+            if served and space not in served:
+                text = f"the services of these settings serve {', '.join(sorted(served))}{meant([space], served)}"
+                mend = f"add the space to [gateway.spaces] or [search.spaces], or remove [{section}.{space}]"
+                yield Finding(f"{section}.{space}", False, text, mend)
 
 
 def refusable(about: str, check: Callable[[], str]) -> Finding:

@@ -340,24 +340,29 @@ class Adapter(Bilinear):
             return False, False
         q, slot = self._links[:links].T
         X, H, share = self._queries[:b], self._vectors[:used], self._shares[:links]
-        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        X = X / np.sqrt((X * X).sum(axis=1, keepdims=True))
         # Of items with a mean squared length of 1 and queries of length 1, temperature and step have no unit.
         squares = 1.0 if self.scaler == "unit" else float(np.vdot(H, H)) / used
         scale = self.dtype_of(1.0 / (TEMPERATURE * np.sqrt(squares)))
         P = X @ self._iterate[0]
         logits = self._moved(self._iterate, X, P) @ H.T * scale
-        clicked = np.zeros((b, used), np.bool_)
-        clicked[q, slot] = True
-        # A row for each click, in which the other clicked items of its list play no part.
-        p = np.where(clicked[q], -np.inf, logits[q])
         rows = np.arange(links)
-        p[rows, slot] = logits[q, slot]
-        p = np.exp(p - p.max(axis=1, keepdims=True))
+        several = links > b
+        if several:
+            clicked = np.zeros((b, used), np.bool_)
+            clicked[q, slot] = True
+            # A row for each click, in which the other clicked items of its list play no part.
+            p = np.where(clicked[q], -np.inf, logits[q])
+            p[rows, slot] = logits[q, slot]
+        else:
+            p = logits
+        p -= p.max(axis=1, keepdims=True)
+        np.exp(p, out=p)
         p /= p.sum(axis=1, keepdims=True)
         p[rows, slot] -= 1.0
         p *= (share / np.bincount(q, minlength=b)[q] * (scale / b))[:, None]
         # The links of a query follow one another.
-        G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0)
+        G = np.add.reduceat(p, np.searchsorted(q, np.arange(b)), axis=0) if several else p
         return self._one_step(X, P, np.asarray(G, self.dtype) @ H)
 
     def _one_step(self, X: Matrix, P: Matrix, Y: Matrix) -> tuple[bool, bool]:

@@ -98,8 +98,7 @@ class SourceMachine(Machine):
         if found is None:
             self.counts["not_followed"] += 1
         else:
-            sizes = self._packing.sizes(found)
-            full = self._packing.add(found, sizes)
+            full = self._packing.add(found)
             if full:
                 self._send(full, message.offset)
             self.counts["applied"] += 1

@@ -29,6 +29,7 @@ from kinstream.streams.records.values import (
 MAX_SPACES: Final = 100_000
 #: Bytes of a block beside its rows.
 _BESIDE: Final = 4_096
+_ROOM: Final = MAX_BLOCK_BYTES - _BESIDE
 #: Bytes of a label or an id beside its text.
 _STRING: Final = 8
 _ROWS: Final = "rows"
@@ -52,6 +53,10 @@ class _Pending:
     size: int
     items: set[str]
 
+    def has_room(self, shape: tuple[Any, ...], size: int, items: tuple[str, ...]) -> bool:
+        """Whether an event may share the block."""
+        return self.shape == shape and self.size + size <= _ROOM and self.items.isdisjoint(items)
+
 
 class Packing:
     """Packs the events of a load, and counts its rows in each space.
@@ -66,22 +71,35 @@ class Packing:
         self._pending: dict[str, _Pending] = {}
         self._rows: dict[str, int] = {}
 
-    def sizes(self, events: Sequence[Loaded]) -> list[int]:
-        """The size of each event.
+    def add(self, events: Sequence[Loaded]) -> list[Loaded]:
+        """Add events, and return the blocks that are full.
 
         Raises
         ------
-        BadRecord : one does not fit into a block, or names one space too many.
+        BadRecord : one does not fit into a block, or names one space too many. Then none is added.
         """
         for event in events:
-            if event.space not in self._rows and event.space not in self._pending:
+            if event.space not in self._pending and event.space not in self._rows:
                 self._check_room(event.space)
-        found = [_size(event) for event in events]
-        if found and max(found) > MAX_BLOCK_BYTES - _BESIDE:
+        sizes = [_size(event) for event in events]
+        if sizes and max(sizes) > _ROOM:
             raise BadRecord(
-                Reason.TOO_LARGE, f"its event takes {max(found)} bytes; {MAX_BLOCK_BYTES} are the limit"
+                Reason.TOO_LARGE, f"its event takes {max(sizes)} bytes; {MAX_BLOCK_BYTES} are the limit"
             )
-        return found
+        full: list[Loaded] = []
+        for event, size in zip(events, sizes, strict=True):
+            space, shape = event.space, _shape(event)
+            items = event.ids + event.tombstones if isinstance(event, ItemBlock) else ()
+            pending = self._pending.get(space)
+            if pending is not None and pending.has_room(shape, size, items):
+                pending.events.append(event)
+                pending.size += size
+                pending.items.update(items)
+                continue
+            if pending is not None:
+                full.append(self._block(space))
+            self._pending[space] = _Pending(shape, [event], size, set(items))
+        return full
 
     def _check_room(self, space: str) -> None:
         # Their numbers of rows are kept for ever, and any record may name another space.
@@ -90,28 +108,6 @@ class Packing:
             raise BadRecord(
                 Reason.SPACE_LIMIT, f"space {space!r} would be one more than {MAX_SPACES} in this partition"
             )
-
-    def add(self, events: Iterable[Loaded], sizes: Iterable[int]) -> list[Loaded]:
-        """Add events of these sizes, and return the blocks that are full."""
-        full: list[Loaded] = []
-        for event, size in zip(events, sizes, strict=True):
-            shape = _shape(event)
-            items = event.ids + event.tombstones if isinstance(event, ItemBlock) else ()
-            pending = self._pending.get(event.space)
-            if (
-                pending is not None
-                and pending.shape == shape
-                and pending.size + size <= MAX_BLOCK_BYTES - _BESIDE
-                and pending.items.isdisjoint(items)
-            ):
-                pending.events.append(event)
-                pending.size += size
-                pending.items.update(items)
-                continue
-            if pending is not None:
-                full.append(self._block(event.space))
-            self._pending[event.space] = _Pending(shape, [event], size, set(items))
-        return full
 
     def flush(self) -> Iterator[Loaded]:
         """All blocks that are not full, the space that began first first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinstream.search.serving import process
-from kinstream.streams.extras import require
+from kinstream.streams.extras import GATEWAY, require
 from kinstream.streams.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def require_packages() -> None:
     ------
     SettingsError : a package is missing; the message says what to install.
     """
-    require("fastapi", "uvicorn", "prometheus_client", who="gateway", extra="gateway")
+    require(*GATEWAY, who="gateway", extra="gateway")
 
 
 class Server(process.Server):

@@ -15,7 +15,7 @@ from kinstream.search.serving.clients import clients_of
 from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.processes.listening import bound, cannot_listen
-from kinstream.streams.processes.supervisor import RESTART, hold_on_to_supervisor
+from kinstream.streams.processes.supervisor import RESTART
 from kinstream.streams.settings import ServiceSettings, Settings
 from kinstream.streams.traces.exporter import Exporter, open_exporter
 
@@ -109,7 +109,6 @@ class Server(ABC):
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        hold_on_to_supervisor()
         server.run(sockets=[self._socket])
         app.state.desk.close()
         self.service.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinstream.search.serving import process
-from kinstream.streams.extras import require
+from kinstream.streams.extras import SEARCH, require
 from kinstream.streams.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def require_packages() -> None:
     ------
     SettingsError : a package is missing; the message names what to install.
     """
-    require("fastapi", "uvicorn", "numba", "scipy", "prometheus_client", who="search", extra="search")
+    require(*SEARCH, who="search", extra="search")
 
 
 class Server(process.Server):

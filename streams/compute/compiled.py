@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
-from functools import cache, wraps
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property, update_wrapper, wraps
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
@@ -19,6 +21,11 @@ _PROCESS: Final = uuid4().hex[:12]
 #: The folder of the package, and its name.
 _ROOT: Final = Path(__file__).parents[2]
 _PACKAGE: Final = __name__.partition(".")[0]
+#: A statement that imports. Parsing the files would take a tenth of a worker's start.
+_IMPORT: Final = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE
+)
+_NAME: Final = re.compile(r"(?:^|[(,])\s*([\w.]+)")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -48,10 +55,73 @@ def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
     return _kept(function, nogil=True, cache=True, error_model="numpy", fastmath=sums)
 
 
+class _Kernel:
+    """A kernel before the first call of any. Importing numba takes half a second, and most commands only construct
+    learners and builders, to check their settings.
+
+    The first call makes all kernels numba's, also where they were imported to: numba compiles calls of its own kernels
+    only.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.options = options
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        return _dispatcher(self.function, self.options)
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        if not _loaded:
+            _load()
+        return self.dispatcher(*args, **settings)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _load()
+        return getattr(self.dispatcher, name)
+
+
+_lock: Final = RLock()
+_waiting: list[_Kernel] = []
+_loaded = False
+
+
+def _load() -> None:
+    """Make all kernels numba's; those that are imported later are from the start."""
+    global _loaded
+    with _lock:
+        if _loaded:
+            return
+        spaces = [kernel.function.__globals__ for kernel in _waiting]
+        spaces += [
+            vars(module) for name, module in list(sys.modules.items()) if name.split(".")[0] == _PACKAGE
+        ]
+        for space in spaces:
+            for name, value in list(space.items()):
+                if isinstance(value, _Kernel):
+                    space[name] = value.dispatcher
+        for cell in (cell for kernel in _waiting for cell in kernel.function.__closure__ or ()):
+            if isinstance(cell.cell_contents, _Kernel):
+                cell.cell_contents = cell.cell_contents.dispatcher
+        _waiting.clear()
+        _loaded = True
+
+
 def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     if not installed("numba"):
         # Using a model's map needs no kernel; learning does.
         return _uncompiled(function)
+    with _lock:
+        if _loaded:
+            return cast("Callable[P, R]", _dispatcher(function, options))
+        _waiting.append(_Kernel(function, options))
+        return cast("Callable[P, R]", _waiting[-1])
+
+
+def _dispatcher(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     import numba  # type: ignore[import-untyped, unused-ignore]
 
     dispatcher: Any = numba.njit(**options)(function)
@@ -61,7 +131,7 @@ def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     # numba also numbers the files of machine code. A file that another process is about to write would be read in its
     # old version, and two processes that compile for different types would take the same number.
     kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
-    return cast("Callable[P, R]", dispatcher)
+    return dispatcher
 
 
 def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -124,11 +194,9 @@ def _imported(source: Path) -> tuple[str, ...]:
     """Dotted names of everything that a file imports: modules, and names that may be modules of a package."""
 
     def names() -> Iterator[str]:
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.ImportFrom | ast.Import):
-                yield from (alias.name for alias in node.names)
+        for package, some in _IMPORT.findall(re.sub("#.*", "", source.read_text(encoding="utf-8"))):
+            if package:
+                yield package
+            yield from (f"{package}.{name}".removeprefix(".") for name in _NAME.findall(some))
 
     return tuple(names())

@@ -1,19 +1,26 @@
-"""The parent of a worker process: starts it again when it ends, with growing pauses, until it is stopped."""
+"""The parent of a worker process: starts it again when it ends, with growing pauses, until it is stopped.
+
+It reads no settings, and imports nothing that does: what it needs of them, the worker tells it. The worker starts
+sooner for it, and the supervisor needs little memory as long as it runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 from kinstream.streams.processes.listening import HANDED
+from kinstream.streams.processes.log_lines import use
 
 log = logging.getLogger("kinstream.supervisor")
 
@@ -29,8 +36,10 @@ LONGEST_PAUSE: Final = 30.0
 HEALTHY_SECONDS: Final = 30.0
 #: The supervisor gives up after this many ends in a row without a healthy run.
 MAX_FAILURES: Final = 20
+#: A worker that has not told otherwise is starting, and has nothing to hand over.
+STARTING_SECONDS: Final = 5.0
 
-#: File descriptor on which a worker waits for the end of its supervisor.
+#: File descriptor of the socket on which a worker waits for the end of its supervisor, and tells it of the settings.
 LEASH: Final = "KINSTREAM_LEASH"
 RESTARTS: Final = "KINSTREAM_RESTARTS"
 #: Set for a worker whose predecessor crashed below Python: it notes each record before it applies it.
@@ -45,10 +54,10 @@ class Supervisor:
     Parameters
     ----------
     command : the worker's own command line.
-    stop_seconds : after a stop signal, how long the child may take before it is killed.
+    stop_seconds : after a stop signal, how long the child may take before it is killed, unless it tells otherwise.
     """
 
-    def __init__(self, command: Sequence[str], *, stop_seconds: float) -> None:
+    def __init__(self, command: Sequence[str], *, stop_seconds: float = STARTING_SECONDS) -> None:
         self._command = list(command)
         self._stop_seconds = stop_seconds
         self._stopping = threading.Event()
@@ -82,23 +91,30 @@ class Supervisor:
             restarts += 1
 
     def _run_child(self, restarts: int, crashed: bool) -> int:
-        ours, theirs = os.pipe()
-        os.set_inheritable(ours, True)
-        environment = {**os.environ, LEASH: str(ours), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
+        ours, theirs = socket.socketpair()
+        leash = theirs.fileno()
+        environment = {**os.environ, LEASH: str(leash), RESTARTS: str(restarts), CRASHED: str(int(crashed))}
         page = [int(os.environ[HANDED])] if HANDED in os.environ else []
-        try:
-            child = subprocess.Popen(self._command, env=environment, pass_fds=(ours, *page))
-        finally:
-            os.close(ours)
-        try:
+        with ours:
+            ours.setblocking(False)
+            with theirs:
+                child = subprocess.Popen(self._command, env=environment, pass_fds=(leash, *page))
             while True:
                 try:
                     return child.wait(timeout=0.2)
                 except subprocess.TimeoutExpired:
+                    self._listen(ours)
                     if self._stopping.is_set():
                         return self._end_child(child)
-        finally:
-            os.close(theirs)
+
+    def _listen(self, ours: socket.socket) -> None:
+        """Take what the child has told."""
+        with contextlib.suppress(BlockingIOError):
+            # It is told in one short message.
+            if message := ours.recv(4096):
+                told = json.loads(message)
+                self._stop_seconds = told["stop_seconds"]
+                use(told["log_format"])
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> int:
         ended = child.poll()
@@ -124,14 +140,33 @@ def supervisor() -> int | None:
 
 
 def hold_on_to_supervisor() -> None:
-    """In a worker: stop when the supervisor is gone, for any reason."""
+    """In a worker: stop when the supervisor is gone, for any reason. A worker that is still starting ends at once."""
     leash = os.environ.get(LEASH)
     if leash is None:
         return
 
     def wait() -> None:
-        os.read(int(leash), 1)
+        # What was told and not taken resets the connection.
+        with contextlib.suppress(ConnectionResetError):
+            os.read(int(leash), 1)
         log.warning("the supervisor is gone; stopping")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="leash", daemon=True).start()
+
+
+def tell_supervisor(stop_seconds: float, log_format: Literal["text", "json"]) -> None:
+    """In a worker: tell the supervisor what it needs of the settings.
+
+    Parameters
+    ----------
+    stop_seconds : how long the worker may take to stop before it is killed.
+    log_format : the form of log lines.
+    """
+    leash = os.environ.get(LEASH)
+    if leash is not None:
+        # Without a supervisor, this process ends as well.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(
+                int(leash), json.dumps({"stop_seconds": stop_seconds, "log_format": log_format}).encode()
+            )

@@ -19,8 +19,11 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         head = f"{value.dtype} {' x '.join(map(str, value.shape))}"
         return f"{head}: {_listed(value.tolist())}" if value.ndim == 1 else head
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = (f"{f.name}={describe(getattr(value, f.name))}" for f in fields(value))
+    is_record = is_dataclass(value) and not isinstance(value, type)
+    # A named tuple has the second.
+    names = [f.name for f in fields(value)] if is_record else getattr(value, "_fields", None)
+    if names is not None:
+        parts = (f"{name}={describe(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple | list):
         return _listed(list(value))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,7 @@ class ItemBlock:
     load: LoadPosition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ItemClick:
+class ItemClick(NamedTuple):
     """One click in a shown list. `dwell_ms` is None if it was not measured."""
 
     item: str

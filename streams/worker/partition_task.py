@@ -20,8 +20,11 @@ log = logging.getLogger("kinstream.worker")
 
 #: Runs of records that wait for a partition's task.
 QUEUE_RUNS: Final = 4
-#: How many waiting messages a partition applies at once on its thread.
+#: Waiting messages that a partition applies at once on its thread: at first, at most, and as many as take this long.
+#: A revocation waits for them.
 BATCH: Final = 128
+MOST: Final = 1_024
+BATCH_SECONDS: Final = 0.1
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
 
@@ -69,6 +72,7 @@ class Owned:
         self.queue: asyncio.Queue[list[Message]] = asyncio.Queue(QUEUE_RUNS)
         #: Messages of a run that was begun.
         self._next: list[Message] = []
+        self._batch = BATCH
         self.closing = False
         self.task: asyncio.Task[None] | None = None
         self.received = -1
@@ -150,12 +154,13 @@ class Owned:
                     self._next = await self.queue.get()
             except TimeoutError:
                 return []
-        while len(self._next) < BATCH and not self.queue.empty():
+        while len(self._next) < self._batch and not self.queue.empty():
             self._next = self._next + self.queue.get_nowait()
-        batch, self._next = self._next[:BATCH], self._next[BATCH:]
+        batch, self._next = self._next[: self._batch], self._next[self._batch :]
         return batch
 
     async def _work(self, batch: list[Message]) -> None:
+        begun = time.monotonic()
         try:
             await self._host.run_in_thread(self._work_carefully if self._careful else self.runner.work, batch)
         except RecordsMissed as missed:
@@ -163,6 +168,8 @@ class Owned:
             log.info("%s partition %d: records were dropped on the way; reading again at %d", *where)
             self.drain()
             await self._host.seek_back(self.place, missed.wanted)
+        else:
+            self._batch = next_batch(self._batch, len(batch), time.monotonic() - begun)
 
     def _work_carefully(self, batch: list[Message]) -> None:
         for message in batch:
@@ -211,3 +218,19 @@ class Owned:
             count = self._parking.record_fault(*self.place, offset, repr(error))
             where = (*self.place, offset, count, FAULTS)
             log.error("%s partition %d offset %d has ended the worker (%d of %d)", *where)
+
+
+def next_batch(size: int, applied: int, seconds: float) -> int:
+    """How many messages the next batch may have, after a batch of at most `size` that took some seconds.
+
+    It is at most doubled, and only after a full batch: the next messages may cost more than these.
+
+    Examples
+    --------
+    >>> next_batch(128, 128, seconds=0.01), next_batch(128, 5, seconds=0.001), next_batch(128, 100, seconds=2.0)
+    (256, 128, 5)
+    """
+    fits = int(applied * BATCH_SECONDS / max(seconds, 1e-9))
+    if applied < size and fits >= size:
+        return size
+    return max(1, min(fits, 2 * size, MOST))

@@ -42,7 +42,7 @@ from kinstream.streams.kafka.client_errors import explained
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Emitter
-from kinstream.streams.processes.supervisor import REFUSED, RESTART, hold_on_to_supervisor
+from kinstream.streams.processes.supervisor import REFUSED, RESTART
 from kinstream.streams.records.message import PartitionName
 from kinstream.streams.settings import Settings
 from kinstream.streams.traces.exporter import open_exporter
@@ -258,7 +258,6 @@ class Worker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_soon)
-        hold_on_to_supervisor()
         # A kernel that is done waits this long for the event loop to hand it the interpreter; 5 ms is Python's own.
         sys.setswitchinterval(SWITCH_SECONDS)
         beat = asyncio.create_task(self._beat())

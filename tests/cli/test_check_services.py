@@ -14,7 +14,7 @@ import pytest
 
 from kinstream.cli.system import service_checks
 from kinstream.cli.system.finding import Finding
-from kinstream.cli.system.service_checks import service_findings, store_findings
+from kinstream.cli.system.service_checks import service_findings, store_findings, unserved_findings
 from kinstream.streams.errors import AccessDenied
 from kinstream.streams.settings import Settings
 from tests.kafka.broker import reserve_port
@@ -129,3 +129,16 @@ def test_a_store_that_is_away_is_refused_without_its_password() -> None:
     assert "hidden-word" not in one.line()
     # A gateway of exported models alone needs no rights.
     assert found(settings)["gateway"].good
+
+
+def test_gates_and_randomised_lists_of_spaces_that_no_service_serves_are_faults() -> None:
+    lists: dict[str, Any] = {"gate": {"shop": {}, "shpo": {}}, "randomise": {"docs": {"kind": "swaps"}}}
+    sixteen: dict[str, Any] = {"gate_key": "0123456789abcdef"}
+    served: dict[str, Any] = {"search": {"spaces": {"shop": {"learner": "opml"}}}}
+    one = {one.about: one for one in unserved_findings(Settings(**lists, **sixteen, **served))}
+    assert set(one) == {"gate.shpo", "randomise.docs"}
+    assert "did you mean shop?" in one["gate.shpo"].text
+    assert "[randomise.docs]" in one["randomise.docs"].mend
+    assert not any(finding.good for finding in one.values())
+    # The services may have settings of their own.
+    assert not list(unserved_findings(Settings(**lists, **sixteen)))

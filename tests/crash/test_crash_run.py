@@ -45,6 +45,8 @@ from tests.support.processes import SECONDS, Process, until
 
 PARTITIONS = 3
 SESSION_SECONDS = 6.0
+#: The newest model is compared with the newest checkpoint. By default, one that is worse than no learning on held-out
+#: events is not announced, and the rows of some seeds make such models.
 SETTINGS = f"""
 [builders.one-pass]
 kind = "one-pass"
@@ -58,6 +60,7 @@ negatives = "official"
 kind = "opml"
 from = ["one-pass"]
 gamma = 0.01
+publish = "always"
 
 [learners.copml]
 kind = "copml"
@@ -65,6 +68,7 @@ from = ["one-pass", "official"]
 gamma2 = 0.001
 dtype = "float32"
 scaler = "zscore"
+publish = "always"
 
 [checkpoints]
 interval_seconds = 1.0
@@ -113,7 +117,7 @@ def test_many_crashes_change_nothing(own_kafka: KafkaBroker, tmp_path: Path) -> 
     print(f"KINSTREAM_SEED={seed}")
     rows = make(60_500, seed)
     acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in ACTS.items()}
-    plan = Plan(acts, 2, PRODUCED, slow_seconds=300.0, fast_seconds=25.0, frozen_seconds=SESSION_SECONDS + 3)
+    plan = Plan(acts, 2, PRODUCED, slow_seconds=300.0, fast_seconds=12.0, frozen_seconds=SESSION_SECONDS + 3)
     began = time.monotonic()
     files = [Load(some.space, some.save(tmp_path), len(some)) for some in rows]
     wanted = Wanted({some.space: (some.vectors, some.labels.tolist()) for some in rows}, BUILDERS, LEARNERS)

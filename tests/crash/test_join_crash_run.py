@@ -100,7 +100,7 @@ def test_crashes_change_nothing_of_what_clicks_and_relations_become(
     began = time.monotonic()
     given, loads = make(tmp_path, 4_000, seed)
     acts = {name: random.Random(f"{seed} {name}").sample(some, len(some)) for name, some in ACTS.items()}
-    plan = Plan(acts, 1, PRODUCED, slow_seconds=300.0, fast_seconds=30.0, frozen_seconds=SESSION_SECONDS + 3)
+    plan = Plan(acts, 1, PRODUCED, slow_seconds=300.0, fast_seconds=12.0, frozen_seconds=SESSION_SECONDS + 3)
     with running(System(tmp_path / "rough", own_kafka.bootstrap, "join", PARTITIONS, SETTINGS)) as rough:
         rough.run("topics", "create")
         storm = Storm(rough, AGENTS, loads, seed)

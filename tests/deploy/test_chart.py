@@ -314,20 +314,23 @@ def test_a_selector_finds_the_pods_of_one_agent_alone(documents: tuple[Document,
 
 
 def seconds_until_killed(monkeypatch: pytest.MonkeyPatch, shutdown_seconds: float) -> float:
-    """How long `kinstream worker` gives its worker before it kills it."""
-    given: list[float] = []
+    """How long a worker tells `kinstream worker` to wait for its end before it kills it."""
+    told: list[float] = []
 
-    class Recorder:
-        def __init__(self, command: list[str], *, stop_seconds: float) -> None:
-            given.append(stop_seconds)
+    def tell(stop_seconds: float, log_format: str) -> None:
+        told.append(stop_seconds)
+        raise SystemExit(0)
 
-        def run(self) -> int:
-            return 0
-
-    monkeypatch.setattr(supervisor, "Supervisor", Recorder)
-    arguments = ["--set", f"worker.shutdown_seconds={shutdown_seconds}", "worker", "metrics"]
+    monkeypatch.setattr(supervisor, "tell_supervisor", tell)
+    arguments = [
+        "--set",
+        f"worker.shutdown_seconds={shutdown_seconds}",
+        "worker",
+        "metrics",
+        "--unsupervised",
+    ]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
-    return given[0]
+    return told[0]
 
 
 def test_a_pod_is_left_more_time_than_the_worker_takes(

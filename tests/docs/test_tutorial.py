@@ -1,4 +1,5 @@
-"""The tutorial is walked: its files, its commands, in its order; search is better after the clicks than before."""
+"""The tutorial is walked: its files, its commands, in its order, in an environment with the extras that it names and
+nothing else; search is better after the clicks than before."""
 
 from __future__ import annotations
 
@@ -26,8 +27,11 @@ def right(page: Walk, grade: str) -> int:
     return int(found)
 
 
-def ends_where_it_says(folder: Path, environment: Path | None = None) -> None:
-    """Walk the page; the environment is as for `tests.docs.terminals.Walk`."""
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
+    environment, folder = installed_as_told(PAGE, tmp_path), tmp_path / "shop"
+    folder.mkdir()
     shown = [int(n) for b in blocks(PAGE, "text") for n in re.findall(r"^(\d+) of 500", b.text)]
     port = free_port()
 
@@ -50,16 +54,3 @@ def ends_where_it_says(folder: Path, environment: Path | None = None) -> None:
     assert len(shown) == 2
     assert abs(before - shown[0]) <= 15
     assert shown[1] > 450
-
-
-@pytest.mark.timeout(500)
-def test_the_tutorial_ends_where_it_says(tmp_path: Path) -> None:
-    ends_where_it_says(tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1500)
-def test_the_extras_that_the_tutorial_names_are_enough(tmp_path: Path) -> None:
-    environment = installed_as_told(PAGE, tmp_path)
-    (tmp_path / "shop").mkdir()
-    ends_where_it_says(tmp_path / "shop", environment)

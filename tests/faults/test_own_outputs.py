@@ -62,7 +62,7 @@ def slow(folder: Path, seconds: float) -> dict[str, str]:
             work(self, messages)
 
         PartitionRunner.work = slowly
-        partition_task.BATCH = 1
+        partition_task.BATCH = partition_task.MOST = 1
         """,
     )
 

@@ -101,3 +101,59 @@ def test_a_kernel_takes_pieces_only_from_files_of_its_stamp(path: Path) -> None:
             module = package / f"{alias.name}.py"
             file = module if module.exists() else package.with_suffix(".py")
             assert (alias.asname or alias.name) not in used or file in stamp, f"{alias.name} of {node.module}"
+
+
+def test_imports_are_found_as_the_parser_finds_them() -> None:
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        expected = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                expected |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                expected |= {alias.name for alias in node.names}
+        assert set(compiled._imported(path)) == expected, path
+
+
+LATE = """
+import sys
+from kinstream.learners.kernels.one_modality import opml
+from kinstream.learners.registry import create, names
+from kinstream.processors import registry as builders
+from kinstream.streams.compute.compiled import compiled
+
+for kind in ("one-pass", "closure", "clicks"):
+    builders.create(kind)
+for kind in names():
+    try:
+        create(kind)
+    except Exception as error:
+        assert "must" in str(error) or "needs" in str(error), (kind, error)
+assert "numba" not in sys.modules
+
+def add(piece):
+    @compiled
+    def added(x):
+        return piece(x) + twice(x)
+    return added
+
+@compiled
+def twice(x):
+    return 2 * x
+
+added, table = add(twice), {"twice": twice}
+assert added.__name__ == "added" and "numba" not in sys.modules
+print(added(3), table["twice"](4), len(table["twice"].signatures), type(twice).__name__)
+
+@compiled
+def late(x):
+    return twice(x) + 1
+
+print(late(5), type(late).__name__, type(opml.triplets).__name__)
+"""
+
+
+def test_numba_is_imported_with_the_first_call_of_a_kernel(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert told.stdout.splitlines() == ["12 8 1 CPUDispatcher", "11 CPUDispatcher CPUDispatcher"], told.stderr

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from kinstream.streams.processes.supervisor import REFUSED
 from tests.support import processes
@@ -71,6 +75,53 @@ def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     assert parent.wait(10) == 1
 
 
+def test_a_worker_tells_how_long_it_may_take_to_stop_and_in_which_form_to_log(tmp_path: Path) -> None:
+    note, log = tmp_path / "note", tmp_path / "log"
+    child = (
+        "import os, signal, time\n"
+        "from kinstream.streams.processes.supervisor import RESTARTS, tell_supervisor\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "tell_supervisor(0.5, 'json')\n"
+        "if os.environ[RESTARTS] == '0':\n    time.sleep(1)\n    os._exit(75)\n"
+        f"open({str(note)!r}, 'w').write('up')\nwhile True: time.sleep(0.05)\n"
+    )
+    with log.open("wb") as out:
+        parent = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from kinstream.streams.processes.log_lines import begin; begin('INFO')\n"
+                + PARENT.format(child=child).replace("stop_seconds=3", "stop_seconds=100"),
+            ],
+            stderr=out,
+        )
+    until(lambda: note.exists())
+    # The second worker has told it as well, before it wrote its note.
+    parent.terminate()
+    assert parent.wait(10) == 1
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[0]["message"].startswith("the worker ended with status 75; starting it again in")
+    assert lines[-1]["message"] == "the worker did not stop within 0 s; killing it"
+
+
+def test_a_supervisor_imports_nothing_that_reads_settings(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nfrom kinstream.streams.processes import supervisor\n"
+        "supervisor.Supervisor.run = lambda self: print(*sys.modules, sep='\\n') or 0\n"
+    )
+    for command in (["worker", "metrics"], ["search"], ["gateway"]):
+        told = subprocess.run(
+            [sys.executable, "-m", "kinstream.cli.main", *command],
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        loaded = told.stdout.split()
+        assert "kinstream.cli.shared.context" in loaded
+        assert not {"numpy", "pydantic", "asyncio", "fastapi", "kinstream.streams.settings"} & set(loaded)
+
+
 def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     child = (
@@ -85,3 +136,38 @@ def test_a_worker_stops_when_its_supervisor_is_killed(tmp_path: Path) -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(10)
     until(lambda: not alive(child_process))
+
+
+@pytest.mark.parametrize("command", [["worker", "metrics"], ["gateway"]])
+def test_a_process_that_waits_for_brokers_ends_when_its_supervisor_is_killed(
+    command: list[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "database.url").write_text("postgresql://127.0.0.1:1/a")
+    (tmp_path / "kinstream.toml").write_text(
+        f'[checkpoints]\nurl = "{tmp_path / "checkpoints"}"\n[worker]\nhttp_port = 0\n[gateway]\nhttp_port = 0\n'
+        '[gateway.spaces.shop]\nlearner = "a"\nstore = "pgvector"\ncollection = "b"\nconnection_file = "database.url"\n'
+    )
+    with socket.socket() as nobody:
+        # Bound, but nobody listens: each connection is refused, and the start waits for its brokers.
+        nobody.bind(("127.0.0.1", 0))
+        with log.open("wb") as out:
+            parent = psutil.Popen(
+                [sys.executable, "-m", "kinstream.cli.main", *command],
+                cwd=tmp_path,
+                env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{nobody.getsockname()[1]}"},
+                stderr=out,
+            )
+        children = []
+        try:
+            until(lambda: "No broker answers" in log.read_text() or not alive(parent), log.read_text())
+            children = parent.children()
+            parent.kill()
+            until(lambda: not any(map(alive, children)), "the process ends", seconds=10.0)
+        finally:
+            for process in (parent, *children):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            parent.wait(10)
+    assert len(children) == 1
+    assert "the supervisor is gone; stopping" in log.read_text()
