@@ -150,8 +150,11 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
         for name in OTHERS:
             system.wait_until_healthy(name)
 
-        statuses = system.stop([*serving, *OTHERS, "prometheus", "alertmanager"])
-        assert dict.fromkeys(statuses, 0) == statuses
+        # Those that the file does not have end before the services that it does have, which an engine ends at once.
+        statuses = system.stop([*OTHERS])
+        statuses |= system.stop([*serving, "prometheus", "alertmanager"])
+        logs = {name: system.running[name].text()[-3000:] for name, status in statuses.items() if status}
+        assert not logs, "\n".join(f"{name} ended with {statuses[name]}: {log}" for name, log in logs.items())
         assert system.stop(["kafka"])["kafka"] in (0, 143)
         left = {path.stat().st_uid for path in (tmp_path / "volumes" / "checkpoints").rglob("*")}
         assert left == {10001}
