@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from kinstream.streams.agents.generations.generation import Generation
@@ -21,7 +21,6 @@ log = logging.getLogger("kinstream.worker")
 #: Runs of records that wait for a partition's task.
 QUEUE_RUNS: Final = 4
 #: Waiting messages that a partition applies at once on its thread: at first, at most, and as many as take this long.
-#: A revocation waits for them.
 BATCH: Final = 128
 MOST: Final = 1_024
 BATCH_SECONDS: Final = 0.1
@@ -162,7 +161,8 @@ class Owned:
     async def _work(self, batch: list[Message]) -> None:
         begun = time.monotonic()
         try:
-            await self._host.run_in_thread(self._work_carefully if self._careful else self.runner.work, batch)
+            work = self._work_carefully if self._careful else self.runner.work
+            await self._host.run_in_thread(work, self._until_closing(batch))
         except RecordsMissed as missed:
             where = (*self.place, missed.wanted)
             log.info("%s partition %d: records were dropped on the way; reading again at %d", *where)
@@ -171,7 +171,14 @@ class Owned:
         else:
             self._batch = next_batch(self._batch, len(batch), time.monotonic() - begun)
 
-    def _work_carefully(self, batch: list[Message]) -> None:
+    def _until_closing(self, batch: list[Message]) -> Iterator[Message]:
+        """A revocation waits for one message, not for a batch: the next owner reads the others again."""
+        for message in batch:
+            if self.closing:
+                return
+            yield message
+
+    def _work_carefully(self, batch: Iterable[Message]) -> None:
         for message in batch:
             self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
             self.runner.work([message])

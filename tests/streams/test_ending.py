@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from kinstream.streams.agents.machine import Machine
 from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import AccessDenied, GenerationMismatch
+from kinstream.streams.records.message import Message
 from kinstream.streams.topics import partition_of
 from kinstream.streams.worker.partition_task import Owned
 from tests.streams.growing import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
@@ -340,19 +342,21 @@ class Host:
         raise error
 
 
-def owned_at(host: Host, offset: int, emitted_to: int) -> tuple[Owned, Machine]:
+def owned_at(
+    host: Host, offset: int, emitted_to: int, parking: Parking | None = None, careful: bool = False
+) -> tuple[Owned, Machine]:
     machine = cast(Machine, SimpleNamespace(next_offset=offset))
     runner = cast(PartitionRunner, SimpleNamespace(machine=machine))
     made = Owned(
         (EVENTS, 0),
         runner,
         host,
-        Parking("memory://none", "builder-one-pass", 1),
+        parking or Parking("memory://none", "builder-one-pass", 1),
         interval_seconds=1.0,
         live_at=0,
         live=True,
         emitted_to=emitted_to,
-        careful=False,
+        careful=careful,
     )
     return made, machine
 
@@ -365,6 +369,32 @@ def test_a_partition_catches_up_record_by_record_and_stays_caught_up() -> None:
         owned.note_position()
         assert owned.catching_up == left
     assert owned_at(Host(), 12, 12)[0].catching_up == owned_at(Host(), 20, 12)[0].catching_up == 0
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_partition_that_is_given_back_waits_for_one_message_of_its_batch(
+    tmp_path: Path, careful: bool
+) -> None:
+    owned, machine = owned_at(Host(), 0, 0, Parking(str(tmp_path), "builder-one-pass", 1), careful)
+
+    def work(messages: Iterable[Message]) -> None:
+        for message in messages:
+            machine.next_offset = message.offset + 1
+            # What a worker does that stops, or whose partition is taken away.
+            owned.closing |= message.offset == 2
+            owned.drain()
+
+    cast(Any, owned.runner).work = work
+    cast(Any, owned.runner).dirty = False
+    cast(Any, owned.runner).checkpointed_offset = -1
+
+    async def serve() -> None:
+        await owned.put([Message(EVENTS, 0, offset, 0, None, None, (), offset - 1) for offset in range(6)])
+        await owned.serve()
+
+    asyncio.run(serve())
+    assert machine.next_offset == 3
+    assert not owned.waiting
 
 
 def test_markers_of_transactions_at_the_end_are_passed_without_being_applied() -> None:
