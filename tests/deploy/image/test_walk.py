@@ -150,9 +150,7 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
         for name in OTHERS:
             system.wait_until_healthy(name)
 
-        # Those that the file does not have end before the services that it does have, which an engine ends at once.
-        statuses = system.stop([*OTHERS])
-        statuses |= system.stop([*serving, "prometheus", "alertmanager"])
+        statuses = system.stop([*serving, *OTHERS, "prometheus", "alertmanager"])
         logs = {name: system.running[name].text()[-3000:] for name, status in statuses.items() if status}
         assert not logs, "\n".join(f"{name} ended with {statuses[name]}: {log}" for name, log in logs.items())
         assert system.stop(["kafka"])["kafka"] in (0, 143)
