@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kinstream.streams.errors import BrokerUnavailable
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.reader import ends, read_range
 from kinstream.streams.records.message import Message
 from kinstream.streams.settings import Settings, load
-from tests.support.processes import ROOT, Process
+from tests.support.processes import ROOT, Process, until
 
 
 class KafkaSystem:
@@ -97,9 +98,20 @@ class KafkaSystem:
         return process
 
     def ends(self, role: str) -> dict[int, int]:
-        """The next offset of each partition of a topic."""
-        with self.cluster() as cluster:
-            return {p: end for p, (_, end) in sorted(ends(cluster, self.topic(role)).items())}
+        """The next offset of each partition of a topic, as soon as the brokers answer.
+
+        A broker that stood still longer than its session is fenced until it has registered again.
+        """
+        found: dict[int, int] = {}
+
+        def answered() -> bool:
+            with contextlib.suppress(BrokerUnavailable), self.cluster() as cluster:
+                found.update({p: end for p, (_, end) in sorted(ends(cluster, self.topic(role)).items())})
+                return True
+            return False
+
+        until(answered, f"the brokers tell where {self.topic(role)} ends")
+        return found
 
     def read(self, role: str, after: Mapping[int, int] | None = None) -> list[Message]:
         """Every committed record of a topic, or those from some offsets on, partition by partition."""
