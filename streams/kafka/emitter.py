@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kinstream.streams.errors import DeliveryDenied, DeliveryError
 from kinstream.streams.records.identity import Headers
+
+#: How often `send` serves delivery reports at most. Each time costs as much as handing over a record.
+SERVE_SECONDS: Final = 0.01
 
 
 class Sink(Protocol):
@@ -66,7 +69,7 @@ class Emitter:
         self._deadline_seconds = deadline_seconds
         self._on_delivery = on_delivery
         self._clock = clock
-        self._last_progress = clock()
+        self._last_progress = self._served_at = clock()
         #: One entry for each unconfirmed record, by topic. There is no lock: librdkafka may call back while an
         #: exception is being raised, and a lock taken then would never be released.
         self._outstanding: dict[str, deque[None]] = {}
@@ -112,6 +115,7 @@ class Emitter:
         ------
         DeliveryError : a record was rejected, or none was confirmed for longer than the deadline.
         """
+        self._served_at = self._clock()
         self._await_reports(self._producer.poll, 0)
         if self._failure is not None:
             raise self._failed()
@@ -127,8 +131,9 @@ class Emitter:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        self.check()
-        if not self.unconfirmed:
+        if self._failure is not None or self._clock() - self._served_at >= SERVE_SECONDS:
+            self.check()
+        if not self._outstanding.get(topic) and not self.unconfirmed:
             self._last_progress = self._clock()
         self._outstanding.setdefault(topic, deque()).append(None)
         where: dict[str, Any] = {} if partition is None else {"partition": partition}

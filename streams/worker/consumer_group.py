@@ -38,6 +38,14 @@ PAUSED_POLL_SECONDS: Final = 0.005
 COMMIT_SECONDS: Final = 5.0
 #: Records that the client holds ready; a pause makes it drop them and fetch them again.
 READY_KBYTES: Final = 8_192
+#: How soon the client looks again whether it may fetch, when it holds that much; its own 1,000 ms leave kernels idle.
+FETCH_AGAIN_MS: Final = 5
+#: A partition with so many records or bytes waiting is not read, until half of them are gone.
+WAITING: Final = 4 * RUN
+WAITING_BYTES: Final = 8 * RUN_BYTES
+#: While none can be read, the thread need not pause any, but calls on it and rebalances wait: for at most this long.
+FULL_SECONDS: Final = 0.5
+FULL_LOOK_SECONDS: Final = 0.002
 #: Seconds between two looks at whether a worker without partitions has been let in.
 SPARE_LOOK_SECONDS: Final = 3.0
 
@@ -51,12 +59,15 @@ class Feed:
         self._deliver = deliver
         self._waiting: Run = []
         self._bytes = 0
+        self._full = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def full(self) -> bool:
-        """Whether a whole run waits, so that no more should be read for now; any thread may ask."""
-        return len(self._waiting) >= RUN or self._bytes >= RUN_BYTES
+        """Whether no more should be read for now; the reading thread asks."""
+        least = 0.5 if self._full else 1.0
+        self._full = len(self._waiting) >= least * WAITING or self._bytes >= least * WAITING_BYTES
+        return self._full
 
     def put(self, messages: Run) -> None:
         self._waiting += messages
@@ -114,6 +125,7 @@ class ConsumerMembership:
             "check.crcs": True,
             "max.poll.interval.ms": int(longest * 1000),
             "queued.max.messages.kbytes": READY_KBYTES,
+            "fetch.queue.backoff.ms": FETCH_AGAIN_MS,
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
@@ -123,6 +135,7 @@ class ConsumerMembership:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._commits: dict[frozenset[tuple[str, int, int]], asyncio.Future[bool]] = {}
         self._spare_look_at = 0.0
+        self._full_since: float | None = None
         self._flowing = True
         self._leaving = False
         self._changing = False
@@ -215,6 +228,8 @@ class ConsumerMembership:
             self._consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
             while not self._leaving:
                 self._call()
+                if self._waits_for_room():
+                    continue
                 self._pause_and_resume()
                 self._read()
                 self._look_whether_spare()
@@ -241,6 +256,21 @@ class ConsumerMembership:
                 self._calls.get_nowait()()
         except Empty:
             return
+
+    def _waits_for_room(self) -> bool:
+        """Wait a moment if every partition that may be read is full: a pause would make the client drop its records."""
+        readable = [feed for place, feed in self._feeds.items() if place not in self._unread]
+        # Each is asked, for each remembers its answer.
+        if not self._flowing or not readable or not all([feed.full for feed in readable]):
+            self._full_since = None
+            return False
+        now = time.monotonic()
+        self._full_since = self._full_since or now
+        if now - self._full_since > FULL_SECONDS:
+            return False
+        self.polled_at = now
+        time.sleep(FULL_LOOK_SECONDS)
+        return True
 
     def _pause_and_resume(self) -> None:
         wanted = {
