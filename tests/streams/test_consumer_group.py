@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kinstream.streams.records.message import Message
-from kinstream.streams.worker.consumer_group import Feed
+from kinstream.streams.worker.consumer_group import WAITING, WAITING_BYTES, Feed
 from kinstream.streams.worker.port import RUN, RUN_BYTES, Run
 
 
@@ -39,19 +39,17 @@ def test_waiting_records_are_delivered_in_order_in_runs_of_bounded_length_and_si
         feed.put(records(1, 3 * RUN, 10))
         big = 1 + 3 * RUN
         feed.put(records(big, 3, RUN_BYTES - 1))
-        assert feed.full
         task.gate.set()
         await _idle()
         assert [offset for run in task.runs for offset in run] == list(range(big + 3))
         assert [len(run) for run in task.runs] == [1, RUN, RUN, RUN, 2, 1]
-        assert not feed.full
 
     asyncio.run(run())
 
 
 def test_a_feed_is_full_by_records_or_by_bytes_and_empty_once_cleared() -> None:
     async def run() -> None:
-        for some in (records(0, RUN + 1, 0), records(0, 3, RUN_BYTES // 2)):
+        for some in (records(0, WAITING + 1, 0), records(0, 3, WAITING_BYTES // 2)):
             task = Task()
             feed = Feed(task.deliver)
             feed.put(some[:1])
@@ -66,5 +64,34 @@ def test_a_feed_is_full_by_records_or_by_bytes_and_empty_once_cleared() -> None:
             feed.put(some[-1:])
             await _idle()
             assert task.runs == [[some[-1].offset]]
+
+    asyncio.run(run())
+
+
+def test_a_full_feed_stays_full_until_less_than_half_waits() -> None:
+    async def run() -> None:
+        size = WAITING_BYTES // 16
+        free = asyncio.Semaphore(0)
+        taken = 0
+
+        async def deliver(run: Run) -> None:
+            nonlocal taken
+            await free.acquire()
+            taken += len(run)
+
+        feed = Feed(deliver)
+        feed.put(records(0, 1, size))
+        await _idle()
+        # The first is on its way to the task, and does not wait any more.
+        feed.put(records(1, 15, size))
+        assert not feed.full
+        feed.put(records(16, 1, size))
+        full = {}
+        while taken < 17:
+            # The next run is on its way as well.
+            full[17 - taken - min(17 - taken, 2 if taken else 1)] = feed.full
+            free.release()
+            await _idle()
+        assert full == {waiting: waiting >= 8 for waiting in (16, 14, 12, 10, 8, 6, 4, 2, 0)}
 
     asyncio.run(run())
