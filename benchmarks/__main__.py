@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -80,6 +81,8 @@ def main(quick: bool, only: tuple[str, ...], output: Path | None) -> None:
 
     Example: python -m benchmarks --quick --only drain
     """
+    # Ended from outside, a benchmark ends the broker and the workers that it has started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     console = Console(width=None if sys.stdout.isatty() else 140)
     begun = time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
     found: list[Figure] = []
