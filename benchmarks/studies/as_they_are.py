@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.datasets import load_breast_cancer, load_digits
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import IMAGES, NAMES, SharedSet, load
 from benchmarks.studies.never_worse import directions
@@ -58,6 +58,16 @@ def found(name: str) -> SharedSet | None:
     return SharedSet(name, data.data, data.target.astype(np.int64))
 
 
+def at_hand(names: Sequence[str]) -> Iterator[SharedSet]:
+    """The sets whose files are there; the others are named."""
+    for name in names:
+        data = found(name)
+        if data is None:
+            print(f"{name}: its file is not there")
+        else:
+            yield data
+
+
 def halves(data: SharedSet, seed: int) -> tuple[Codes, Codes]:
     """Rows to learn from and to test on."""
     order = np.random.default_rng([seed, 1_618]).permutation(len(data.y))
@@ -67,20 +77,30 @@ def halves(data: SharedSet, seed: int) -> tuple[Codes, Codes]:
     return order[:middle], order[middle:][:TEST_ROWS]
 
 
+def split(data: SharedSet, seed: int) -> tuple[Rows, Codes, Rows, Codes]:
+    """Features and classes of the rows to learn from, and of those to test on."""
+    first, last = halves(data, seed)
+    X, X_test = (data.X[rows].astype(np.float64) for rows in (first, last))
+    return X, data.y[first], X_test, data.y[last]
+
+
+def vote_error(X: Rows, y: Codes, X_test: Rows | None, y_test: Codes) -> float:
+    """Share of rows for which their 5 nearest of X vote wrong; None: of X itself, each row without itself."""
+    return float(np.mean(KNeighborsClassifier(5).fit(X, y).predict(X_test) != y_test))
+
+
 def trial(
     data: SharedSet, seed: int, learner: str, settings: dict[str, Any], batch: Sequence[str]
 ) -> dict[str, float]:
     """Errors of one split, by metric."""
-    first, last = halves(data, seed)
-    X, X_test = (data.X[rows].astype(np.float64) for rows in (first, last))
-    y, y_test = data.y[first], data.y[last]
+    X, y, X_test, y_test = split(data, seed)
 
     def error(apply: Map) -> float:
-        vote = KNeighborsClassifier(5).fit(apply(X), y)
-        return float(np.mean(vote.predict(apply(X_test)) != y_test))
+        return vote_error(apply(X), y, apply(X_test), y_test)
 
-    errors = {name: error(apply) for name, apply in simple(X).items()}
-    errors |= {CHOSEN: errors[chosen(X, y)]}
+    six = simple(X)
+    errors = {name: error(apply) for name, apply in six.items()}
+    errors[CHOSEN] = errors[min(six, key=lambda name: vote_error(six[name](X), y, None, y))]
     errors |= {name: error(apply) for name, apply in batch_learners(batch, X, y, seed)}
     for length, model in learned(X, y, seed, learner, settings):
         errors[f"{learner} {length}"] = error(model.transform)
@@ -101,20 +121,6 @@ def simple(X: Rows) -> dict[str, Map]:
         return lambda Z: directions(apply(Z))
 
     return scalings | {f"{name} cosine": turned(apply) for name, apply in scalings.items()}
-
-
-def chosen(X: Rows, y: Codes) -> str:
-    """Of the six, the one whose 5 neighbours vote wrong least often for rows of X, each without itself."""
-
-    def mistakes(apply: Map) -> int:
-        seen = apply(X)
-        others = NearestNeighbors(n_neighbors=5).fit(seen).kneighbors(return_distance=False)
-        votes = np.zeros((len(y), int(y.max()) + 1))
-        np.add.at(votes, (np.arange(len(y))[:, None], y[others]), 1)
-        return int(np.sum(votes.argmax(axis=1) != y))
-
-    six = simple(X)
-    return min(six, key=lambda name: mistakes(six[name]))
 
 
 def batch_learners(kinds: Sequence[str], X: Rows, y: Codes, seed: int) -> Iterator[tuple[str, Map]]:
@@ -231,22 +237,20 @@ def main() -> None:
     batch = () if a.batch is None else tuple(a.batch) or BATCH_LEARNERS
     known = {(one["set"], one["seed"]): one for one in done}
     trials = []
-    for name in a.sets:
-        data = found(name)
-        if data is None:
-            print(f"{name}: its file is not there")
-            continue
+    for data in at_hand(a.sets):
         for seed in range(a.first_seed, a.first_seed + a.splits):
-            one = known.get((name, seed))
+            one = known.get((data.name, seed))
             if one is None:
                 with one_blas_thread():
-                    one = {"set": name, "seed": seed}
+                    one = {"set": data.name, "seed": seed}
                     one["errors"] = trial(data, seed, a.learner, a.settings, batch)
                 if a.results is not None:
                     with a.results.open("a") as file:
                         file.write(json.dumps(one) + "\n")
             trials.append(one)
-        print(report([one for one in trials if one["set"] == name], a.learner).splitlines()[2], flush=True)
+        print(
+            report([one for one in trials if one["set"] == data.name], a.learner).splitlines()[2], flush=True
+        )
     if trials:
         print(report(trials, a.learner))
 

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.shared_sets import SharedSet
-from benchmarks.studies.as_they_are import LENGTHS, SETS, Rows, found, halves, learned, simple
+from benchmarks.studies.as_they_are import LENGTHS, SETS, at_hand, learned, simple, split, vote_error
 from kinstream.streams.compute.blas_threads import one_blas_thread
 
 Matrix = NDArray[np.float64]
@@ -52,15 +51,9 @@ def xqda(S: Matrix, B: Matrix) -> Matrix:
 
 def trial(data: SharedSet, seed: int) -> list[dict[str, float]]:
     """Errors of one split by metric, after each number of triplets."""
-    first, last = halves(data, seed)
-    scale = simple(data.X[first].astype(np.float64))["z"]
-    X, X_test = (scale(data.X[rows].astype(np.float64)) for rows in (first, last))
-    y, y_test = data.y[first], data.y[last]
-
-    def error(L: Rows) -> float:
-        vote = KNeighborsClassifier(5).fit(X @ L.T, y)
-        return float(np.mean(vote.predict(X_test @ L.T) != y_test))
-
+    X, y, X_test, y_test = split(data, seed)
+    scale = simple(X)["z"]
+    X, X_test = scale(X), scale(X_test)
     errors = []
     settings: dict[str, Any] = {"scaler": "none", "shrinkage": SHRINKAGE, "subspace": X.shape[1]}
     for _, model in learned(X, y, seed, "lda", settings):
@@ -68,7 +61,8 @@ def trial(data: SharedSet, seed: int) -> list[dict[str, float]]:
         S, B = (state[name] / state["weights"][k] for k, name in enumerate(SCATTERS))
         ridge = SHRINKAGE * np.trace(S) / len(S) * np.eye(len(S))
         maps = (np.eye(len(S)), state["map"], kissme(S + ridge, B + ridge), xqda(S + ridge, B))
-        errors.append(dict(zip(METRICS, map(error, maps), strict=True)))
+        found = [vote_error(X @ L.T, y, X_test @ L.T, y_test) for L in maps]
+        errors.append(dict(zip(METRICS, found, strict=True)))
     return errors
 
 
@@ -81,17 +75,15 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     a = parser.parse_args()
-    for name in a.sets:
-        data = found(name)
-        if data is None:
-            print(f"{name}: its file is not there")
-            continue
+    for data in at_hand(a.sets):
         with one_blas_thread():
             trials = [trial(data, seed) for seed in range(a.first_seed, a.first_seed + a.splits)]
         for k, length in enumerate(LENGTHS):
             means = {m: np.mean([one[k][m] for one in trials]) for m in METRICS}
             print(
-                f"{name} at {length:,}:", " ".join(f"{m} {mean:.3f}" for m, mean in means.items()), flush=True
+                f"{data.name} at {length:,}:",
+                " ".join(f"{m} {mean:.3f}" for m, mean in means.items()),
+                flush=True,
             )
 
 

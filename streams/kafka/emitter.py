@@ -133,7 +133,7 @@ class Emitter:
     ) -> None:
         if self._failure is not None or self._clock() - self._served_at >= SERVE_SECONDS:
             self.check()
-        if not self._outstanding.get(topic) and not self.unconfirmed:
+        if not self.unconfirmed:
             self._last_progress = self._clock()
         self._outstanding.setdefault(topic, deque()).append(None)
         where: dict[str, Any] = {} if partition is None else {"partition": partition}

@@ -43,7 +43,7 @@ FETCH_AGAIN_MS: Final = 5
 #: A partition with so many records or bytes waiting is not read, until half of them are gone.
 WAITING: Final = 4 * RUN
 WAITING_BYTES: Final = 8 * RUN_BYTES
-#: While none can be read, the thread need not pause any, but calls on it and rebalances wait: for at most this long.
+#: While every partition is full, the thread pauses none for at most this long; rebalances wait meanwhile.
 FULL_SECONDS: Final = 0.5
 FULL_LOOK_SECONDS: Final = 0.002
 #: Seconds between two looks at whether a worker without partitions has been let in.
@@ -268,7 +268,6 @@ class ConsumerMembership:
         self._full_since = self._full_since or now
         if now - self._full_since > FULL_SECONDS:
             return False
-        self.polled_at = now
         time.sleep(FULL_LOOK_SECONDS)
         return True
 

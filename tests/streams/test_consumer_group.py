@@ -36,13 +36,15 @@ def test_waiting_records_are_delivered_in_order_in_runs_of_bounded_length_and_si
         feed = Feed(task.deliver)
         feed.put(records(0, 1, 10))
         await _idle()
-        feed.put(records(1, 3 * RUN, 10))
-        big = 1 + 3 * RUN
+        feed.put(records(1, WAITING, 10))
+        big = 1 + WAITING
         feed.put(records(big, 3, RUN_BYTES - 1))
+        assert feed.full
         task.gate.set()
         await _idle()
         assert [offset for run in task.runs for offset in run] == list(range(big + 3))
-        assert [len(run) for run in task.runs] == [1, RUN, RUN, RUN, 2, 1]
+        assert [len(run) for run in task.runs] == [1, RUN, RUN, RUN, RUN, 2, 1]
+        assert not feed.full
 
     asyncio.run(run())
 
@@ -72,12 +74,12 @@ def test_a_full_feed_stays_full_until_less_than_half_waits() -> None:
     async def run() -> None:
         size = WAITING_BYTES // 16
         free = asyncio.Semaphore(0)
-        taken = 0
+        begun = 0
 
         async def deliver(run: Run) -> None:
-            nonlocal taken
+            nonlocal begun
+            begun += len(run)
             await free.acquire()
-            taken += len(run)
 
         feed = Feed(deliver)
         feed.put(records(0, 1, size))
@@ -86,12 +88,11 @@ def test_a_full_feed_stays_full_until_less_than_half_waits() -> None:
         feed.put(records(1, 15, size))
         assert not feed.full
         feed.put(records(16, 1, size))
-        full = {}
-        while taken < 17:
-            # The next run is on its way as well.
-            full[17 - taken - min(17 - taken, 2 if taken else 1)] = feed.full
+        full = {16: feed.full}
+        while begun < 17:
             free.release()
             await _idle()
+            full[17 - begun] = feed.full
         assert full == {waiting: waiting >= 8 for waiting in (16, 14, 12, 10, 8, 6, 4, 2, 0)}
 
     asyncio.run(run())
