@@ -1,7 +1,8 @@
 """What the gate's limits do against bought clicks that come in bursts, and that honest users do not notice them.
 
-The users, the corpus and the models are those of `benchmarks.studies.gate`, with a list a second. In every 25 minutes,
-the last five are bought: 20 accounts click what a challenger alone shows that is 6 % worse.
+The users, the corpus and the models are those of `benchmarks.studies.gate`, with the gate's defaults and a list a
+second. In every 25 minutes, the last five are bought: 20 accounts click what a challenger alone shows that is 6 %
+worse. When a comparison ends without a promotion, a newer model of the same quality challenges after the pause.
 
 Example: python -m benchmarks.studies.bought_clicks corpus.npz --runs 10
 """
@@ -15,47 +16,40 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.studies.gate.comparison import MODEL
-from benchmarks.studies.gate.corpora import SHOWN, Corpus, Ranking, opened
-from benchmarks.studies.gate.people import ACCOUNTS, Users
-from kinstream.search.gate.core import List, Options, SpaceGate
-from kinstream.search.interleaving.impression import Keys, show
+from benchmarks.studies.gate.comparison import Answer, Series
+from benchmarks.studies.gate.corpora import Corpus, Ranking, opened
+from benchmarks.studies.gate.people import ACCOUNTS, Flags, Users
+from kinstream.search.gate.core import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.records.gate import UNADAPTED, Verdict
+from kinstream.streams.records.gate import Verdict
 
-LISTS, PERIOD, HONEST = 6_000, 1_500, 1_200
+LISTS, PERIOD, HONEST, STEP_MS = 18_000, 1_500, 1_200, 1_000
 HOMES = 1_500
 OFF: Final[dict[str, Any]] = {"burst_minutes": 0.0, "per_address": 0}
 
 
 def run(
     corpus: Corpus, serving: Ranking, candidate: Ranking, seed: int, addresses: int, options: Options
-) -> tuple[str, int, Counter[str]]:
-    """The verdict, after how many lists, and how many were left out by reason; without `addresses` nobody buys."""
-    draw, keys = np.random.default_rng([seed, 1]), Keys(f"the secret of run {seed:08}")
-    gate = SpaceGate("docs", keys, options)
-    verdict, number = "open", 0
-    while verdict == "open" and number < LISTS:
-        q, now = int(draw.integers(len(serving))), number * 1_000
-        rankings = [[str(item) for item in ranking[q]] for ranking in (serving, candidate)]
-        pair = (UNADAPTED, rankings[0]), (MODEL, rankings[1])
-        shown = show(keys, "docs", pair, SHOWN, time_ms=now, nonce=number.to_bytes(6, "big"))
-        user, address = f"user {number}", f"home {number % HOMES}"
+) -> tuple[int | None, Counter[str], Counter[str]]:
+    """After how many lists one was promoted, ends by verdict, lists left out by reason; 0 `addresses`: nobody buys."""
+
+    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
         if addresses and number % PERIOD >= HONEST:
             account = number % ACCOUNTS
-            user, address = f"account {account}", f"farm {account % addresses}"
-            clicked = [item for item in shown.items if item not in rankings[0][:SHOWN]][:1]
-        else:
-            items = np.array([int(item) for item in shown.items])
-            answers = corpus.answers(np.array([q]), items)
-            _, taken = Users().clicks(answers, np.zeros(SHOWN, np.bool_), draw, number)
-            clicked = [item for item, click in zip(shown.items, taken, strict=True) if click]
-        number += 1
-        for made in gate.take(List(shown.list_id, tuple(clicked), user, user, address), now):
-            if made.verdict is not Verdict.CHALLENGE:
-                verdict = made.verdict.value
-    left_out = {str(n): c for n, c in gate.fates.items() if n.startswith(("capped", "burst")) and c}
-    return verdict, number, Counter(left_out)
+            name = f"account {account}"
+            return Answer(only & (np.cumsum(only) == 1), name, name, f"farm {account % addresses}")
+        user, taken = Users().clicks(corpus.answers(np.array([q]), items), only, draw, number)
+        return Answer(taken, user, user, f"home {number % HOMES}")
+
+    series = Series(serving, candidate, answer, seed, options, STEP_MS)
+    ended: Counter[str] = Counter()
+    for verdict in series.verdicts(LISTS):
+        ended[verdict] += 1
+        if verdict == Verdict.PROMOTE:
+            break
+    fates = series.gate.fates.items()
+    left_out = {str(n): c for n, c in fates if n.startswith(("capped", "burst")) and c}
+    return series.lists if ended[Verdict.PROMOTE] else None, ended, Counter(left_out)
 
 
 def main() -> None:
@@ -66,7 +60,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="NPZ of the documentation; made where it is not there")
     parser.add_argument("--runs", type=int, default=10)
     a = parser.parse_args()
-    print("| clicks | runs | promoted | retired | lists | left out |")
+    print("| clicks | runs | promoted | after lists, median | comparisons | left out |")
     print("|---|---|---|---|---|---|", flush=True)
     with one_blas_thread():
         corpus = opened("documents", a.corpus)
@@ -78,13 +72,14 @@ def main() -> None:
             ("bought, 4 addresses", worse, 4, {}),
             ("bought, 1 address", worse, 1, {}),
         ):
-            options = Options(max_sessions=LISTS, **changes)
+            options = Options(**changes)
             found = [run(corpus, serving, candidate, seed, addresses, options) for seed in range(a.runs)]
-            verdicts = [verdict for verdict, _, _ in found]
+            lists = [some for some, _, _ in found if some]
+            comparisons = sum(ended.total() for _, ended, _ in found)
             left_out = sum((some for _, _, some in found), Counter[str]())
             print(
-                f"| {case} | {a.runs} | {verdicts.count('promote')} | {verdicts.count('retire')} | "
-                f"{sum(lists for _, lists, _ in found)} | {dict(left_out)} |",
+                f"| {case} | {a.runs} | {len(lists)} | {int(np.median(lists)) if lists else '-'} | "
+                f"{comparisons} | {dict(left_out)} |",
                 flush=True,
             )
 

@@ -27,7 +27,7 @@ from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict,
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/3"
+ALGORITHM: Final = "gate/4"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
@@ -72,9 +72,9 @@ class Options:
     """`[gate.SPACE]`, as far as it shapes decisions: see `kinstream.streams.settings.GateSettings`."""
 
     error: float = 0.05
-    every_minutes: float = 60.0
+    every_minutes: float = 30.0
     min_sessions: int = 100
-    max_sessions: int = 3_000
+    max_sessions: int = 1_000
     late_minutes: float = 60.0
     per_user: int = 30
     per_session: int = 10

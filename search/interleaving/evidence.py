@@ -25,6 +25,8 @@ import numpy as np
 #: How much more often than half of the time the winner is supposed to win. Smaller advantages would need more lists
 #: than comparisons have, and every further one costs evidence for the others.
 ADVANTAGES: Final = np.geomspace(0.04, 0.3, 6)
+#: Share of the error that is for the candidate. A comparison is there to promote; one that is lost ends early anyway.
+_FOR: Final = 0.8
 #: Standard errors above the share of wins that a candidate may hope for.
 _LUCK: Final = 2.0
 
@@ -64,7 +66,7 @@ class Evidence:
 
     def worse(self, error: float = 0.05) -> bool:
         """Whether the serving ranking has been shown to win more often."""
-        return self.against_peak >= decisive(error)
+        return self.against_peak >= -math.log((1.0 - _FOR) * error)
 
     def hopeless(self, lists: int, most: int, error: float = 0.05) -> bool:
         """Whether the candidate would not be shown to win more often in `most` lists even if it had luck.
@@ -95,8 +97,8 @@ class Evidence:
 
 
 def decisive(error: float) -> float:
-    """The log e-value that decides, at that error over all looks and both directions."""
-    return math.log(2.0 / error)
+    """The log e-value that decides for the candidate, at that error over all looks and both directions."""
+    return -math.log(_FOR * error)
 
 
 def log_e_value(wins: float, losses: float) -> float:

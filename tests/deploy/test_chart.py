@@ -399,6 +399,14 @@ def test_a_new_generation_beside_workers_of_the_old_one_is_refused() -> None:
     )
 
 
+def test_a_name_that_begins_with_a_digit_is_refused() -> None:
+    words = "names of Services begin with a letter; set fullnameOverride"
+    assert words in refusal("--set", "fullnameOverride=9lives")
+    values = ["--values", str(VALUES["minimal"])]
+    assert words in helm("template", "1blue", str(CHART), *values).stderr
+    assert helm("template", "1blue", str(CHART), *values, "--set", "fullnameOverride=blue").returncode == 0
+
+
 # ---- what a pod may -----------------------------------------------------------------------------------------------
 
 

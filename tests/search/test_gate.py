@@ -49,11 +49,11 @@ def play(
     return made
 
 
-def wins_needed(error: float) -> int:
-    """How many wins in a row decide, from the definition: mean over 6 shares of (2q)^n reaches 2 / error."""
+def wins_needed(error: float, limit: float = 1.25) -> int:
+    """How many wins in a row promote, from the definition: mean over 6 shares of (2q)^n reaches 1.25 / error."""
     shares = [0.5 + 0.04 * (0.3 / 0.04) ** (k / 5) for k in range(6)]
     n = 0
-    while sum((2 * q) ** n for q in shares) / 6 < 2 / error:
+    while sum((2 * q) ** n for q in shares) / 6 < limit / error:
         n += 1
     return n
 
@@ -68,7 +68,7 @@ def test_un_adapted_serves_until_the_challenger_has_won(error: float) -> None:
     assert verdicts(last) == ["promote"]
     assert (last[0].serving, last[0].before, last[0].challenger) == (MODEL, UNADAPTED, None)
     assert (last[0].evidence.wins, last[0].evidence.losses, last[0].impressions) == (needed, 0, needed)
-    assert last[0].evidence.for_peak >= math.log(2 / error)
+    assert last[0].evidence.for_peak >= math.log(1.25 / error)
     assert (one.serving, one.evidence.wins) == (MODEL, 0)
 
 
@@ -80,7 +80,7 @@ def test_a_handful_of_lists_decides_nothing() -> None:
 
 
 def test_a_model_that_loses_is_retired_and_never_comes_back() -> None:
-    needed = wins_needed(0.05)
+    needed = wins_needed(0.05, limit=5)
     one = gate(chosen(every_minutes=60.0, per_user=0, per_session=0, per_item=0, min_sessions=needed))
     made = play(one, [LOSS] * needed)
     assert verdicts(made) == ["challenge", "retire"]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.studies.gate import served
-from benchmarks.studies.gate.corpora import SHOWN, ranked
-from benchmarks.studies.gate.people import Users
+from benchmarks.studies.gate.comparison import STEP_MS, Answer, Series
+from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Ranking, ranked
+from benchmarks.studies.gate.people import Flags, Users
 from benchmarks.studies.gate.runs import Kept, asked, table
+from kinstream.search.gate.core import Options
 
 ANSWERS = np.arange(SHOWN) == 3
 NOTHING = np.zeros(SHOWN, np.bool_)
@@ -48,10 +50,10 @@ def test_a_ranking_is_of_the_largest_products() -> None:
 def test_runs_that_have_ended_are_read_and_shown(tmp_path: Path) -> None:
     runs = list(asked(["comparison"], ["synthetic"], ["10 % better"], 7, 3, "{}"))
     assert [run.seed for run in runs] == [7, 8, 9]
-    ends = [("promote", 120), ("promote", 300), ("hold", 6_000)]
+    ends = [(120, {"promote": 1}), (300, {"hold": 1, "promote": 1}), (None, {"hold": 5, "retire": 2})]
     lines = [
-        json.dumps([*run, {"verdict": verdict, "lists": lists}])
-        for run, (verdict, lists) in zip(runs, ends, strict=True)
+        json.dumps([*run, {"promoted": lists, "ended": ended}])
+        for run, (lists, ended) in zip(runs, ends, strict=True)
     ]
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join(lines) + "\n")
@@ -59,8 +61,38 @@ def test_runs_that_have_ended_are_read_and_shown(tmp_path: Path) -> None:
     kept.measure(runs, 1, 60.0)
     assert path.read_text().splitlines() == lines
     assert table("comparison", runs, kept).splitlines()[-1] == (
-        "| synthetic | 10 % better | 3 | 2 | 0 | 1 | 210 | 300 |"
+        "| synthetic | 10 % better | 3 | 2 | 210 | 300 | 10 | 2 |"
     )
+
+
+@pytest.mark.parametrize(("relevant", "wanted"), [(1, "promote"), (0, "retire")])
+def test_challengers_come_one_after_the_other(relevant: int, wanted: str) -> None:
+    """Everybody clicks the first item that one side alone shows."""
+    serving, candidate = np.arange(DEPTH)[None], np.arange(DEPTH)[None] + DEPTH
+
+    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
+        assert q == 0 and set(items) == {*range(5), *range(DEPTH, DEPTH + 5)}
+        return Answer(
+            only & (items == DEPTH) if relevant else items == 0, f"user {number}", f"session {number}"
+        )
+
+    series = Series(serving, candidate, answer, 1, Options(per_item=0, burst_minutes=0.0), STEP_MS)
+    verdicts = series.verdicts(1_000)
+    assert next(verdicts) == wanted and series.lists == 100
+    # 300 lists of the pause, and 100 of the next model.
+    assert list(verdicts) == ([] if relevant else [wanted] * 2)
+
+
+def test_equally_good_rankings_are_different_ones() -> None:
+    seen = set()
+
+    def answer(q: int, items: Ranking, only: Flags, draw: np.random.Generator, number: int) -> Answer:
+        seen.add(tuple(items.tolist()))
+        return Answer(np.zeros(SHOWN, np.bool_), "user", "session")
+
+    same = np.arange(DEPTH)[None]
+    list(Series(same, same, answer, 1, Options(), STEP_MS, np.random.default_rng(2)).verdicts(50))
+    assert len(seen) > 45
 
 
 def test_other_options_of_the_gate_are_other_runs() -> None:

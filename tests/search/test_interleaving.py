@@ -150,27 +150,29 @@ def test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_afte
         steps = np.where(draw.random(3_000) < 0.5, 1, -1)
         wins = np.cumsum(steps > 0)
         losses = np.arange(1, len(steps) + 1) - wins
-        wrong += bool(_crossed(wins, losses) or _crossed(losses, wins))
+        wrong += _crossed(wins, losses, 25) or _crossed(losses, wins, 100)
     assert stats.binomtest(wrong, 400, 0.05, alternative="greater").pvalue > 0.01
 
 
-def _crossed(wins: np.ndarray, losses: np.ndarray) -> bool:
-    """Whether the e-process ever reached the bound, by its definition over all times at once."""
+def _crossed(wins: np.ndarray, losses: np.ndarray, limit: float) -> bool:
+    """Whether the e-process ever reached a limit, by its definition over all times at once."""
     logs = np.outer(wins, np.log(1 + 2 * ADVANTAGES)) + np.outer(losses, np.log(1 - 2 * ADVANTAGES))
-    return bool(np.logaddexp.reduce(logs, axis=1).max() - np.log(len(ADVANTAGES)) >= np.log(2 / 0.05))
+    return bool(np.logaddexp.reduce(logs, axis=1).max() - np.log(len(ADVANTAGES)) >= np.log(limit))
 
 
 def test_a_ranking_that_wins_more_often_is_found_and_the_other_way_round() -> None:
     draw = np.random.default_rng(2)
     evidence = mirrored = Evidence()
     looks = 0
-    while not evidence.better():
+    while not mirrored.worse():
         outcome = int(draw.choice([-1, 0, 1], p=[0.2, 0.5, 0.3]))
         evidence, mirrored = evidence.after(outcome), mirrored.after(-outcome)
-        assert evidence.worse() == mirrored.better()
+        assert evidence.for_peak == mirrored.against_peak and not evidence.worse()
+        assert evidence.better() == (math.exp(evidence.for_peak) >= 25)
+        assert mirrored.worse() == (math.exp(mirrored.against_peak) >= 100)
         looks += 1
         assert looks < 2_000
-    assert mirrored.worse()
+    assert evidence.better()
     assert evidence.wins + evidence.losses + evidence.ties == looks
     # What was shown once stays shown.
     for _ in range(500):
@@ -201,7 +203,7 @@ def test_hopeless_is_what_good_luck_would_not_save(
     more = (wins + losses + 1) / (lists + 1) * (most - lists)
     then = np.array([wins + luck * more, losses + (1 - luck) * more])
     ratios = [(2 * (0.5 + a)) ** then[0] * (2 * (0.5 - a)) ** then[1] for a in ADVANTAGES]
-    assert (float(np.mean(ratios)) < 40) is hopeless
+    assert (float(np.mean(ratios)) < 25) is hopeless
     assert Evidence(wins, losses).hopeless(lists, most) is hopeless
 
 

@@ -123,6 +123,14 @@ def test_a_new_generation_is_a_job_until_the_next_upgrade(release: Release) -> N
     release.upgrade("minimal", *stopped, *begun)
     assert job in release.objects()
     assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 0
+    # The same again changes nothing, and does not begin another one.
+    uid = release.objects()[job]["metadata"]["uid"]
+    release.upgrade("minimal", *stopped, *begun)
+    assert release.objects()[job]["metadata"]["uid"] == uid
+    for change in ("newGeneration.fromStart=true", "image.tag=0.2.0", "settings.topics.partitions=12"):
+        told = release.refusal("upgrade", "minimal", *stopped, *begun, "--set", change)
+        assert "blue-kinstream-learner-opml-new of an earlier upgrade has other settings" in told, change
+        assert release.objects()[job]["metadata"]["uid"] == uid
     release.upgrade("minimal")
     assert job not in release.objects()
     assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 1

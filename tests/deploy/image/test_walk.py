@@ -14,10 +14,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from tests.deploy.image.build import DEPLOY, Image
-from tests.deploy.image.composed import TOPIC, Composed
+from tests.deploy.image.composed import POSTGRES, POSTGRES_URL, TOPIC, Composed
 from tests.deploy.monitoring.boards import FILES, asks, filled, read
 from tests.deploy.test_compose import IMAGE, services, settings
 from tests.support.processes import until
@@ -33,7 +34,11 @@ OTHERS: Final = {
     "builder-closure": ["worker", "builder", "closure", "--create"],
     "learner-mixture": ["worker", "learner", "mixture", "--create"],
     "learner-adapter": ["worker", "learner", "adapter", "--create"],
+    "sink": ["worker", "sink", "main", "--create"],
+    "gateway": ["gateway"],
 }
+#: Where it answers, of those that have another address than the file's builder.
+PORTS: Final = {"gateway": 8089}
 SETTINGS_OF_OTHERS: Final = """gate_key_file = "/etc/kinstream/gate-key"
 {settings}
 [builders.closure]
@@ -52,6 +57,21 @@ share = 0.2
 
 [vectors.digits]
 learner = "adapter"
+
+[sinks.main]
+space = "digits"
+store = "pgvector"
+connection_file = "/etc/kinstream/store"
+collection = "mapped"
+
+[gateway]
+http_host = "0.0.0.0"
+
+[gateway.spaces.digits]
+learner = "adapter"
+store = "pgvector"
+connection_file = "/etc/kinstream/store"
+collection = "plain"
 
 [sources.web]
 topic = "web"
@@ -145,12 +165,16 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
 
         made = system.running["kafka"].check(TOPIC, 60.0)
         assert made.returncode == 0, made.stdout + made.stderr
+        system.start("postgres")
+        system.wait_until_healthy("postgres")
+        fill(system)
         for name in OTHERS:
             system.start(name)
         for name in OTHERS:
             system.wait_until_healthy(name)
+        check_stores(client, system)
 
-        statuses = system.stop([*serving, *OTHERS, "prometheus", "alertmanager"])
+        statuses = system.stop([*serving, *OTHERS, "postgres", "prometheus", "alertmanager"])
         logs = {name: system.running[name].text()[-3000:] for name, status in statuses.items() if status}
         assert not logs, "\n".join(f"{name} ended with {statuses[name]}: {log}" for name, log in logs.items())
         assert system.stop(["kafka"])["kafka"] in (0, 143)
@@ -162,18 +186,74 @@ def others(folder: Path) -> dict[str, dict[str, Any]]:
     """Services like the builder of the file."""
     like = services()["builder-one-pass"]
     text = (DEPLOY / "compose" / "kinstream.toml").read_text()
-    files = {"kinstream.toml": SETTINGS_OF_OTHERS.format(settings=text), "gate-key": "0123456789abcdef" * 3}
+    files = {
+        "kinstream.toml": SETTINGS_OF_OTHERS.format(settings=text),
+        "gate-key": "0123456789abcdef" * 3,
+        "store": POSTGRES_URL,
+    }
     volumes = [one for one in like["volumes"] if one["type"] != "bind"]
     for name, content in files.items():
         (folder / name).write_text(content)
         target = f"/etc/kinstream/{name}"
         volumes.append({"type": "bind", "source": str(folder / name), "target": target, "read_only": True})
-    return {name: {**like, "command": command, "volumes": volumes} for name, command in OTHERS.items()}
+    found = {name: {**like, "command": command, "volumes": volumes} for name, command in OTHERS.items()}
+    for name, port in PORTS.items():
+        check = like["healthcheck"]
+        test = [word.replace(":9108/", f":{port}/") for word in check["test"]]
+        assert test != check["test"]
+        found[name]["healthcheck"] = check | {"test": test}
+    return found | {"postgres": POSTGRES}
+
+
+def vectors() -> list[list[int]]:
+    """Of the catalogue."""
+    return [[(row * step) % 17 for step in range(1, 65)] for row in range(200)]
+
+
+def fill(system: Composed) -> None:
+    """The catalogue as it is, in the store."""
+
+    def work() -> None:
+        with connected(system) as connection:
+            connection.execute("create extension vector")
+            connection.execute("create table plain (id text primary key, embedding vector(64))")
+            rows = [(str(row), str(x)) for row, x in enumerate(vectors())]
+            connection.cursor().executemany("insert into plain values (%s, %s)", rows)
+
+    system.network.inside(work)
+
+
+def connected(system: Composed) -> psycopg.Connection[Any]:
+    """To the store, from the bridge's side of the network."""
+    url = POSTGRES_URL.replace("@postgres:", f"@{system.network.address('postgres')}:")
+    return psycopg.connect(url, autocommit=True)
+
+
+def check_stores(client: Client, system: Composed) -> None:
+    """The gateway asks the store with a learned model, and the sink shows a version of the catalogue in it."""
+    asked = {"space": "digits", "vectors": [[float(number % 17) for number in range(64)]], "k": 3}
+
+    def learned() -> bool:
+        answer = client.get("gateway", 8089, "/search", asked)
+        return bool(answer) and answer["model"]["adapted"] and len(answer["results"][0]["neighbours"]) == 3
+
+    until(learned, "the gateway answers by a learned model")
+    system.run("vectors", "vectors", "publish", "digits")
+
+    def shown() -> int:
+        with connected(system) as connection:
+            try:
+                (found,) = connection.execute("select count(*) from mapped").fetchone() or (0,)
+            except psycopg.errors.UndefinedTable:
+                return 0
+            return int(found)
+
+    until(lambda: system.network.inside(shown) == len(vectors()), "the sink shows the whole version")
 
 
 def items(folder: Path) -> list[str]:
     """A catalogue where the command is started."""
-    rows = [f"{row}," + ",".join(str((row * step) % 17) for step in range(1, 65)) for row in range(200)]
+    rows = [f"{row}," + ",".join(map(str, x)) for row, x in enumerate(vectors())]
     header = "id," + ",".join(f"f{column}" for column in range(64))
     path = folder / "volumes" / "work" / "items.csv"
     path.write_text("\n".join([header, *rows]) + "\n")

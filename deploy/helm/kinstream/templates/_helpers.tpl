@@ -1,4 +1,13 @@
+{{/* A Service is a name of DNS, which begins with a letter. */}}
 {{- define "kinstream.fullname" -}}
+{{- $name := include "kinstream.anyName" . -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "release %s: names of Services begin with a letter; set fullnameOverride, or name the release otherwise" .Release.Name) -}}
+{{- end -}}
+{{- $name -}}
+{{- end -}}
+
+{{- define "kinstream.anyName" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
