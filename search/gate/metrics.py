@@ -117,12 +117,14 @@ class GateCollector(Collector):
         )
         evidence = GaugeMetricFamily(
             "kinstream_gate_log_e_value",
-            "Natural log of the e-value that the side wins more often than the other; the gate decides at "
+            "Natural log of the e-value that the side wins more often than the other; the gate promotes at "
             "kinstream_gate_log_e_value_needed.",
             labels=("space", "winner"),
         )
         needed = GaugeMetricFamily(
-            "kinstream_gate_log_e_value_needed", "The log e-value at which the gate decides.", labels=_SPACE
+            "kinstream_gate_log_e_value_needed",
+            "The log e-value at which the gate promotes the challenger.",
+            labels=_SPACE,
         )
         share = GaugeMetricFamily(
             "kinstream_gate_share",

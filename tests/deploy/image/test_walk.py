@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -233,11 +234,26 @@ def check_stores(client: Client, system: Composed) -> None:
     """The gateway asks the store with a learned model, and the sink shows a version of the catalogue in it."""
     asked = {"space": "digits", "vectors": [[float(number % 17) for number in range(64)]], "k": 3}
 
-    def learned() -> bool:
+    def answers(adapted: bool) -> bool:
         answer = client.get("gateway", 8089, "/search", asked)
-        return bool(answer) and answer["model"]["adapted"] and len(answer["results"][0]["neighbours"]) == 3
+        return (
+            bool(answer)
+            and answer["model"]["adapted"] == adapted
+            and len(answer["results"][0]["neighbours"]) == 3
+        )
 
-    until(learned, "the gateway answers by a learned model")
+    until(lambda: answers(adapted=False), "the gateway answers; no model was promoted")
+
+    def model() -> re.Match[str] | None:
+        return re.search(
+            r"^digits +adapter +\S+ +(\d+) +(\d+) +(\d+) ", system.run("gate", "models", "list"), re.M
+        )
+
+    until(lambda: model() is not None, "the adapter has written a model")
+    found = model()
+    assert found is not None
+    system.run("gate", "gate", "promote", "digits", "--version", ".".join(found.groups()), "--yes")
+    until(lambda: answers(adapted=True), "the gateway answers by the promoted model")
     system.run("vectors", "vectors", "publish", "digits")
 
     def shown() -> int:
