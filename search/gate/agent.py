@@ -39,7 +39,7 @@ def gate_spec(settings: Settings) -> AgentSpec:
     keys = Keys(settings.gate_key.get_secret_value())
     options = {space: options_of(section) for space, section in sorted(settings.gate.items())}
     shares = {space: section.share for space, section in settings.gate.items()}
-    board = Board(options, shares)
+    board = Board(shares)
 
     def machine(place: Place, load_space: Callable[[str], State]) -> Machine:
         return GateMachine(place, keys, options, board, load_space)

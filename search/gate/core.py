@@ -74,7 +74,7 @@ class Options:
     error: float = 0.05
     every_minutes: float = 30.0
     min_sessions: int = 100
-    max_sessions: int = 1_000
+    max_sessions: int = 2_000
     late_minutes: float = 60.0
     per_user: int = 30
     per_session: int = 10
@@ -126,6 +126,8 @@ class SpaceGate:
         self.challenger: Version | None = None
         self.pinned = False
         self.evidence = Evidence()
+        #: What comparisons with the serving model have left to bet; see `evidence`.
+        self.stake = 1.0
         #: Lists of the comparison, clicked or not.
         self.impressions = 0
         self.fates: Counter[str] = Counter(dict.fromkeys(Fate, 0))
@@ -190,7 +192,7 @@ class SpaceGate:
         self._heard_ms = self._now_ms
         key = hash_of(one.list_id)
         known, counted = self._seen.look(key)
-        outcome, clicked = shown.outcome(self._space, one.clicked)
+        credit, clicked = shown.outcome(self._space, one.clicked)
         if known and (counted or not clicked) and not again:
             self._left_out(Fate.REPEATED)
             return made
@@ -208,8 +210,8 @@ class SpaceGate:
         elif self.left_out is not None:
             self.fates[_FATES[self.left_out]] += 1
         else:
-            self.evidence = self.evidence.after(outcome)
-            self.fates[(Fate.TIED, Fate.WON, Fate.LOST)[outcome]] += 1
+            self.evidence = self.evidence.after(credit)
+            self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
         return made + self._judge()
 
     def _left_out(self, fate: Fate) -> list[Decision]:
@@ -235,7 +237,7 @@ class SpaceGate:
         error = self.options.error
         if self.impressions < self.options.min_sessions:
             return []
-        if self.evidence.better(error):
+        if self.evidence.better(error, self.stake):
             failed = self.shares.failed()
             if failed:
                 return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
@@ -245,7 +247,7 @@ class SpaceGate:
         if self.evidence.worse(error):
             return [self._end(Verdict.RETIRE, "it loses more often")]
         most = self.options.max_sessions
-        if self.evidence.hopeless(self.impressions, most, error):
+        if self.evidence.hopeless(self.impressions, most, error, self.stake):
             reason = f"after {self.impressions} lists, {most} would hardly show that it is better"
             return [self._end(Verdict.HOLD, reason)]
         return []
@@ -261,6 +263,8 @@ class SpaceGate:
         self._floor = max(self._floor, self.challenger or UNADAPTED)
         self._since_ms = self._now_ms
         before, self.serving = self.serving, self.serving if serving is None else serving
+        # Comparisons with another serving model are others.
+        self.stake = self.evidence.stake_after(self.stake) if self.serving == before else 1.0
         self.challenger = None
         made = self._decide(verdict, reason, before)
         self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
@@ -359,6 +363,7 @@ class SpaceGate:
             "challenger": self.challenger,
             "pinned": self.pinned,
             "evidence": asdict(self.evidence),
+            "stake": self.stake,
             "impressions": self.impressions,
             "fates": self.fates,
             "verdicts": self.verdicts,
@@ -379,7 +384,8 @@ class SpaceGate:
         self._take_over(plain)
         challenger = plain["challenger"]
         self.challenger = None if challenger is None else Version(*challenger)
-        self.evidence = Evidence(**plain["evidence"])
+        bets = {name: tuple(plain["evidence"][name]) for name in ("for_bets", "against_bets")}
+        self.evidence = Evidence(**plain["evidence"] | bets)
         self.impressions = int(plain["impressions"])
         self.fates.update(plain["fates"])
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]
@@ -407,6 +413,8 @@ class SpaceGate:
         self.pinned, self.decided = bool(plain["pinned"]), list(plain["decided"])
         self._history = [Version(*one) for one in plain["history"]]
         self._number = int(plain["number"])
+        # Versions before `gate/4` had none.
+        self.stake = float(plain.get("stake", 1.0))
         self.verdicts.update(plain["verdicts"])
 
     def _parts(self) -> Iterable[tuple[str, Seen | Shares]]:

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from kinstream.search.exposure.counts import Exposed
 from kinstream.search.exposure.metrics import families
-from kinstream.search.gate.core import Options, SpaceGate
-from kinstream.search.interleaving.evidence import decisive, log_e_value
+from kinstream.search.gate.core import SpaceGate
+from kinstream.search.interleaving.evidence import decisive
 
 _SPACE: Final = ("space",)
 
@@ -29,6 +29,9 @@ class View:
     impressions: int
     wins: int
     losses: int
+    log_e_for: float
+    log_e_against: float
+    needed: float
     fates: dict[str, int]
     verdicts: dict[str, int]
     exposure: Exposed
@@ -39,11 +42,11 @@ class Board:
 
     Parameters
     ----------
-    options, shares : by space; a share is of the queries that are to get a drafted list.
+    shares : by space, of the queries that are to get a drafted list.
     """
 
-    def __init__(self, options: Mapping[str, Options], shares: Mapping[str, float]) -> None:
-        self.options, self.shares = options, shares
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self.shares = shares
         self._views: dict[str, tuple[int, View]] = {}
         self._lock = threading.Lock()
 
@@ -58,6 +61,9 @@ class Board:
             gate.impressions,
             gate.evidence.wins,
             gate.evidence.losses,
+            gate.evidence.log_e_for,
+            gate.evidence.log_e_against,
+            decisive(gate.options.error, gate.stake),
             {str(name): count for name, count in gate.fates.items()},
             {str(name): count for name, count in gate.verdicts.items()},
             gate.exposure.exposed(),
@@ -143,13 +149,13 @@ class GateCollector(Collector):
             pinned.add_metric([space], view.pinned)
             challenged.add_metric([space], view.challenger is not None)
             impressions.add_metric([space], view.impressions)
-            for winner, wins, losses in (
-                ("challenger", view.wins, view.losses),
-                ("serving", view.losses, view.wins),
+            for winner, wins, log_e in (
+                ("challenger", view.wins, view.log_e_for),
+                ("serving", view.losses, view.log_e_against),
             ):
                 decided.add_metric([space, winner], wins)
-                evidence.add_metric([space, winner], log_e_value(wins, losses))
-            needed.add_metric([space], decisive(self._board.options[space].error))
+                evidence.add_metric([space, winner], log_e)
+            needed.add_metric([space], view.needed)
         yield from (
             lists,
             decisions,

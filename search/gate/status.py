@@ -92,7 +92,7 @@ def read_gates(settings: Settings) -> dict[str, GateStatus]:
                 high=high,
                 log_e_for=evidence.for_peak,
                 log_e_against=evidence.against_peak,
-                needed=decisive(section.error),
+                needed=decisive(section.error, gate.stake),
                 checks=gate.shares.measured(),
                 fates={str(name): count for name, count in gate.fates.items()},
                 decisions=gate.decided,

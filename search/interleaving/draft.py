@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -104,13 +105,27 @@ def coin(seed: int, impression: str, turn: int) -> int:
     return digest[bit >> 3] >> (bit & 7) & 1
 
 
-def credit(draft: Draft[Item], clicked: Iterable[Item]) -> int:
-    """Who won: 1 for the candidate, -1 for the serving ranking, 0 for a tie or no click at all.
+def credit(draft: Draft[Item], clicked: Iterable[Item]) -> float:
+    """How the list speaks for the candidate: above 0, at most 1, if it won; below 0, at least -1, if it lost.
 
-    The side wins that more of the clicked items were picked by. An item counts once; one that both have picked, or that
-    was not shown, does not count.
+    A list has one vote, which its clicked items share. The r-th pick of a side, with those of both, counts
+    1 / log2(1 + r), as in NDCG. An item that both have picked counts for neither side, one that was not shown is no
+    click, and each item counts once. It is 0 for a tie or no click at all.
+
+    Examples
+    --------
+    >>> draft = team_draft("abcde", "acbde", 5, seed=1, impression="q-17")
+    >>> round(credit(draft, "c"), 3), round(credit(draft, "ac"), 3), credit(draft, "a")
+    (0.631, 0.315, 0.0)
     """
-    owner = dict(zip(draft.items, draft.picks, strict=True))
-    sides = [owner[item] for item in set(clicked) if item in owner]
-    ahead = sides.count(Side.CANDIDATE) - sides.count(Side.SERVING)
-    return (ahead > 0) - (ahead < 0)
+    clicks = set(clicked)
+    total, number, picked = 0.0, 0, [0, 0]
+    for item, pick in zip(draft.items, draft.picks, strict=True):
+        for side in SIDES:
+            picked[side] += pick in (side, Side.BOTH)
+        if item not in clicks:
+            continue
+        number += 1
+        if pick is not Side.BOTH:
+            total += (1 if pick is Side.CANDIDATE else -1) / math.log2(1 + picked[pick])
+    return total / number if number else 0.0

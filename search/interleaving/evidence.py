@@ -1,34 +1,46 @@
-"""Evidence that one ranking wins more often than another, valid whenever somebody looks at it.
+"""Evidence that one ranking is better than another, valid whenever somebody looks at it.
 
-Of the impressions that one side won, let w be wins of the candidate and l those of the serving ranking. If the
-candidate does not win more often (p <= 1/2), then for every q > 1/2
+Each impression has a credit x between -1 and 1, above 0 if the candidate won it: see `draft.credit`. If the candidate
+is not better (the mean of x is at most 0), then for every bet b between 0 and 1
 
-    E(q) = (2 q)^w (2 (1 - q))^l
+    E(b) = product of (1 + b x)
 
-is a supermartingale that starts at 1, and so is its mean over any q fixed before: the e-process here takes the
-mean over a grid. By Ville's inequality it reaches 1 / a with a probability of at most a, over all looks together.
+is a supermartingale that starts at 1, and so is its mean over any bets fixed before: the e-process here takes the mean
+over a grid. By Ville's inequality it reaches 1 / a with a probability of at most a, over all looks together.
+
+Comparisons with the same serving model follow each other, and each could promote by chance. So they bet with one stake:
+it begins at 1, each comparison bets half of what is left, and its losses are carried over. The stake never exceeds 1 at
+the beginning of a comparison. So the bound holds for all comparisons up to a promotion together, and for each one. The
+stake never falls below 1/32 either, so that a better model can still be shown after a long time without one: each
+comparison from there on adds at most 1/64 of the error.
 
 References
 ----------
 Ramdas, Grünwald, Vovk, Shafer: Game-theoretic statistics and safe anytime-valid inference. Statistical Science 2023.
+Waudby-Smith, Ramdas: Estimating means of bounded random variables by betting. JRSS B 2024.
 Robbins: Statistical methods related to the law of the iterated logarithm. Annals of Mathematical Statistics 1970.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-#: How much more often than half of the time the winner is supposed to win. Smaller advantages would need more lists
-#: than comparisons have, and every further one costs evidence for the others.
-ADVANTAGES: Final = np.geomspace(0.04, 0.3, 6)
+#: Bets on the candidate. Smaller ones would need more lists than comparisons have, and every further one costs evidence
+#: for the others.
+BETS: Final[tuple[float, ...]] = tuple(float(bet) for bet in np.geomspace(0.1, 0.9, 6))
 #: Share of the error that is for the candidate. A comparison is there to promote; one that is lost ends early anyway.
 _FOR: Final = 0.8
-#: Standard errors above the share of wins that a candidate may hope for.
+#: Share of the stake that a comparison bets, and the least stake.
+_STAKED: Final = 0.5
+LEAST_STAKE: Final = 1.0 / 32.0
+#: Standard errors above the mean credit that a candidate may hope for.
 _LUCK: Final = 2.0
+_NOTHING: Final = (0.0,) * len(BETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class Evidence:
     ----------
     wins, losses, ties : impressions that the candidate won, lost, and those that nobody won.
     for_peak, against_peak : the largest log e-values up to now, for and against the candidate.
+    for_bets, against_bets : log of E(b) of each bet, for and against the candidate.
+    credit, squares : sums of the credits, and of their squares.
     """
 
     wins: int = 0
@@ -46,33 +60,52 @@ class Evidence:
     ties: int = 0
     for_peak: float = 0.0
     against_peak: float = 0.0
+    for_bets: tuple[float, ...] = _NOTHING
+    against_bets: tuple[float, ...] = _NOTHING
+    credit: float = 0.0
+    squares: float = 0.0
 
-    def after(self, outcome: int) -> Evidence:
-        """With one more impression: 1 for a win, -1 for a loss, 0 for a tie."""
-        if outcome == 0:
+    def after(self, credit: float) -> Evidence:
+        """With one more impression, of that credit: above 0 for a win, below 0 for a loss, 0 for a tie."""
+        if credit == 0.0:
             return replace(self, ties=self.ties + 1)
-        wins, losses = self.wins + (outcome > 0), self.losses + (outcome < 0)
+        for_bets, against_bets = _bet(self.for_bets, credit), _bet(self.against_bets, -credit)
         return Evidence(
-            wins,
-            losses,
+            self.wins + (credit > 0.0),
+            self.losses + (credit < 0.0),
             self.ties,
-            max(self.for_peak, log_e_value(wins, losses)),
-            max(self.against_peak, log_e_value(losses, wins)),
+            max(self.for_peak, log_mean(for_bets)),
+            max(self.against_peak, log_mean(against_bets)),
+            for_bets,
+            against_bets,
+            self.credit + credit,
+            self.squares + credit * credit,
         )
 
-    def better(self, error: float = 0.05) -> bool:
-        """Whether the candidate has been shown to win more often, at that error over all looks and both directions."""
-        return self.for_peak >= decisive(error)
+    @property
+    def log_e_for(self) -> float:
+        """The log e-value for the candidate, now."""
+        return log_mean(self.for_bets)
+
+    @property
+    def log_e_against(self) -> float:
+        """The log e-value against the candidate, now."""
+        return log_mean(self.against_bets)
+
+    def better(self, error: float = 0.05, stake: float = 1.0) -> bool:
+        """Whether the candidate has been shown to be better, at that error over all looks and both directions."""
+        return self.for_peak >= decisive(error, stake)
 
     def worse(self, error: float = 0.05) -> bool:
-        """Whether the serving ranking has been shown to win more often."""
+        """Whether the serving ranking has been shown to be better."""
         return self.against_peak >= -math.log((1.0 - _FOR) * error)
 
-    def hopeless(self, lists: int, most: int, error: float = 0.05) -> bool:
-        """Whether the candidate would not be shown to win more often in `most` lists even if it had luck.
+    def hopeless(self, lists: int, most: int, error: float = 0.05, stake: float = 1.0) -> bool:
+        """Whether the candidate would not be shown to be better in `most` lists even if it had luck.
 
-        Luck means that as many of the lists to come are decided as of those before, and one more; and that the
-        candidate wins them as often as the share of its wins, and two standard errors, says.
+        Luck means that as many of the lists to come are decided as of those before, and one more; and that their
+        credits are two standard errors better. They are taken to be of one size, the root of the mean square. Two more
+        credits are supposed before, 1 and -1.
 
         Parameters
         ----------
@@ -83,11 +116,21 @@ class Evidence:
         Lan, Simon, Halperin: Stochastically curtailed tests in long-term clinical trials. Sequential Analysis 1982.
         """
         decided = self.wins + self.losses
-        share = (self.wins + 1) / (decided + 2)
-        lucky = min(1.0, share + _LUCK * math.sqrt(share * (1.0 - share) / (decided + 2)))
+        square, mean = (self.squares + 2.0) / (decided + 2), self.credit / (decided + 2)
+        size = math.sqrt(square)
+        lucky = min(size, mean + _LUCK * math.sqrt(max(0.0, square - mean * mean) / (decided + 2)))
         left = (decided + 1) / (lists + 1) * max(0, most - lists)
-        hoped = log_e_value(self.wins + lucky * left, self.losses + (1.0 - lucky) * left)
-        return hoped < decisive(error)
+        won = (1.0 + lucky / size) / 2.0
+        hoped = (
+            log + left * (won * math.log1p(bet * size) + (1.0 - won) * math.log1p(-bet * size))
+            for log, bet in zip(self.for_bets, BETS, strict=True)
+        )
+        return log_mean(tuple(hoped)) < decisive(error, stake)
+
+    def stake_after(self, stake: float) -> float:
+        """What is left of the stake when the comparison ends without a promotion."""
+        left = stake * (1.0 - _STAKED + _STAKED * math.exp(self.log_e_for))
+        return min(1.0, max(LEAST_STAKE, left))
 
     @property
     def share(self) -> float:
@@ -96,16 +139,25 @@ class Evidence:
         return self.wins / decided if decided else 0.5
 
 
-def decisive(error: float) -> float:
-    """The log e-value that decides for the candidate, at that error over all looks and both directions."""
-    return -math.log(_FOR * error)
+def decisive(error: float, stake: float = 1.0) -> float:
+    """The log e-value of a comparison that decides for the candidate.
+
+    Parameters
+    ----------
+    error : over all looks, both directions, and all comparisons with the same serving model.
+    stake : at the beginning of the comparison, above 0 and at most 1.
+    """
+    return math.log((1.0 / (_FOR * error * stake) - (1.0 - _STAKED)) / _STAKED)
 
 
-def log_e_value(wins: float, losses: float) -> float:
-    """Log of the e-value against "no more wins than losses"; 0 before any impression."""
-    values = wins * np.log1p(2.0 * ADVANTAGES) + losses * np.log1p(-2.0 * ADVANTAGES)
-    top = float(values.max())
-    return top + float(np.log(np.mean(np.exp(values - top))))
+def log_mean(logs: Sequence[float]) -> float:
+    """Log of the mean of numbers, from their logs."""
+    top = max(logs)
+    return top + math.log(sum(math.exp(log - top) for log in logs) / len(logs))
+
+
+def _bet(logs: Iterable[float], credit: float) -> tuple[float, ...]:
+    return tuple(log + math.log1p(bet * credit) for log, bet in zip(logs, BETS, strict=True))
 
 
 def interval(wins: int, losses: int, error: float = 0.05) -> tuple[float, float]:

@@ -106,8 +106,8 @@ class Impression:
     empty: frozenset[Side] = frozenset()
     shared: bool = True
 
-    def outcome(self, space: str, clicked: Iterable[str]) -> tuple[int, frozenset[int]]:
-        """Who won, as `draft.credit`, and the marks of the shown items among the clicked ones."""
+    def outcome(self, space: str, clicked: Iterable[str]) -> tuple[float, frozenset[int]]:
+        """The credit of the candidate, as `draft.credit`, and the marks of the shown items among the clicked ones."""
         shown = frozenset(self.marks)
         found = {mark_of(space, item) for item in clicked} & shown
         return credit(Draft(self.marks, self.picks), found), frozenset(found)

@@ -24,7 +24,7 @@ class GateSettings(Section):
     error: float = Field(default=0.05, gt=0.0, lt=0.5)
     every_minutes: float = Field(default=30.0, ge=0.0, le=525_600.0)
     min_sessions: int = Field(default=100, ge=1)
-    max_sessions: int = Field(default=1_000, ge=100)
+    max_sessions: int = Field(default=2_000, ge=100)
     late_minutes: float = Field(default=60.0, gt=0.0, le=1_440.0)
     per_user: int = Field(default=30, ge=0)
     per_session: int = Field(default=10, ge=0)

@@ -55,7 +55,7 @@ def full_page() -> bytes:
         learners={"opml": LearnerSettings.model_validate({"kind": "opml", "from": ["one-pass"]})},
         search=SearchSettings(spaces={"digits": SearchSpaceSettings(learner="opml")}),
     )
-    board = Board({"docs": Options()}, {"docs": 0.2})
+    board = Board({"docs": 0.2})
     gate = SpaceGate("docs", Keys("a secret of the tests"), Options())
     gate.exposure.catalogue(ItemBlock("docs", ("a", "b"), (), 0), 0)
     gate.exposure.show(Served("1", 1, ("a",), (0,), frozenset()), ListKind.RANKED, 0)

@@ -49,11 +49,11 @@ def play(
     return made
 
 
-def wins_needed(error: float, limit: float = 1.25) -> int:
-    """How many wins in a row promote, from the definition: mean over 6 shares of (2q)^n reaches 1.25 / error."""
-    shares = [0.5 + 0.04 * (0.3 / 0.04) ** (k / 5) for k in range(6)]
+def wins_needed(error: float, limit: float = 2.5, past: int = 1) -> int:
+    """How many wins in a row promote: half of a stake of 1, times the mean over 6 bets, reaches 1.25 / error - 1/2."""
+    bets = [0.1 * 9 ** (k / 5) for k in range(6)]
     n = 0
-    while sum((2 * q) ** n for q in shares) / 6 < limit / error:
+    while sum((1 + b) ** n for b in bets) / 6 < limit / error - past:
         n += 1
     return n
 
@@ -68,7 +68,7 @@ def test_un_adapted_serves_until_the_challenger_has_won(error: float) -> None:
     assert verdicts(last) == ["promote"]
     assert (last[0].serving, last[0].before, last[0].challenger) == (MODEL, UNADAPTED, None)
     assert (last[0].evidence.wins, last[0].evidence.losses, last[0].impressions) == (needed, 0, needed)
-    assert last[0].evidence.for_peak >= math.log(1.25 / error)
+    assert last[0].evidence.for_peak >= math.log(2.5 / error - 1)
     assert (one.serving, one.evidence.wins) == (MODEL, 0)
 
 
@@ -80,7 +80,7 @@ def test_a_handful_of_lists_decides_nothing() -> None:
 
 
 def test_a_model_that_loses_is_retired_and_never_comes_back() -> None:
-    needed = wins_needed(0.05, limit=5)
+    needed = wins_needed(0.05, limit=5, past=0)
     one = gate(chosen(every_minutes=60.0, per_user=0, per_session=0, per_item=0, min_sessions=needed))
     made = play(one, [LOSS] * needed)
     assert verdicts(made) == ["challenge", "retire"]
@@ -96,6 +96,25 @@ def test_one_that_is_as_good_is_held_when_the_lists_that_are_left_would_hardly_p
     assert verdicts(made) == ["challenge", "hold"]
     assert 200 < made[1].impressions < 800
     assert one.serving == UNADAPTED
+
+
+def test_what_comparisons_have_lost_is_missing_to_the_next_until_one_is_promoted() -> None:
+    one = gate(chosen(every_minutes=60.0, min_sessions=20, per_user=0, per_session=0, per_item=0))
+    play(one, [WIN, LOSS] * 500)
+    held = one.decided[-1]
+    assert (held["verdict"], held["wins"]) == ("hold", held["losses"])
+    bets = [0.1 * 9 ** (k / 5) for k in range(6)]
+    ended = sum(((1 + b) * (1 - b)) ** held["wins"] for b in bets) / 6
+    assert one.stake == pytest.approx((1 + ended) / 2) and one.stake < 0.6
+    # Another generation does not forget it.
+    new = gate(OPEN)
+    new.inherit(one.state(), None)
+    assert new.stake == one.stake
+    needed = next(n for n in range(99) if one.stake * (1 + sum((1 + b) ** n for b in bets) / 6) / 2 >= 25)
+    made = play(one, [WIN] * 30, NEWER, first=2_000, now=100 * MINUTE)
+    assert verdicts(made) == ["challenge", "promote"]
+    assert made[1].evidence.wins == max(needed, 20) > wins_needed(0.05)
+    assert one.stake == 1.0
 
 
 def test_a_comparison_ends_with_the_last_list() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 import pytest
@@ -112,11 +113,10 @@ def test_the_id_says_whose_pick_every_item_was_and_clicks_are_credited_by_it() -
         draft = team_draft(first, second, 10, seed=KEYS.seed, impression=f"docs/{head.hex()}")
         assert (draft.items, draft.picks) == (items, impression.picks)
         for item, pick in zip(items, impression.picks, strict=True):
-            won = 1 if pick is Side.CANDIDATE else -1
-            assert impression.outcome("docs", [item, "not shown"]) == (
-                won,
-                frozenset({mark_of("docs", item)}),
-            )
+            sign, ranking = (1, second) if pick is Side.CANDIDATE else (-1, first)
+            credit, clicked = impression.outcome("docs", [item, "not shown"])
+            assert credit == pytest.approx(sign / math.log2(2 + ranking.index(item)))
+            assert clicked == frozenset({mark_of("docs", item)})
         assert impression.outcome("docs", ["not shown"]) == (0, frozenset())
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from kinstream.search.interleaving.draft import Draft, Side, credit, team_draft
-from kinstream.search.interleaving.evidence import ADVANTAGES, Evidence, interval, log_e_value
+from kinstream.search.interleaving.evidence import BETS, Evidence, interval
 
 RANKINGS = st.lists(st.integers(0, 30), max_size=25)
 
@@ -107,104 +108,180 @@ def test_each_side_picks_first_half_of_the_time_in_every_round() -> None:
     assert stats.chi2_contingency(table).pvalue > 1e-4
 
 
+#: What the second pick of a side counts.
+SECOND = 1 / math.log2(3)
+
+
 @pytest.mark.parametrize(
-    ("clicked", "winner"),
-    [("", 0), ("ab", 0), ("acb", -1), ("bd", 1), ("bb?", 1), ("?", 0), ("e", 0), ("be", 1)],
+    ("clicked", "wanted"),
+    [
+        ("", 0),
+        ("ab", 0),
+        ("acb", (-1 + 1 - SECOND) / 3),
+        ("bd", (1 + SECOND) / 2),
+        ("bb?", 1),
+        ("?", 0),
+        ("e", 0),
+        ("be", 1 / 2),
+        ("c", -SECOND),
+        ("f", 1 / math.log2(5)),
+    ],
 )
-def test_the_side_wins_whose_picks_were_clicked_more(clicked: str, winner: int) -> None:
-    picks = (Side.SERVING, Side.CANDIDATE, Side.SERVING, Side.CANDIDATE, Side.BOTH)
-    draft = Draft(tuple("abcde"), picks)
-    assert credit(draft, clicked) == winner
+def test_a_list_has_one_vote_that_clicked_items_share_by_their_places(clicked: str, wanted: float) -> None:
+    # The item of both is the third of either side, so the last one is the fourth of the candidate.
+    picks = (Side.SERVING, Side.CANDIDATE, Side.SERVING, Side.CANDIDATE, Side.BOTH, Side.CANDIDATE)
+    draft = Draft(tuple("abcdef"), picks)
+    assert credit(draft, clicked) == pytest.approx(wanted)
+    other = {Side.SERVING: Side.CANDIDATE, Side.CANDIDATE: Side.SERVING, Side.BOTH: Side.BOTH}
+    assert credit(Draft(draft.items, tuple(other[pick] for pick in picks)), clicked) == -credit(
+        draft, clicked
+    )
 
 
 def test_clicks_at_random_by_position_favour_nobody() -> None:
     draw = np.random.default_rng(5)
-    won = [0, 0, 0]
+    credits = []
     for k in range(4_000):
         serving, candidate = draw.permutation(30).tolist(), draw.permutation(30).tolist()
         draft = team_draft(serving, candidate, 10, seed=1, impression=str(k))
         looked = draw.random(10) < 1.0 / np.arange(1, 11)
-        won[credit(draft, [item for item, at in zip(draft.items, looked, strict=True) if at])] += 1
-    assert stats.binomtest(won[1], won[1] + won[-1]).pvalue > 1e-4
+        credits.append(credit(draft, [item for item, at in zip(draft.items, looked, strict=True) if at]))
+    won = np.array(credits)
+    assert stats.binomtest(int((won > 0).sum()), int((won != 0).sum())).pvalue > 1e-4
+    assert stats.ttest_1samp(won, 0.0).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (0, 1), (40, 25), (700, 610), (3, 90)])
-def test_the_e_value_is_the_mean_of_likelihood_ratios(wins: int, losses: int) -> None:
-    ratios = [
-        stats.binom.pmf(wins, wins + losses, 0.5 + a) / stats.binom.pmf(wins, wins + losses, 0.5)
-        for a in ADVANTAGES
-    ]
-    assert log_e_value(wins, losses) == pytest.approx(float(np.log(np.mean(ratios))), abs=1e-8)
+CREDITS = st.lists(st.sampled_from([1.0, SECOND, -SECOND, -1.0, 0.5, -0.25, 0.0]), max_size=60)
 
 
-@pytest.mark.parametrize("n", [1, 5, 12])
-def test_under_equal_chances_its_mean_is_one(n: int) -> None:
-    mean = sum(stats.binom.pmf(w, n, 0.5) * np.exp(log_e_value(w, n - w)) for w in range(n + 1))
-    assert mean == pytest.approx(1.0)
+def evidence_of(credits: Sequence[float]) -> Evidence:
+    found = Evidence()
+    for one in credits:
+        found = found.after(one)
+    return found
+
+
+def e_values(credits: Sequence[float]) -> list[float]:
+    """After each impression, from the definition: six bets from .1 to .9, evenly spaced in their logs."""
+    bets = [0.1 * 9 ** (k / 5) for k in range(6)]
+    return [sum(math.prod(1 + b * x for x in credits[:n]) for b in bets) / 6 for n in range(len(credits) + 1)]
+
+
+@given(CREDITS)
+def test_the_e_value_is_the_mean_over_bets_of_what_they_have_become(credits: list[float]) -> None:
+    found = evidence_of(credits)
+    wins, against = e_values(credits), e_values([-one for one in credits])
+    assert math.exp(found.log_e_for) == pytest.approx(wins[-1])
+    assert math.exp(found.log_e_against) == pytest.approx(against[-1])
+    assert math.exp(found.for_peak) == pytest.approx(max(wins))
+    assert math.exp(found.against_peak) == pytest.approx(max(against))
+    signs = [(one > 0) - (one < 0) for one in credits]
+    assert (found.wins, found.losses, found.ties) == (signs.count(1), signs.count(-1), signs.count(0))
+
+
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_between_equal_rankings_its_mean_is_one(n: int) -> None:
+    every = list(itertools.product([1.0, -1.0, SECOND, -SECOND, 0.0], repeat=n))
+    assert np.mean([math.exp(evidence_of(one).log_e_for) for one in every]) == pytest.approx(1.0)
 
 
 def test_equal_rankings_are_told_apart_in_few_runs_although_it_is_looked_at_after_every_impression() -> None:
     draw = np.random.default_rng(11)
     wrong = 0
     for _ in range(400):
-        steps = np.where(draw.random(3_000) < 0.5, 1, -1)
-        wins = np.cumsum(steps > 0)
-        losses = np.arange(1, len(steps) + 1) - wins
-        wrong += _crossed(wins, losses, 25) or _crossed(losses, wins, 100)
+        credits = draw.choice([1.0, -1.0, SECOND, -SECOND], size=3_000)
+        wrong += _crossed(credits, 49) or _crossed(-credits, 100)
     assert stats.binomtest(wrong, 400, 0.05, alternative="greater").pvalue > 0.01
 
 
-def _crossed(wins: np.ndarray, losses: np.ndarray, limit: float) -> bool:
+def _crossed(credits: np.ndarray, limit: float) -> bool:
     """Whether the e-process ever reached a limit, by its definition over all times at once."""
-    logs = np.outer(wins, np.log(1 + 2 * ADVANTAGES)) + np.outer(losses, np.log(1 - 2 * ADVANTAGES))
-    return bool(np.logaddexp.reduce(logs, axis=1).max() - np.log(len(ADVANTAGES)) >= np.log(limit))
+    logs = np.cumsum(np.log1p(np.outer(credits, BETS)), axis=0)
+    return bool(np.logaddexp.reduce(logs, axis=1).max() - np.log(len(BETS)) >= np.log(limit))
 
 
-def test_a_ranking_that_wins_more_often_is_found_and_the_other_way_round() -> None:
+def test_comparisons_one_after_the_other_share_one_error() -> None:
+    """Twenty models that are as good challenge; each comparison ends after 300 lists."""
+    draw = np.random.default_rng(12)
+    promoted = 0
+    for _ in range(200):
+        stake = 1.0
+        for _ in range(20):
+            credits = draw.choice([1.0, -1.0, SECOND, -SECOND], size=300)
+            if _crossed(credits, (25 / stake - 0.5) / 0.5):
+                promoted += 1
+                break
+            ended = np.mean(np.exp(np.log1p(np.outer(credits, BETS)).sum(axis=0)))
+            stake = min(1.0, max(1 / 32, stake * (0.5 + 0.5 * ended)))
+    assert stats.binomtest(promoted, 200, 0.05, alternative="greater").pvalue > 0.01
+
+
+@given(CREDITS, st.floats(1 / 32, 1.0))
+def test_a_comparison_bets_half_of_the_stake(credits: list[float], stake: float) -> None:
+    found, ended = evidence_of(credits), e_values(credits)
+    left = stake * (1 + ended[-1]) / 2
+    assert found.stake_after(stake) == pytest.approx(min(1.0, max(1 / 32, left)))
+    # It promotes when stake and winnings have reached 25.
+    grown = max(stake * (1 + one) / 2 for one in ended)
+    assume(abs(grown - 25) > 1e-6)
+    assert found.better(0.05, stake) == (grown > 25)
+
+
+def test_a_ranking_that_is_better_is_found_and_the_other_way_round() -> None:
     draw = np.random.default_rng(2)
     evidence = mirrored = Evidence()
     looks = 0
     while not mirrored.worse():
-        outcome = int(draw.choice([-1, 0, 1], p=[0.2, 0.5, 0.3]))
-        evidence, mirrored = evidence.after(outcome), mirrored.after(-outcome)
+        one = float(draw.choice([-1, -SECOND, 0, SECOND, 1], p=[0.1, 0.1, 0.5, 0.15, 0.15]))
+        evidence, mirrored = evidence.after(one), mirrored.after(-one)
         assert evidence.for_peak == mirrored.against_peak and not evidence.worse()
-        assert evidence.better() == (math.exp(evidence.for_peak) >= 25)
+        assert evidence.better() == (math.exp(evidence.for_peak) >= 49)
         assert mirrored.worse() == (math.exp(mirrored.against_peak) >= 100)
         looks += 1
         assert looks < 2_000
     assert evidence.better()
     assert evidence.wins + evidence.losses + evidence.ties == looks
     # What was shown once stays shown.
-    for _ in range(500):
-        evidence = evidence.after(-1)
-    assert evidence.better()
+    assert evidence_of([1.0] * 20 + [-1.0] * 500).better()
 
 
 @pytest.mark.parametrize(
-    ("wins", "losses", "lists", "most", "hopeless"),
+    ("wins", "losses", "size", "lists", "most", "hopeless"),
     [
-        # 180 of 200 lists to come are decided, and .60 of them won: 60 + 108 of 300.
-        (60, 40, 111, 311, False),
-        # .50 + 2 * .05 of them: 50 + 108 of 280 do not decide; of 900 they do.
-        (50, 50, 111, 311, True),
-        (50, 50, 111, 1_000, False),
-        (40, 60, 111, 311, True),
-        (50, 50, 300, 311, True),
-        (0, 0, 20, 3_000, False),
-        (0, 0, 600, 3_000, True),
-        (0, 9, 9, 3_000, True),
+        # 180 of 200 lists to come are decided, with a mean of .20 + 2 * .10.
+        (60, 40, 1.0, 111, 311, False),
+        # 0 + 2 * .10: not in 180 lists; in 800 it is.
+        (50, 50, 1.0, 111, 311, True),
+        (50, 50, 1.0, 111, 1_000, False),
+        (40, 60, 1.0, 111, 311, True),
+        (50, 50, 1.0, 300, 311, True),
+        (60, 40, 0.5, 111, 311, False),
+        (50, 50, 0.5, 111, 311, True),
+        (0, 0, 1.0, 20, 3_000, False),
+        (0, 0, 1.0, 600, 3_000, True),
+        (0, 9, 1.0, 9, 3_000, True),
     ],
 )
 def test_hopeless_is_what_good_luck_would_not_save(
-    wins: int, losses: int, lists: int, most: int, hopeless: bool
+    wins: int, losses: int, size: float, lists: int, most: int, hopeless: bool
 ) -> None:
-    share = (wins + 1) / (wins + losses + 2)
-    luck = min(1.0, share + 2 * math.sqrt(share * (1 - share) / (wins + losses + 2)))
-    more = (wins + losses + 1) / (lists + 1) * (most - lists)
-    then = np.array([wins + luck * more, losses + (1 - luck) * more])
-    ratios = [(2 * (0.5 + a)) ** then[0] * (2 * (0.5 - a)) ** then[1] for a in ADVANTAGES]
-    assert (float(np.mean(ratios)) < 25) is hopeless
-    assert Evidence(wins, losses).hopeless(lists, most) is hopeless
+    credits = [size] * wins + [-size] * losses
+    supposed = np.array([*credits, 1.0, -1.0])
+    square, mean = float(np.mean(supposed**2)), float(np.mean(supposed))
+    luck = min(square**0.5, mean + 2 * math.sqrt((square - mean**2) / len(supposed)))
+    more = (len(credits) + 1) / (lists + 1) * (most - lists)
+    won = (1 + luck / square**0.5) / 2
+    then = [
+        math.prod(1 + b * x for x in credits)
+        * (1 + b * square**0.5) ** (won * more)
+        * (1 - b * square**0.5) ** ((1 - won) * more)
+        for b in BETS
+    ]
+    assert (float(np.mean(then)) < 49) is hopeless
+    assert evidence_of(credits).hopeless(lists, most) is hopeless
+    # With less of the stake left, it takes more.
+    if hopeless:
+        assert evidence_of(credits).hopeless(lists, most, stake=0.5)
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(3, 1), (60, 40), (900, 1_100)])

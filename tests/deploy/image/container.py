@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -141,7 +142,11 @@ class Container:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Its child, process 1 of the namespace, is killed with it, and all others with that.
+        # All others of the namespace are killed with its process 1. That one is not killed with its parent: a change of
+        # user ends this.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for first in psutil.Process(self._process.pid).children():
+                first.kill()
         self._process.kill()
         self._process.wait()
 
