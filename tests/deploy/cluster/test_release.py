@@ -127,7 +127,7 @@ def test_a_new_generation_is_a_job_until_the_next_upgrade(release: Release) -> N
     uid = release.objects()[job]["metadata"]["uid"]
     release.upgrade("minimal", *stopped, *begun)
     assert release.objects()[job]["metadata"]["uid"] == uid
-    for change in ("newGeneration.fromStart=true", "image.tag=0.2.0", "settings.topics.partitions=12"):
+    for change in ("newGeneration.fromStart=true", "image.tag=0.2.0", "settings.worker.shutdown_seconds=40"):
         told = release.refusal("upgrade", "minimal", *stopped, *begun, "--set", change)
         assert "blue-kinstream-learner-opml-new of an earlier upgrade has other settings" in told, change
         assert release.objects()[job]["metadata"]["uid"] == uid
