@@ -243,9 +243,9 @@ class SpaceGate:
                 return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
             assert self.challenger is not None
             self._history = [*self._history, self.serving][-KEPT:]
-            return [self._end(Verdict.PROMOTE, "it wins more often", self.challenger)]
+            return [self._end(Verdict.PROMOTE, "users prefer it", self.challenger)]
         if self.evidence.worse(error):
-            return [self._end(Verdict.RETIRE, "it loses more often")]
+            return [self._end(Verdict.RETIRE, "users prefer the serving model")]
         most = self.options.max_sessions
         if self.evidence.hopeless(self.impressions, most, error, self.stake):
             reason = f"after {self.impressions} lists, {most} would hardly show that it is better"

@@ -123,7 +123,7 @@ class GateCollector(Collector):
         )
         evidence = GaugeMetricFamily(
             "kinstream_gate_log_e_value",
-            "Natural log of the e-value that the side wins more often than the other; the gate promotes at "
+            "Natural log of the e-value that users prefer the side; the gate promotes at "
             "kinstream_gate_log_e_value_needed.",
             labels=("space", "winner"),
         )
