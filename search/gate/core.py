@@ -384,8 +384,11 @@ class SpaceGate:
         self._take_over(plain)
         challenger = plain["challenger"]
         self.challenger = None if challenger is None else Version(*challenger)
-        bets = {name: tuple(plain["evidence"][name]) for name in ("for_bets", "against_bets")}
-        self.evidence = Evidence(**plain["evidence"] | bets)
+        # Those of versions before `gate/4`, which `gate status` shows, have no bets.
+        found = plain["evidence"]
+        self.evidence = Evidence(
+            **found | {name: tuple(found[name]) for name in found if name.endswith("bets")}
+        )
         self.impressions = int(plain["impressions"])
         self.fates.update(plain["fates"])
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]

@@ -15,9 +15,9 @@ MIN_GATE_KEY: Final = 16
 class GateSettings(Section):
     """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted.
 
-    `share` is of the queries that get drafted lists. `error` is of one comparison, over all looks. The caps are lists
-    an hour that one user, one session, one address or one item may decide; 0 is no limit. `burst_minutes` is the window
-    of the rule about bursts; 0 is none.
+    `share` is of the queries that get drafted lists. `error` is of all comparisons with one serving model, over all
+    looks. The caps are lists an hour that one user, one session, one address or one item may decide; 0 is no limit.
+    `burst_minutes` is the window of the rule about bursts; 0 is none.
     """
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -366,6 +367,20 @@ def test_restored_anywhere_it_decides_the_same(steps: list[Any], cut: int) -> No
     assert left.keys() == right.keys()
     for name, value in left.items():
         np.testing.assert_array_equal(np.asarray(value), np.asarray(right[name]), err_msg=name)
+
+
+def test_the_state_of_an_earlier_version_can_be_shown() -> None:
+    """`kinstream gate status` reads it before the new generation begins."""
+    old = gate()
+    play(old, [WIN] * 5 + [LOSS] * 2)
+    plain = json.loads(str(old.state()["gate"]))
+    del plain["stake"]
+    names = ("wins", "losses", "ties", "for_peak", "against_peak")
+    plain["evidence"] = {name: plain["evidence"][name] for name in names}
+    new = gate()
+    new.restore(old.state() | {"gate": json.dumps(plain)})
+    assert (new.evidence.wins, new.evidence.losses, new.stake) == (5, 2, 1.0)
+    assert new.evidence.for_peak == old.evidence.for_peak > 0.0
 
 
 def test_another_generation_keeps_who_serves_and_begins_comparisons_anew() -> None:
