@@ -64,16 +64,18 @@ LOSING: Final = {"documents": losing(0.018), "synthetic": losing(0.03)}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run: who learns (None: the losing settings of the corpus), and who clicks."""
+    """A run: who learns (None: the losing settings of the corpus), who clicks, and how many sessions there are."""
 
     learning: Learning | None
     users: Users = field(default_factory=Users)
+    sessions: int = SESSIONS
 
 
 CASES: Final[Mapping[str, Case]] = {
     "losing": Case(None),
     "losing, a fifth poisoned": Case(None, Users(poisoned=0.2)),
     "good": Case(GOOD),
+    "good, twice as long": Case(GOOD, sessions=2 * SESSIONS),
     "losing, clicks by position alone": Case(None, Users(random=True)),
     "good, clicks by position alone": Case(GOOD, Users(random=True)),
 }
@@ -82,7 +84,15 @@ CASES: Final[Mapping[str, Case]] = {
 def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> dict[str, Any]:
     """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end."""
     of = CASES[case]
-    return Live(opened(corpus, file), of.learning or LOSING[corpus], of.users, seed, Options(**options)).run()
+    live = Live(
+        opened(corpus, file),
+        of.learning or LOSING[corpus],
+        of.users,
+        seed,
+        Options(**options),
+        sessions=of.sessions,
+    )
+    return live.run()
 
 
 class Live:
@@ -96,11 +106,12 @@ class Live:
         seed: int,
         options: Options,
         share: float = SHARE,
+        sessions: int = SESSIONS,
     ) -> None:
-        self._corpus, self._users, self._share = corpus, users, share
+        self._corpus, self._users, self._share, self._sessions = corpus, users, share, sessions
         self._draw = np.random.default_rng([seed, 4])
         self._order = np.concatenate(
-            [self._draw.permutation(len(corpus.asked)) for _ in range(-(-SESSIONS // len(corpus.asked)))]
+            [self._draw.permutation(len(corpus.asked)) for _ in range(-(-sessions // len(corpus.asked)))]
         )
         self._keys = Keys(f"the secret of run {seed:08}")
         self._gate = SpaceGate(SPACE, self._keys, options)
@@ -114,11 +125,11 @@ class Live:
 
     def run(self) -> dict[str, Any]:
         """All sessions, with a look at so many places."""
-        at = np.linspace(FIRST_LOOK, SESSIONS, LOOKS).round(-2).astype(int).tolist()
+        at = np.linspace(FIRST_LOOK, self._sessions, LOOKS).round(-2).astype(int).tolist()
         for block in catalogue(SPACE, np.asarray(self._corpus.items, np.float32)):
             self._learn(block, START_MS)
         served = []
-        for first in range(0, SESSIONS, EVERY):
+        for first in range(0, self._sessions, EVERY):
             self._segment(first)
             if first + EVERY in at:
                 served.append(self._change(self._gate.serving))
