@@ -18,10 +18,9 @@ import numpy as np
 
 from benchmarks.studies.gate.comparison import Answer, Series
 from benchmarks.studies.gate.corpora import Corpus, Ranking, opened
-from benchmarks.studies.gate.people import ACCOUNTS, Flags, Users
+from benchmarks.studies.gate.people import ACCOUNTS, Flags, Users, first
 from kinstream.search.gate.core import Options
 from kinstream.streams.compute.blas_threads import one_blas_thread
-from kinstream.streams.records.gate import Verdict
 
 LISTS, PERIOD, HONEST, STEP_MS = 18_000, 1_500, 1_200, 1_000
 HOMES = 1_500
@@ -37,19 +36,15 @@ def run(
         if addresses and number % PERIOD >= HONEST:
             account = number % ACCOUNTS
             name = f"account {account}"
-            return Answer(only & (np.cumsum(only) == 1), name, name, f"farm {account % addresses}")
+            return Answer(first(only), name, name, f"farm {account % addresses}")
         user, taken = Users().clicks(corpus.answers(np.array([q]), items), only, draw, number)
         return Answer(taken, user, user, f"home {number % HOMES}")
 
     series = Series(serving, candidate, answer, seed, options, STEP_MS)
-    ended: Counter[str] = Counter()
-    for verdict in series.verdicts(LISTS):
-        ended[verdict] += 1
-        if verdict == Verdict.PROMOTE:
-            break
+    promoted, ended = series.played(LISTS)
     fates = series.gate.fates.items()
     left_out = {str(n): c for n, c in fates if n.startswith(("capped", "burst")) and c}
-    return series.lists if ended[Verdict.PROMOTE] else None, ended, Counter(left_out)
+    return promoted, ended, Counter(left_out)
 
 
 def main() -> None:

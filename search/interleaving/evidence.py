@@ -37,7 +37,7 @@ BETS: Final[tuple[float, ...]] = tuple(float(bet) for bet in np.geomspace(0.1, 0
 _FOR: Final = 0.8
 #: Share of the stake that a comparison bets, and the least stake.
 _STAKED: Final = 0.5
-LEAST_STAKE: Final = 1.0 / 32.0
+_LEAST: Final = 1.0 / 32.0
 #: Standard errors above the mean credit that a candidate may hope for.
 _LUCK: Final = 2.0
 _NOTHING: Final = (0.0,) * len(BETS)
@@ -130,7 +130,7 @@ class Evidence:
     def stake_after(self, stake: float) -> float:
         """What is left of the stake when the comparison ends without a promotion."""
         left = stake * (1.0 - _STAKED + _STAKED * math.exp(self.log_e_for))
-        return min(1.0, max(LEAST_STAKE, left))
+        return min(1.0, max(_LEAST, left))
 
     @property
     def share(self) -> float:

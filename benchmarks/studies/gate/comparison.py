@@ -73,12 +73,8 @@ def measured(corpus: str, case: str, seed: int, file: Path) -> dict[str, Any]:
         return Answer(taken, user, user)
 
     series = Series(serving, candidate, answer, seed, Options(), STEP_MS, noise)
-    ended: Counter[str] = Counter()
-    for verdict in series.verdicts(of.lists):
-        ended[verdict] += 1
-        if of.once or verdict == Verdict.PROMOTE:
-            break
-    return {"promoted": series.lists if ended[Verdict.PROMOTE] else None, "ended": dict(ended)}
+    promoted, ended = series.played(of.lists, of.once)
+    return {"promoted": promoted, "ended": dict(ended)}
 
 
 @cache
@@ -136,6 +132,20 @@ class Series:
                 if made.verdict is not Verdict.CHALLENGE:
                     ended += 1
                     yield made.verdict.value
+
+    def played(self, lists: int, once: bool = False) -> tuple[int | None, Counter[str]]:
+        """After how many lists a challenger was promoted (None: never), and how comparisons ended, by verdict.
+
+        Parameters
+        ----------
+        once : whether the first comparison is the only one.
+        """
+        ended: Counter[str] = Counter()
+        for verdict in self.verdicts(lists):
+            ended[verdict] += 1
+            if once or verdict == Verdict.PROMOTE:
+                break
+        return self.lists if ended[Verdict.PROMOTE] else None, ended
 
     def _next(self, model: Version) -> list[Decision]:
         number, self.lists = self.lists, self.lists + 1

@@ -44,9 +44,15 @@ class Users:
         rank = np.arange(1, len(answers) + 1)
         drawn = draw.random((3, len(answers)))
         if draw.random() < self.poisoned + self.knowing:
-            clicked = ~answers & (drawn[0] < 0.5) if self.poisoned else only & (np.cumsum(only) == 1)
+            clicked = ~answers & (drawn[0] < 0.5) if self.poisoned else first(only)
             return f"account {session % ACCOUNTS}", clicked
         if self.random:
             return f"user {session}", drawn[0] < 1 / rank
         looked = drawn[1] < rank**-0.5
         return f"user {session}", looked & (drawn[2] < np.where(answers, RELEVANT, NOISE))
+
+
+def first(only: Flags) -> Flags:
+    """The first of them; none if there is none."""
+    found: Flags = only & (np.cumsum(only) == 1)
+    return found

@@ -56,7 +56,7 @@ GATE: Final = Row(
         ),
         lines(
             "Evidence",
-            "the challenger's line reaches the limit, and the model is promoted; or that of the serving model does.",
+            "the challenger's line reaches the limit, and the model is promoted.",
             "both stay near 0: the two models are equally good for users.",
             Query(_of("log_e_value", "space, winner"), "{{space}} · {{winner}}"),
             Query(_of("log_e_value_needed"), "{{space}} · limit"),
