@@ -58,6 +58,7 @@ def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
             one.serving + (" (pinned)" if one.pinned else ""),
             one.challenger or "-",
             one.lists,
+            f"{one.votes:.0f}",
             f"{one.wins}:{one.losses}",
             f"{one.share:.3f} ({one.low:.3f} to {one.high:.3f})",
             f"{one.log_e_for:.2f}, {one.log_e_against:.2f} of {one.needed:.2f}",
@@ -65,7 +66,8 @@ def status(ctx: click.Context, space: str | None, as_json: bool) -> None:
         for one in found
     ]
     echo_table(
-        ("SPACE", "SERVING", "CHALLENGER", "LISTS", "WON:LOST", "SHARE WON", "LOG E FOR, AGAINST"), rows
+        ("SPACE", "SERVING", "CHALLENGER", "LISTS", "VOTES", "WON:LOST", "SHARE WON", "LOG E FOR, AGAINST"),
+        rows,
     )
     for one in found:
         _show_decisions(one)

@@ -205,8 +205,8 @@ class GateMachine(Machine):
                 wins=one.evidence.wins,
                 losses=one.evidence.losses,
                 ties=one.evidence.ties,
-                log_e_for=one.evidence.for_peak,
-                log_e_against=one.evidence.against_peak,
+                log_e_for=one.log_e_for,
+                log_e_against=one.evidence.log_e_against,
                 checks=one.checks,
                 floor=one.floor,
             )

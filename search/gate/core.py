@@ -2,8 +2,9 @@
 
 The un-adapted features serve until a model has won. One model at a time is the challenger: the candidate of the first
 list that is counted when there is none and the pause since the last comparison is over. A comparison ends when the
-challenger is shown to be better or worse, from `min_sessions` lists on, or as soon as `max_sessions` lists would hardly
-show that it is better. A version that has lost never comes back.
+challenger is shown to be better, also without the best `bought_votes` votes that there can be, or worse, from
+`min_sessions` lists on, or as soon as `max_sessions` lists would hardly show that it is better. A version that has lost
+never comes back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kinstream.search.exposure.counts import Exposure
 from kinstream.search.gate.checks import Shares
 from kinstream.search.gate.limits import LEFT_OUT, Actors, Kind, Limits
 from kinstream.search.gate.memory import Seen
+from kinstream.search.gate.votes import Votes
 from kinstream.search.interleaving.evidence import Evidence
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.search.interleaving.impression import Keys, read
@@ -27,7 +29,7 @@ from kinstream.streams.records.gate import UNADAPTED, GateOrder, Order, Verdict,
 from kinstream.streams.records.state import State, with_prefix, without_prefix
 
 #: Changes whenever the same events give other decisions.
-ALGORITHM: Final = "gate/4"
+ALGORITHM: Final = "gate/5"
 #: Decisions that the state keeps, for people who ask what happened.
 KEPT: Final = 20
 #: How far a service's clock may be ahead of the log's.
@@ -75,6 +77,9 @@ class Options:
     every_minutes: float = 30.0
     min_sessions: int = 100
     max_sessions: int = 2_000
+    bought_votes: float = 10.0
+    user_votes: int = 1
+    address_votes: int = 1
     late_minutes: float = 60.0
     per_user: int = 30
     per_session: int = 10
@@ -96,6 +101,7 @@ class Decision:
     pinned: bool
     impressions: int
     evidence: Evidence
+    log_e_for: float
     checks: dict[str, float]
     floor: Version
 
@@ -147,6 +153,7 @@ class SpaceGate:
         self._seen = Seen()
         caps = {kind: int(getattr(options, f"per_{kind}")) for kind in Kind}
         self._limits = Limits(caps, int(options.burst_minutes * _MINUTE_MS))
+        self._votes = Votes(options.user_votes, options.address_votes)
         #: Why the list that was taken last does not count, if a rule against bought clicks left it out.
         self.left_out: Reason | None = None
 
@@ -210,7 +217,9 @@ class SpaceGate:
         elif self.left_out is not None:
             self.fates[_FATES[self.left_out]] += 1
         else:
-            self.evidence = self.evidence.after(credit)
+            # What a person has sent again counts whole.
+            weight = 1.0 if again else self._votes.weigh(actors)
+            self.evidence = self.evidence.after(credit, weight)
             self.fates[Fate.TIED if not credit else Fate.WON if credit > 0.0 else Fate.LOST] += 1
         return made + self._judge()
 
@@ -228,16 +237,21 @@ class SpaceGate:
         return self._now_ms - self._heard_ms >= self._pause_ms
 
     @property
+    def log_e_for(self) -> float:
+        """The log e-value for the challenger, without the votes that may be bought: what decides."""
+        return self.evidence.log_e_without(self.options.bought_votes)
+
+    @property
     def _pause_ms(self) -> int:
         return int(self.options.every_minutes * _MINUTE_MS)
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 
     def _judge(self) -> list[Decision]:
-        error = self.options.error
+        error, most, bought = self.options.error, self.options.max_sessions, self.options.bought_votes
         if self.impressions < self.options.min_sessions:
             return []
-        if self.evidence.better(error, self.stake):
+        if self.evidence.better(error, self.stake, bought):
             failed = self.shares.failed()
             if failed:
                 return [self._end(Verdict.HOLD, f"it won, and failed the checks: {', '.join(failed)}")]
@@ -246,16 +260,14 @@ class SpaceGate:
             return [self._end(Verdict.PROMOTE, "users prefer it", self.challenger)]
         if self.evidence.worse(error):
             return [self._end(Verdict.RETIRE, "users prefer the serving model")]
-        most = self.options.max_sessions
-        if self.evidence.hopeless(self.impressions, most, error, self.stake):
+        if self.evidence.hopeless(self.impressions, most, error, self.stake, bought):
             reason = f"after {self.impressions} lists, {most} would hardly show that it is better"
             return [self._end(Verdict.HOLD, reason)]
         return []
 
     def _challenge(self, candidate: Version) -> Decision:
         self.challenger = candidate
-        self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
-        self._seen.clear()
+        self._forget()
         return self._decide(Verdict.CHALLENGE, "the newest model when the pause was over", self.serving)
 
     def _end(self, verdict: Verdict, reason: str, serving: Version | None = None) -> Decision:
@@ -267,14 +279,19 @@ class SpaceGate:
         self.stake = self.evidence.stake_after(self.stake) if self.serving == before else 1.0
         self.challenger = None
         made = self._decide(verdict, reason, before)
+        self._forget()
+        return made
+
+    def _forget(self) -> None:
+        """Of the comparison."""
         self.evidence, self.impressions, self.shares = Evidence(), 0, Shares()
         self._seen.clear()
-        return made
+        self._votes.clear()
 
     def _decide(self, verdict: Verdict, reason: str, before: Version) -> Decision:
         self._number += 1
         self.verdicts[verdict] += 1
-        measured = {} if not self.impressions else self.shares.measured()
+        measured = {"votes": self.evidence.votes} | self.shares.measured() if self.impressions else {}
         made = Decision(
             verdict,
             reason,
@@ -285,6 +302,7 @@ class SpaceGate:
             self.pinned,
             self.impressions,
             self.evidence,
+            self.log_e_for,
             measured,
             self._floor,
         )
@@ -384,11 +402,7 @@ class SpaceGate:
         self._take_over(plain)
         challenger = plain["challenger"]
         self.challenger = None if challenger is None else Version(*challenger)
-        # Those of versions before `gate/4`, which `gate status` shows, have no bets.
-        found = plain["evidence"]
-        self.evidence = Evidence(
-            **found | {name: tuple(found[name]) for name in found if name.endswith("bets")}
-        )
+        self.evidence = Evidence.of(plain["evidence"])
         self.impressions = int(plain["impressions"])
         self.fates.update(plain["fates"])
         self._now_ms, self._since_ms, self._heard_ms = plain["times"]
@@ -420,6 +434,7 @@ class SpaceGate:
         self.stake = float(plain.get("stake", 1.0))
         self.verdicts.update(plain["verdicts"])
 
-    def _parts(self) -> Iterable[tuple[str, Seen | Shares]]:
+    def _parts(self) -> Iterable[tuple[str, Seen | Shares | Votes]]:
         yield "seen", self._seen
+        yield "votes", self._votes
         yield "shares", self.shares

@@ -61,7 +61,7 @@ class Board:
             gate.impressions,
             gate.evidence.wins,
             gate.evidence.losses,
-            gate.evidence.log_e_for,
+            gate.log_e_for,
             gate.evidence.log_e_against,
             decisive(gate.options.error, gate.stake),
             {str(name): count for name, count in gate.fates.items()},
@@ -123,8 +123,8 @@ class GateCollector(Collector):
         )
         evidence = GaugeMetricFamily(
             "kinstream_gate_log_e_value",
-            "Natural log of the e-value that users prefer the side; the gate promotes at "
-            "kinstream_gate_log_e_value_needed.",
+            "Natural log of the e-value that users prefer the side, for the challenger without the votes that may be "
+            "bought; the gate promotes at kinstream_gate_log_e_value_needed.",
             labels=("space", "winner"),
         )
         needed = GaugeMetricFamily(

@@ -23,9 +23,10 @@ class GateStatus:
     Parameters
     ----------
     offset : of the checkpoint: the gate has applied all events of the partition before it.
-    lists, wins, losses, ties : of the comparison that runs.
+    lists, wins, losses, ties, votes : of the comparison that runs; `votes` is what its clicked lists count together.
     share, low, high : share of the decided lists that the challenger won, with an interval that holds at all looks.
-    log_e_for, log_e_against, needed : the largest log e-values, and the one that decides.
+    log_e_for, log_e_against, needed : the log e-values, for the challenger without the votes that may be bought; and
+        the one at which it is promoted.
     fates : records of drafted lists by what became of them, since the epoch began.
     decisions : the last ones, the newest last.
     exposure : what users were shown in this epoch, drafted or not.
@@ -41,6 +42,7 @@ class GateStatus:
     wins: int
     losses: int
     ties: int
+    votes: float
     share: float
     low: float
     high: float
@@ -87,11 +89,12 @@ def read_gates(settings: Settings) -> dict[str, GateStatus]:
                 wins=evidence.wins,
                 losses=evidence.losses,
                 ties=evidence.ties,
+                votes=evidence.votes,
                 share=evidence.share,
                 low=low,
                 high=high,
-                log_e_for=evidence.for_peak,
-                log_e_against=evidence.against_peak,
+                log_e_for=gate.log_e_for,
+                log_e_against=evidence.log_e_against,
                 needed=decisive(section.error, gate.stake),
                 checks=gate.shares.measured(),
                 fates={str(name): count for name, count in gate.fates.items()},

@@ -6,7 +6,11 @@ is not better (the mean of x is at most 0), then for every bet b between 0 and 1
     E(b) = product of (1 + b x)
 
 is a supermartingale that starts at 1, and so is its mean over any bets fixed before: the e-process here takes the mean
-over a grid. By Ville's inequality it reaches 1 / a with a probability of at most a, over all looks together.
+over a grid. By Ville's inequality it reaches 1 / a with a probability of at most a, over all looks together. An
+impression may count less, with a weight w that is known before its credit: its bets are on w x.
+
+What decides is the e-value of the moment and not the largest one up to now, which the bound would allow as well: bought
+clicks come at once, and honest ones that follow take back what they have said.
 
 Comparisons with the same serving model follow each other, and each could promote by chance. So they bet with one stake:
 it begins at 1, each comparison bets half of what is left, and its losses are carried over. The stake never exceeds 1 at
@@ -24,9 +28,9 @@ Robbins: Statistical methods related to the law of the iterated logarithm. Annal
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -50,36 +54,43 @@ class Evidence:
     Parameters
     ----------
     wins, losses, ties : impressions that the candidate won, lost, and those that nobody won.
-    for_peak, against_peak : the largest log e-values up to now, for and against the candidate.
+    votes : sum of the weights of all these impressions.
     for_bets, against_bets : log of E(b) of each bet, for and against the candidate.
-    credit, squares : sums of the credits, and of their squares.
+    credit, squares : sums of the weighted credits, and of their squares.
     """
 
     wins: int = 0
     losses: int = 0
     ties: int = 0
-    for_peak: float = 0.0
-    against_peak: float = 0.0
+    votes: float = 0.0
     for_bets: tuple[float, ...] = _NOTHING
     against_bets: tuple[float, ...] = _NOTHING
     credit: float = 0.0
     squares: float = 0.0
 
-    def after(self, credit: float) -> Evidence:
-        """With one more impression, of that credit: above 0 for a win, below 0 for a loss, 0 for a tie."""
-        if credit == 0.0:
-            return replace(self, ties=self.ties + 1)
-        for_bets, against_bets = _bet(self.for_bets, credit), _bet(self.against_bets, -credit)
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """From `dataclasses.asdict`; one of an earlier version may have other fields, and lack some."""
+        known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        return cls(**known | {name: tuple(known[name]) for name in known if name.endswith("bets")})
+
+    def after(self, credit: float, weight: float = 1.0) -> Evidence:
+        """With one more impression, of that credit: above 0 for a win, below 0 for a loss, 0 for a tie.
+
+        Parameters
+        ----------
+        weight : above 0 and at most 1; known before the credit.
+        """
+        worth = weight * credit
         return Evidence(
             self.wins + (credit > 0.0),
             self.losses + (credit < 0.0),
-            self.ties,
-            max(self.for_peak, log_mean(for_bets)),
-            max(self.against_peak, log_mean(against_bets)),
-            for_bets,
-            against_bets,
-            self.credit + credit,
-            self.squares + credit * credit,
+            self.ties + (credit == 0.0),
+            self.votes + weight,
+            _bet(self.for_bets, worth),
+            _bet(self.against_bets, -worth),
+            self.credit + worth,
+            self.squares + worth * worth,
         )
 
     @property
@@ -92,15 +103,29 @@ class Evidence:
         """The log e-value against the candidate, now."""
         return log_mean(self.against_bets)
 
-    def better(self, error: float = 0.05, stake: float = 1.0) -> bool:
-        """Whether the candidate has been shown to be better, at that error over all looks and both directions."""
-        return self.for_peak >= decisive(error, stake)
+    def log_e_without(self, bought: float) -> float:
+        """The log e-value for the candidate without the best `bought` votes that there can be, at least.
+
+        A vote of weight w multiplies E(b) by 1 + b w or less, which is at most exp(b w).
+        """
+        return log_mean(tuple(log - bet * bought for log, bet in zip(self.for_bets, BETS, strict=True)))
+
+    def better(self, error: float = 0.05, stake: float = 1.0, bought: float = 0.0) -> bool:
+        """Whether the candidate has been shown to be better, at that error over all looks and both directions.
+
+        Parameters
+        ----------
+        bought : votes that may be anything; the others have to show it.
+        """
+        return self.log_e_without(bought) >= decisive(error, stake)
 
     def worse(self, error: float = 0.05) -> bool:
         """Whether the serving ranking has been shown to be better."""
-        return self.against_peak >= -math.log((1.0 - _FOR) * error)
+        return self.log_e_against >= -math.log((1.0 - _FOR) * error)
 
-    def hopeless(self, lists: int, most: int, error: float = 0.05, stake: float = 1.0) -> bool:
+    def hopeless(
+        self, lists: int, most: int, error: float = 0.05, stake: float = 1.0, bought: float = 0.0
+    ) -> bool:
         """Whether the candidate would not be shown to be better in `most` lists even if it had luck.
 
         Luck means that as many of the lists to come are decided as of those before, and one more; and that their
@@ -122,7 +147,7 @@ class Evidence:
         left = (decided + 1) / (lists + 1) * max(0, most - lists)
         won = (1.0 + lucky / size) / 2.0
         hoped = (
-            log + left * (won * math.log1p(bet * size) + (1.0 - won) * math.log1p(-bet * size))
+            log - bet * bought + left * (won * math.log1p(bet * size) + (1.0 - won) * math.log1p(-bet * size))
             for log, bet in zip(self.for_bets, BETS, strict=True)
         )
         return log_mean(tuple(hoped)) < decisive(error, stake)

@@ -16,8 +16,10 @@ class GateSettings(Section):
     """`[gate.SPACE]`: how models of a space are compared by clicks, and when one is promoted.
 
     `share` is of the queries that get drafted lists. `error` is of all comparisons with one serving model, over all
-    looks. The caps are lists an hour that one user, one session, one address or one item may decide; 0 is no limit.
-    `burst_minutes` is the window of the rule about bursts; 0 is none.
+    looks. A promotion has to stand without the best `bought_votes` votes that there can be. `user_votes` and
+    `address_votes` are lists of one user and of one address that count whole in a comparison, and each further one
+    counts less; 0: all count whole. The caps are lists an hour that one user, one session, one address or one item may
+    decide; 0 is no limit. `burst_minutes` is the window of the rule about bursts; 0 is none.
     """
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -25,6 +27,9 @@ class GateSettings(Section):
     every_minutes: float = Field(default=30.0, ge=0.0, le=525_600.0)
     min_sessions: int = Field(default=100, ge=1)
     max_sessions: int = Field(default=2_000, ge=100)
+    bought_votes: float = Field(default=10.0, ge=0.0)
+    user_votes: int = Field(default=1, ge=0)
+    address_votes: int = Field(default=1, ge=0)
     late_minutes: float = Field(default=60.0, gt=0.0, le=1_440.0)
     per_user: int = Field(default=30, ge=0)
     per_session: int = Field(default=10, ge=0)

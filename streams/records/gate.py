@@ -96,8 +96,8 @@ class GateDecision:
     challenger : who is compared with the serving model from now on; None for nobody.
     pinned : whether a person has ordered that nothing else is to serve.
     impressions, wins, losses, ties : of the comparison that it ends; of a challenge, zeros.
-    log_e_for, log_e_against : the largest log e-values for and against the challenger.
-    checks : what the checks beside the test have measured, by name.
+    log_e_for, log_e_against : log e-values for and against the challenger; before `gate/5` the largest ones.
+    checks : what the checks beside the test have measured, by name, and the votes of the comparison.
     floor : no model up to this one challenges from now on; None in a record of a version that did not write it.
     """
 

@@ -38,6 +38,8 @@ def config(min_sessions: int = 12, **changes: Any) -> Settings:
         "late_minutes": 1,
         "min_sessions": min_sessions,
         "max_sessions": 400,
+        "bought_votes": 0,
+        "user_votes": 2,
         "per_user": 0,
         "per_item": 0,
         "burst_minutes": 0,

@@ -153,6 +153,7 @@ def test_twenty_kills_change_no_decision(
                 "every_minutes": 0.0,
                 "min_sessions": 30,
                 "max_sessions": 120,
+                "bought_votes": 0,
                 "per_item": 0,
             },
         ).create_topics()

@@ -139,7 +139,7 @@ def test_a_state_from_before_addresses_and_bursts_is_restored() -> None:
     gate = SpaceGate("docs", KEYS, Options(every_minutes=0))
     for n in range(5):
         gate.take(back(drafted(n), 1, user="u"), 0)
-    old = {name: value for name, value in gate.state().items() if not name.startswith("burst")}
+    old = {name: value for name, value in gate.state().items() if not name.startswith(("burst", "votes"))}
     fresh = SpaceGate("docs", KEYS, Options(every_minutes=0))
     fresh.restore(old)
     assert fresh.evidence == gate.evidence
@@ -176,6 +176,6 @@ def test_a_fifth_of_the_sessions_in_bursts_promotes_nothing(known: str) -> None:
                         return made.verdict.value
         return "open"
 
-    off: dict[str, Any] = {"per_address": 0, "per_item": 0, "burst_minutes": 0}
-    assert verdict(off) == "promote"
-    assert verdict({}) in ("retire", "hold", "open")
+    votes: dict[str, Any] = {"bought_votes": 0, "user_votes": 0, "address_votes": 0}
+    assert verdict(votes | {"per_address": 0, "per_item": 0, "burst_minutes": 0}) == "promote"
+    assert verdict(votes) in ("retire", "hold", "open")

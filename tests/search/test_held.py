@@ -40,9 +40,8 @@ decision = partial(decision_of, space="a")
 @given(st.integers(0, 10_000))
 def test_the_floor_is_the_one_of_the_gate(seed: int) -> None:
     draw = random.Random(seed)
-    options = Options(
-        error=0.3, every_minutes=0, min_sessions=1, max_sessions=12, per_user=0, per_item=0, burst_minutes=0
-    )
+    many = {"per_user": 0, "per_item": 0, "burst_minutes": 0, "bought_votes": 0}
+    options = Options(error=0.3, every_minutes=0, min_sessions=1, max_sessions=12, **many)
     gate, known, rank = SpaceGate("docs", KEYS, options), Decisions(), 0
     for number in range(80):
         model = Version(1, 0, draw.randint(1, 6))

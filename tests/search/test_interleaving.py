@@ -173,8 +173,7 @@ def test_the_e_value_is_the_mean_over_bets_of_what_they_have_become(credits: lis
     wins, against = e_values(credits), e_values([-one for one in credits])
     assert math.exp(found.log_e_for) == pytest.approx(wins[-1])
     assert math.exp(found.log_e_against) == pytest.approx(against[-1])
-    assert math.exp(found.for_peak) == pytest.approx(max(wins))
-    assert math.exp(found.against_peak) == pytest.approx(max(against))
+    assert found.votes == len(credits)
     signs = [(one > 0) - (one < 0) for one in credits]
     assert (found.wins, found.losses, found.ties) == (signs.count(1), signs.count(-1), signs.count(0))
 
@@ -221,10 +220,47 @@ def test_a_comparison_bets_half_of_the_stake(credits: list[float], stake: float)
     found, ended = evidence_of(credits), e_values(credits)
     left = stake * (1 + ended[-1]) / 2
     assert found.stake_after(stake) == pytest.approx(min(1.0, max(1 / 32, left)))
-    # It promotes when stake and winnings have reached 25.
-    grown = max(stake * (1 + one) / 2 for one in ended)
+    # It promotes when stake and winnings are 25.
+    grown = stake * (1 + ended[-1]) / 2
     assume(abs(grown - 25) > 1e-6)
     assert found.better(0.05, stake) == (grown > 25)
+
+
+@given(CREDITS, st.lists(st.floats(0.001, 1.0), max_size=12), st.integers(0, 10_000))
+def test_bought_votes_cannot_say_more_than_is_taken_off_for_them(
+    credits: list[float], weights: list[float], seed: int
+) -> None:
+    """Wherever they are: what is left is no more than what honest ones have said."""
+    found, votes = Evidence(), sum(weights)
+    lists = [(one, 1.0) for one in credits] + [(1.0, weight) for weight in weights]
+    for n in np.random.default_rng(seed).permutation(len(lists)):
+        found = found.after(*lists[n])
+    assert found.votes == pytest.approx(len(credits) + votes)
+    left, alone = found.log_e_without(votes), math.log(e_values(credits)[-1])
+    assert left <= alone + 1e-9
+    # And hardly less, where they are many small ones.
+    many = evidence_of(credits)
+    for _ in range(1_000):
+        many = many.after(1.0, 0.001)
+    assert many.log_e_without(1.0) == pytest.approx(alone, abs=1e-3)
+
+
+@given(CREDITS, st.floats(0.0, 30.0))
+def test_what_is_taken_off_is_taken_off_each_bet(credits: list[float], bought: float) -> None:
+    bets = [0.1 * 9 ** (k / 5) for k in range(6)]
+    wanted = sum(math.prod(1 + b * x for x in credits) / math.exp(b * bought) for b in bets) / 6
+    found = evidence_of(credits)
+    assert math.exp(found.log_e_without(bought)) == pytest.approx(wanted)
+    assume(abs(wanted - 49) > 1e-6)
+    assert found.better(0.05, 1.0, bought) == (wanted > 49)
+
+
+def test_a_list_that_counts_less_bets_less() -> None:
+    found = evidence_of([1.0, -SECOND]).after(SECOND, 0.25).after(0.0, 0.5)
+    bets = [0.1 * 9 ** (k / 5) for k in range(6)]
+    wanted = sum((1 + b) * (1 - SECOND * b) * (1 + SECOND * b / 4) for b in bets) / 6
+    assert math.exp(found.log_e_for) == pytest.approx(wanted)
+    assert (found.wins, found.losses, found.ties, found.votes) == (2, 1, 1, 2.75)
 
 
 def test_a_ranking_that_is_better_is_found_and_the_other_way_round() -> None:
@@ -234,15 +270,15 @@ def test_a_ranking_that_is_better_is_found_and_the_other_way_round() -> None:
     while not mirrored.worse():
         one = float(draw.choice([-1, -SECOND, 0, SECOND, 1], p=[0.1, 0.1, 0.5, 0.15, 0.15]))
         evidence, mirrored = evidence.after(one), mirrored.after(-one)
-        assert evidence.for_peak == mirrored.against_peak and not evidence.worse()
-        assert evidence.better() == (math.exp(evidence.for_peak) >= 49)
-        assert mirrored.worse() == (math.exp(mirrored.against_peak) >= 100)
+        assert evidence.log_e_for == mirrored.log_e_against and not evidence.worse()
+        assert evidence.better() == (math.exp(evidence.log_e_for) >= 49)
+        assert mirrored.worse() == (math.exp(mirrored.log_e_against) >= 100)
         looks += 1
         assert looks < 2_000
     assert evidence.better()
     assert evidence.wins + evidence.losses + evidence.ties == looks
-    # What was shown once stays shown.
-    assert evidence_of([1.0] * 20 + [-1.0] * 500).better()
+    # What lists have said, others take back.
+    assert evidence_of([1.0] * 20).better() and not evidence_of([1.0] * 20 + [-1.0] * 20).better()
 
 
 @pytest.mark.parametrize(
@@ -278,9 +314,12 @@ def test_hopeless_is_what_good_luck_would_not_save(
         for b in BETS
     ]
     assert (float(np.mean(then)) < 49) is hopeless
+    without = float(np.mean([one / math.exp(10 * b) for one, b in zip(then, BETS, strict=True)]))
+    assert evidence_of(credits).hopeless(lists, most, bought=10.0) is (without < 49)
     assert evidence_of(credits).hopeless(lists, most) is hopeless
-    # With less of the stake left, it takes more.
+    # With less of the stake left, or with votes that may be bought, it takes more.
     if hopeless:
+        assert evidence_of(credits).hopeless(lists, most, bought=1.0)
         assert evidence_of(credits).hopeless(lists, most, stake=0.5)
 
 

@@ -35,7 +35,8 @@ SPACE: Final = "docs"
 EVERY, STEP_MS = 100, 6_000
 #: Sessions of a run; the first look, and how many follow it.
 SESSIONS, FIRST_LOOK, LOOKS = 20_000, 2_000, 20
-SHARE: Final = 0.5
+#: Share of the sessions that get drafted lists: all, since ten a minute are few.
+SHARE: Final = 1.0
 #: Share of the sessions whose query is one that is asked again.
 REPEATED: Final = 0.5
 
@@ -69,12 +70,14 @@ class Case:
     learning: Learning | None
     users: Users = field(default_factory=Users)
     sessions: int = SESSIONS
+    share: float = SHARE
 
 
 CASES: Final[Mapping[str, Case]] = {
     "losing": Case(None),
     "losing, a fifth poisoned": Case(None, Users(poisoned=0.2)),
     "good": Case(GOOD),
+    "good, half of the lists drafted": Case(GOOD, share=0.5),
     "good, twice as long": Case(GOOD, sessions=2 * SESSIONS),
     "losing, clicks by position alone": Case(None, Users(random=True)),
     "good, clicks by position alone": Case(GOOD, Users(random=True)),
@@ -90,6 +93,7 @@ def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> d
         of.users,
         seed,
         Options(**options),
+        share=of.share,
         sessions=of.sessions,
     )
     return live.run()
@@ -105,8 +109,8 @@ class Live:
         users: Users,
         seed: int,
         options: Options,
-        share: float = SHARE,
-        sessions: int = SESSIONS,
+        share: float,
+        sessions: int,
     ) -> None:
         self._corpus, self._users, self._share, self._sessions = corpus, users, share, sessions
         self._draw = np.random.default_rng([seed, 4])
