@@ -42,7 +42,7 @@ NEIGHBOURS: Final = 10
 #: Answers of both ways before the first that counts.
 WARM_UP: Final = 50
 MOST_MS: Final = 2.0
-#: A drafted list asks the store for two rankings at once.
+#: A drafted list asks the store for two rankings at the same time.
 MOST_DRAFTED: Final = 1.5
 _STATEMENT: Final = (
     "select id, 1 - (embedding <=> %s::vector) from docs order by embedding <=> %s::vector limit %s"

@@ -14,6 +14,7 @@ from kinstream.search.interleaving.randomising import randomising_of
 from kinstream.search.models.feed import ModelFeed
 from kinstream.search.queries.adapter import query_loader
 from kinstream.search.queries.model import QueryModel
+from kinstream.search.serving.service import threads_of
 from kinstream.search.stores import kinds
 from kinstream.search.stores.base import Place, Store
 from kinstream.streams.errors import BadRecord, SettingsError
@@ -74,6 +75,7 @@ class GatewayService:
                 gated,
                 drafts,
                 randomising_of(settings, name),
+                threads_of(self.limits),
             )
         self.health = Health(
             live=[Check("feeds", lambda: self.failure is None)],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,12 +30,13 @@ AGAIN_SECONDS: Final = 0.5
 
 
 class Answer(NamedTuple):
-    """The hits of a request, all of one state of the store.
+    """The hits of a request.
 
     Parameters
     ----------
-    hits : of each query under the serving model.
-    candidates : the same under the candidate, by the number of the query.
+    hits : of each query under the serving model, all of one state of the store.
+    candidates : the same under the candidate, by the number of the query; of the state of the store at that moment.
+    version : of the state that `hits` are of.
     """
 
     hits: list[list[Hit]]
@@ -50,6 +53,7 @@ class GatewaySpace:
     pinned : the model of a file; None to follow `subscription`.
     gated, drafts : the decisions of a gate on the space, and its drafted lists; None without a gate.
     randomising : its randomised lists; None if there are none.
+    threads : requests that ask the store under a candidate at the same time.
     timed : receives the seconds of every request to the store, and whether it answered.
     """
 
@@ -64,6 +68,7 @@ class GatewaySpace:
         gated: Gated | None = None,
         drafts: Drafts | None = None,
         randomising: Randomising | None = None,
+        threads: int = 1,
         timed: Callable[[str, float, bool], None] = lambda *_: None,
     ) -> None:
         self.name = name
@@ -82,6 +87,8 @@ class GatewaySpace:
         self._pinned = pinned
         self._newest = None if subscription is None else Newest(subscription.learner)
         self._none = QueryModel(self.newest.learner)
+        #: Asks the store for the candidate's hits while the request's own thread asks for the serving model's.
+        self._beside = ThreadPoolExecutor(threads, f"kinstream-candidate-{name}")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"kinstream-store-{name}", daemon=True)
 
@@ -96,6 +103,7 @@ class GatewaySpace:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
+        self._beside.shutdown(wait=False, cancel_futures=True)
         self._store.close()
 
     def _watch(self) -> None:
@@ -185,12 +193,12 @@ class GatewaySpace:
         return None if self._subscription is None else self._subscription.staleness()
 
     def search(self, pair: ModelPair, queries: Vectors, drafted: list[int], k: int, where: Any) -> Answer:
-        """The hits of queries (n, d), with one request to the store.
+        """The hits of queries (n, d). The store is asked for both models at the same time, with a request for each.
 
         Parameters
         ----------
         drafted : numbers of the queries that are also asked under the candidate. Those are left out that it maps to
-            numbers that are not finite.
+            numbers that are not finite, and all of them if the store does not take its vectors.
 
         Raises
         ------
@@ -199,20 +207,20 @@ class GatewaySpace:
         began = time.perf_counter()
         answered = False
         try:
-            mapped = pair.serving.map(queries)
+            beside = None
             if drafted:
                 assert pair.candidate is not None
                 other = pair.candidate.map(queries[drafted])
                 finite = np.isfinite(other).all(axis=1)
                 drafted = [drafted[place] for place in np.flatnonzero(finite)]
-                asked = np.concatenate([mapped, other[finite]])
-            try:
-                found = self._store.search(asked if drafted else mapped, k, where)
-            except BadFilter:
-                if not drafted:
-                    raise
-                # The candidate's vectors may be what the store does not take; the serving model's may be good.
-                drafted, found = [], self._store.search(mapped, k, where)
+                if drafted:
+                    beside = self._beside.submit(self._store.search, other[finite], k, where)
+            found = self._store.search(pair.serving.map(queries), k, where)
+            candidates: dict[int, list[Hit]] = {}
+            if beside is not None:
+                # The candidate's vectors may be what the store does not take; the serving model's are good.
+                with contextlib.suppress(BadFilter):
+                    candidates = dict(zip(drafted, beside.result().hits, strict=True))
             answered = True
         except StoreAway as error:
             # Readiness shows it at once, and the next check repairs it.
@@ -220,5 +228,4 @@ class GatewaySpace:
             raise
         finally:
             self.timed(self.name, time.perf_counter() - began, answered)
-        hits, rest = found.hits[: len(queries)], found.hits[len(queries) :]
-        return Answer(hits, dict(zip(drafted, rest, strict=True)), found.version)
+        return Answer(found.hits, candidates, found.version)
