@@ -103,6 +103,8 @@ class Clicks:
     max_per_session : preferences of one session; 0 is no limit.
     max_clicks_per_hour, max_clicks_per_address : a user, or an address, with more is ignored for that hour of event
         time and the next; 0 is no limit.
+    max_lists_per_day : of a user's lists with clicks in a day of event time, those after so many are ignored; 0 is no
+        limit.
     keep_capped : lists that were ignored so are refused (`capped-user`, `capped-session`, `capped-address`). A redrive
         of them is taken whatever the caps say.
     max_list, max_per_list : items in a list, and preferences from it.
@@ -177,6 +179,7 @@ class Clicks:
         max_per_session: int = 1_000,
         max_clicks_per_hour: int = 1_000,
         max_clicks_per_address: int = 5_000,
+        max_lists_per_day: int = 0,
         keep_capped: bool = False,
         max_list: int = 1_000,
         max_per_list: int = 1_000,
@@ -199,6 +202,7 @@ class Clicks:
         self.max_per_session = whole("max_per_session", max_per_session, 0, 1_000_000)
         self.max_clicks_per_hour = whole("max_clicks_per_hour", max_clicks_per_hour, 0, 1_000_000)
         self.max_clicks_per_address = whole("max_clicks_per_address", max_clicks_per_address, 0, 1_000_000)
+        self.max_lists_per_day = whole("max_lists_per_day", max_lists_per_day, 0, 1_000_000)
         self.keep_capped = flag("keep_capped", keep_capped)
         self.max_list = whole("max_list", max_list, 1, 9_999)
         self.max_per_list = whole("max_per_list", max_per_list, 1, 100_000)
@@ -220,7 +224,8 @@ class Clicks:
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
         caps = self.max_clicks_per_hour, self.max_clicks_per_address
-        self._gate = Gate(watermark, self.vote_window_ms, *caps, self.max_remembered, self.keep_capped)
+        most, kept = self.max_remembered, self.keep_capped
+        self._gate = Gate(watermark, self.vote_window_ms, *caps, most, kept, self.max_lists_per_day)
         self._votes = Votes(
             vote_window_ms=self.vote_window_ms,
             max_per_session=self.max_per_session,

@@ -41,6 +41,7 @@ class Gate:
     max_clicks_per_hour : a voter with more clicks in an hour of event time is ignored for that hour and the next; 0
         accepts all. Lists accepted before the cap was reached stay.
     max_clicks_per_address : the same for an address, which several voters may share.
+    max_lists_per_day : of a voter's lists with clicks in a day of event time, further ones are ignored; 0 accepts all.
     most : entries of each memory.
     keep_capped : whether `capped` refuses what a cap has left out, and a redrive passes the caps.
     """
@@ -53,14 +54,17 @@ class Gate:
         max_clicks_per_address: int,
         most: int,
         keep_capped: bool = False,
+        max_lists_per_day: int = 0,
     ) -> None:
         self.watermark = watermark
         self.window_ms = window_ms
         self.max_clicks_per_hour = max_clicks_per_hour
         self.max_clicks_per_address = max_clicks_per_address
+        self.max_lists_per_day = max_lists_per_day
         self.keep_capped = keep_capped
         self._seen = Memory(most)
         self._hours = Memory(most)
+        self._days = Memory(most)
         #: (n,) of the lists admitted last, those of an address above its cap.
         self._of_address: Flags = np.zeros(0, np.bool_)
         #: The watermark before the last event.
@@ -97,11 +101,11 @@ class Gate:
         has_id = np.array([named and bool(name) for name in lists.block.list_ids], np.bool_)
         ids = list_keys(lists, keys) if named else np.zeros((count, 2), np.uint64)
         gone = self.gone_ms(self.window_ms)
-        hours_gone = self.gone_ms(2 * kernels.HOUR_MS)
+        hours_gone, days_gone = (self.gone_ms(hours * kernels.HOUR_MS) for hours in (2, 24))
         clicks = np.bincount(lists.of[lists.block.clicked], minlength=count).astype(np.int64)
-        caps = self.max_clicks_per_hour, self.max_clicks_per_address
+        caps = self.max_clicks_per_hour, self.max_clicks_per_address, self.max_lists_per_day
         if self.keep_capped and arriving is not None:
-            caps = 0, 0
+            caps = 0, 0, 0
         kernels.admit(
             candidates,
             arriving is None,
@@ -117,10 +121,12 @@ class Gate:
             *caps,
             self._seen.room_for(count, gone),
             self._hours.room_for(count + int(keys.has_address.sum()), hours_gone),
+            self._days.room_for(count, days_gone),
             fate,
         )
         self._seen.settle(gone)
         self._hours.settle(hours_gone)
+        self._days.settle(days_gone)
         self._of_address = fate == kernels.LIST_OF_BOT_ADDRESS
         fate[self._of_address] = BOT
         return fate
@@ -139,7 +145,7 @@ class Gate:
         made = []
         for reason, some in found:
             names = [lists.block.list_ids[i] for i in np.flatnonzero(some)]
-            detail = f"more clicks in an hour than its cap: {named(names, 'list')}"
+            detail = f"more clicks in an hour, or lists in a day, than its cap: {named(names, 'list')}"
             made += [BadRecord(reason, detail, part) for part in split_rows(np.flatnonzero(some[lists.of]))]
         return made
 
@@ -150,19 +156,23 @@ class Gate:
     @property
     def evicted(self) -> int:
         """Entries that were dropped because a memory was full."""
-        return self._seen.evicted + self._hours.evicted
+        return self._seen.evicted + self._hours.evicted + self._days.evicted
 
     def state(self) -> State:
-        return {
+        state = {
             "watermark": self.watermark.time_ms,
             **self._seen.state("seen"),
             **self._hours.state("hours"),
         }
+        # Without the cap, a state is what it was before there was one.
+        return state | (self._days.state("days") if self.max_lists_per_day else {})
 
     def restore(self, state: State) -> None:
         self.watermark.time_ms = int(state["watermark"])
         self._seen.restore(state, "seen")
         self._hours.restore(state, "hours")
+        if self.max_lists_per_day:
+            self._days.restore(state, "days")
 
 
 class Votes:

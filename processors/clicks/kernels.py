@@ -124,6 +124,7 @@ LIST_OF_BOT_ADDRESS: Final = 6
 HOUR_MS: Final = 3_600_000
 
 
+_DAY_MS: Final = 86_400_000
 _VOTER: Final = 1
 _ADDRESS: Final = 3
 
@@ -161,8 +162,10 @@ def admit(
     window: int,
     max_clicks: int,
     max_address_clicks: int,
+    max_lists: int,
     seen: Parts,
     hours: Parts,
+    days: Parts,
     fate: Fates,
 ) -> None:
     """Decide whether candidate lists were seen before, or come from a bot.
@@ -174,7 +177,8 @@ def admit(
     clicks : (n,) number of clicks.
     window : within which a repeated list is left out.
     max_clicks, max_address_clicks : in an hour, of a voter and of an address; 0 for no limit.
-    seen, hours : memories of lists, and of clicks by voter or address, and hour.
+    max_lists : with clicks in a day, of a voter; 0 for no limit.
+    seen, hours, days : memories of lists, of clicks by voter or address and hour, and of lists by voter and day.
     fate : (n,) filled for the candidates.
     """
     for i in range(len(candidates)):
@@ -194,6 +198,10 @@ def admit(
         if max_clicks > 0 and has_voter[i]:
             a, b = voters[i, 0], voters[i, 1]
             if _clicks_of(hours, a, b, _VOTER, time, more) > max_clicks:
+                fate[i] = 2
+        if max_lists > 0 and has_voter[i]:
+            c, d = _joined(voters[i, 0], voters[i, 1], np.uint64(time // _DAY_MS), np.uint64(_VOTER))
+            if _count(days, c, d, time, 2**62, int(more > 0)) > max_lists:
                 fate[i] = 2
         if max_address_clicks > 0 and has_address[i]:
             a, b = addresses[i, 0], addresses[i, 1]

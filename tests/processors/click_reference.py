@@ -69,6 +69,7 @@ class Reference:
             "max_per_session": 1000,
             "max_clicks_per_hour": 1000,
             "max_clicks_per_address": 5000,
+            "max_lists_per_day": 0,
             "keep_capped": False,
             "max_list": 1000,
             "max_per_list": 1000,
@@ -83,6 +84,7 @@ class Reference:
         self.watermark = -1
         self.lists: dict[Hashable, list[int]] = {}
         self.hours: Counter[Hashable] = Counter()
+        self.days: Counter[Hashable] = Counter()
         self.votes: dict[Hashable, list[int]] = {}
         self.counted: dict[Hashable, tuple[int, int]] = {}
         self.clicked: dict[Hashable, tuple[list[str], int]] = {}
@@ -170,6 +172,11 @@ class Reference:
             over = most and max(self.hours[actor, hour], self.hours[actor, hour - 1]) > most
             if over and not (again and s["keep_capped"]):
                 bot = bot or f"capped-{actor[0]}"
+        if named and s["max_lists_per_day"]:
+            self.days[voter, time // (24 * HOUR)] += bool(clicks) and not again
+            over = self.days[voter, time // (24 * HOUR)] > s["max_lists_per_day"]
+            if over and not (again and s["keep_capped"]):
+                bot = f"capped-{voter[0]}"
         if bot is not None:
             return whole("bot", "left-out", bot if s["keep_capped"] else None)
         if click.query_item is not None and not click.query_vector and click.query_item not in self.known:

@@ -30,6 +30,7 @@ SETTINGS = st.fixed_dictionaries(
         "max_per_session": st.integers(0, 6),
         "max_clicks_per_hour": st.integers(0, 8),
         "max_clicks_per_address": st.integers(0, 8),
+        "max_lists_per_day": st.integers(0, 4),
         "keep_capped": st.booleans(),
         "max_list": st.integers(3, 8),
         "max_per_list": st.integers(1, 6),

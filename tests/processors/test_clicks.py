@@ -392,6 +392,42 @@ def test_an_address_with_too_many_clicks_is_left_out_whoever_clicks_from_there()
     assert [len(give(builder, one)) for one in named] == [1, 1, 1]
 
 
+def test_of_a_users_lists_in_a_day_only_so_many_are_used() -> None:
+    builder = ready(max_lists_per_day=2)
+    times = [1, 2, 3, DAY - 1, DAY, DAY + 1, DAY + 2]
+    lists = [shown(f"l{n}", f"i{n + 1} i9", [("i9", t)], user="ann") for n, t in enumerate(times)]
+    assert [len(give(builder, one)) for one in lists] == [1, 1, 0, 0, 1, 1, 0]
+    assert fates(builder, "bot", "impressions-left-out", "clicks-left-out") == (3, 6, 3)
+    # One without a click is none of them; nor is another user's.
+    users = [user for user in ("bob", "eve") for _ in range(4)]
+    others = [
+        shown(f"m{n}", f"i{n + 1} i9", [("i9", DAY)] if n % 2 else [], user=user)
+        for n, user in enumerate(users)
+    ]
+    assert [len(give(builder, one)) for one in others] == [0, 1] * 4
+    # A state knows the day.
+    fresh = ready(max_lists_per_day=2)
+    fresh.restore(from_bytes(to_bytes(builder.state())))
+    assert give(fresh, shown("l9", "i4 i9", [("i9", DAY + 3)], user="ann")) == []
+
+
+def test_lists_above_the_cap_of_a_day_can_be_kept_and_sent_again() -> None:
+    builder = ready(max_lists_per_day=1, keep_capped=True)
+    lists = [shown(f"l{n}", f"i{n + 1} i9", [("i9", n)], user="ann") for n in range(3)]
+    first, *rest = [builder.process(one, Origin(n, NOW)) for n, one in enumerate(lists)]
+    assert (len(told(first)), first.refused) == (1, [])
+    assert [[(e.reason, e.rows) for e in made.refused] for made in rest] == [
+        [(Reason.CAPPED_USER, (0, 1))]
+    ] * 2
+    assert told(builder.process(lists[2], Origin(9, NOW, (0, 1), ()))) == [("i0", "i9", "i3")]
+
+
+def test_without_the_cap_of_a_day_a_state_is_what_it_was() -> None:
+    builder = ready()
+    give(builder, *(shown(f"l{n}", LIST, [("i3", n)], user=f"u{n % 3}") for n in range(6)))
+    assert not any("days" in name for name in builder.state())
+
+
 def test_lists_above_a_cap_can_be_kept_and_sent_again() -> None:
     builder = ready(max_clicks_per_address=1, keep_capped=True)
     lists = [shown(f"l{n}", f"i{n + 1} i9", [("i9", n)], user=f"u{n}", address="a") for n in range(3)]

@@ -65,18 +65,28 @@ LOSING: Final = {"documents": losing(0.018), "synthetic": losing(0.03)}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run: who learns (None: the losing settings of the corpus), who clicks, and how many sessions there are."""
+    """A run.
+
+    Parameters
+    ----------
+    learning : who learns; None: the losing settings of the corpus.
+    share : of the sessions that get drafted lists.
+    lists_per_day : of one user that the builder uses; 0: all.
+    """
 
     learning: Learning | None
     users: Users = field(default_factory=Users)
     sessions: int = SESSIONS
     share: float = SHARE
+    lists_per_day: int = 0
 
 
 CASES: Final[Mapping[str, Case]] = {
     "losing": Case(None),
     "losing, a fifth poisoned": Case(None, Users(poisoned=0.2)),
     "good": Case(GOOD),
+    "good, a fifth poisoned": Case(GOOD, Users(poisoned=0.2)),
+    "good, a fifth poisoned, ten lists a day of a user": Case(GOOD, Users(poisoned=0.2), lists_per_day=10),
     "good, half of the lists drafted": Case(GOOD, share=0.5),
     "good, twice as long": Case(GOOD, sessions=2 * SESSIONS),
     "losing, clicks by position alone": Case(None, Users(random=True)),
@@ -87,16 +97,7 @@ CASES: Final[Mapping[str, Case]] = {
 def measured(corpus: str, case: str, seed: int, file: Path, **options: Any) -> dict[str, Any]:
     """Changes of NDCG@10 against no adaptation: of what serves at every look, and of the newest model in the end."""
     of = CASES[case]
-    live = Live(
-        opened(corpus, file),
-        of.learning or LOSING[corpus],
-        of.users,
-        seed,
-        Options(**options),
-        share=of.share,
-        sessions=of.sessions,
-    )
-    return live.run()
+    return Live(opened(corpus, file), of, of.learning or LOSING[corpus], seed, Options(**options)).run()
 
 
 class Live:
@@ -105,14 +106,13 @@ class Live:
     def __init__(
         self,
         corpus: Corpus,
+        of: Case,
         learning: Learning,
-        users: Users,
         seed: int,
         options: Options,
-        share: float,
-        sessions: int,
     ) -> None:
-        self._corpus, self._users, self._share, self._sessions = corpus, users, share, sessions
+        sessions = of.sessions
+        self._corpus, self._users, self._share, self._sessions = corpus, of.users, of.share, sessions
         self._draw = np.random.default_rng([seed, 4])
         self._order = np.concatenate(
             [self._draw.permutation(len(corpus.asked)) for _ in range(-(-sessions // len(corpus.asked)))]
@@ -120,7 +120,7 @@ class Live:
         self._keys = Keys(f"the secret of run {seed:08}")
         self._gate = SpaceGate(SPACE, self._keys, options)
         self._learner: Any = create(learning.kind, **learning.settings)
-        self._builder = Clicks(rules=(learning.rule,), seed=seed)
+        self._builder = Clicks(rules=(learning.rule,), seed=seed, max_lists_per_day=of.lists_per_day)
         self._offset = self._listened = 0
         self._newest = UNADAPTED
         #: Those that serve, challenge or are newest.
