@@ -2,10 +2,6 @@
 
 The backlog lies on a real Kafka before the worker starts. Its rate is that between the first and the last outcome,
 by the timestamps that they are sent with, so neither the start of the process nor the joining of the group counts.
-
-A worker shares the machine with its broker and with its own threads, and its kernel alone does not. Two cores that are
-two threads of one core of the processor are slower when both are busy; so the kernel is also measured beside a process
-that only computes.
 """
 
 from __future__ import annotations
@@ -15,8 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,17 +75,6 @@ def kernel_rate(kind: str, records: list[Output]) -> float:
         seconds += time.perf_counter() - begun
         triplets += len(block)
     return triplets / seconds
-
-
-@contextmanager
-def neighbour() -> Iterator[None]:
-    """A process that keeps one core busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def drained(on: System, learner: str, blocks: int) -> tuple[float, list[Outcome]]:
@@ -162,20 +145,17 @@ def measure(case: Case, quick: bool) -> list[Figure]:
         records = list(constraints(on.settings, ["space"], case.d, blocks))
         on.append(records)
         kernels: list[float] = []
-        beside: list[float] = []
         workers: list[float] = []
         holding: list[float] = []
         outcomes: list[Outcome] = []
         for name in names:
             # One after the other, so that both see the same machine.
             kernels.append(kernel_rate(case.kind, records))
-            with neighbour():
-                beside.append(kernel_rate(case.kind, records))
             rate, outcomes = drained(on, name, len(records))
             workers.append(rate)
             holding.append(drained(on, f"{name}-held", len(records))[0])
         loop = hand_written_rate(on, records, case.d, by_hand) if by_hand else 0.0
-    worker, kernel, busy = max(workers), max(kernels), max(beside)
+    worker, kernel = max(workers), max(kernels)
     seen = sum(outcome.counts.seen for outcome in outcomes)
     active = sum(outcome.counts.utilised for outcome in outcomes) / seen
     facts = {
@@ -185,7 +165,6 @@ def measure(case: Case, quick: bool) -> list[Figure]:
         "worker_tries": workers,
         "held_out_tries": holding,
         "kernel_tries": kernels,
-        "kernel_beside_tries": beside,
         "hand_written": loop,
     }
     label = f"{case.kind}, d = {case.d}"
@@ -194,8 +173,6 @@ def measure(case: Case, quick: bool) -> list[Figure]:
         Figure("drain", f"{label}: worker", worker, "triplets/s", facts=facts),
         Figure("drain", f"{label}: kernel alone", kernel, "triplets/s"),
         Figure("drain", f"{label}: worker of kernel", of_kernel, "%", at_least=case.share, goal=80.0),
-        Figure("drain", f"{label}: kernel beside a process that computes", busy, "triplets/s"),
-        Figure("drain", f"{label}: worker of that", 100 * worker / busy, "%"),
         Figure("drain", f"{label}: worker with 2 % held out", max(holding), "triplets/s"),
     ]
     if by_hand:
