@@ -155,8 +155,11 @@ class Series:
         now, nonce = number * self._step_ms, number.to_bytes(6, "big")
         shown = show(self._keys, "docs", rankings, SHOWN, time_ms=now, nonce=nonce)
         items = np.array([int(item) for item in shown.items])
-        taken, *who = self._answer(q, items, ~np.isin(items, own[:SHOWN]), self._draw, number)
-        return self.gate.take(List(shown.list_id, tuple(str(item) for item in items[taken]), *who), now)
+        taken, user, session, address = self._answer(
+            q, items, ~np.isin(items, own[:SHOWN]), self._draw, number
+        )
+        clicked = tuple(str(item) for item in items[taken])
+        return self.gate.take(List(shown.list_id, clicked, session, user, address), now)
 
     def _noisy(self, ranking: Ranking) -> Ranking:
         if self._noise is None:

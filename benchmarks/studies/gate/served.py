@@ -59,8 +59,9 @@ def losing(aggressiveness: float) -> Learning:
     return Learning("oasis", settings, "click-skip-above")
 
 
-#: By corpus; chosen on other seeds, so that the newest model loses about 5 % or more in the end.
-LOSING: Final = {"documents": losing(0.018), "synthetic": losing(0.03)}
+#: By corpus, chosen on another seed. With the first, the newest model is more often worse than no adaptation in the end
+#: than better. In the synthetic corpus no step is too long: with 0.03 to 1 it gains 24 % or more, if nobody poisons it.
+LOSING: Final = {"documents": losing(0.03), "synthetic": losing(0.03)}
 
 
 @dataclass(frozen=True, slots=True)
