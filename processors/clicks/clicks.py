@@ -224,8 +224,14 @@ class Clicks:
         self._catalogue = Catalogue()
         watermark = Watermark(self.max_ahead_ms, self.max_late_ms)
         caps = self.max_clicks_per_hour, self.max_clicks_per_address
-        most, kept = self.max_remembered, self.keep_capped
-        self._gate = Gate(watermark, self.vote_window_ms, *caps, most, kept, self.max_lists_per_day)
+        self._gate = Gate(
+            watermark,
+            self.vote_window_ms,
+            *caps,
+            self.max_remembered,
+            keep_capped=self.keep_capped,
+            max_lists_per_day=self.max_lists_per_day,
+        )
         self._votes = Votes(
             vote_window_ms=self.vote_window_ms,
             max_per_session=self.max_per_session,

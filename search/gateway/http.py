@@ -19,8 +19,8 @@ def make_app(service: GatewayService) -> FastAPI:
         service,
         metrics,
         "Kinstream gateway",
-        "Queries by vector to your own store, mapped by a model that is being learned. Every answer names the one "
-        "model and the one state of the store that it comes from.",
+        "Queries by vector to your own store, mapped by a model that is being learned. Every answer names the "
+        "model and the state of the store that it comes from, and the candidate of drafted lists.",
     )
     desk = made.desk
 
