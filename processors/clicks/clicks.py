@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from kinstream.processors.clicks.lists import (
     Fault,
     Flags,
     Lists,
-    Numbers,
     named,
     partly,
     read_lists,
@@ -26,6 +25,7 @@ from kinstream.processors.clicks.lists import (
     rows_of,
     split_rows,
 )
+from kinstream.processors.clicks.packed import Found, packed
 from kinstream.processors.clicks.rules import Reading, preferences, read_clicks
 from kinstream.processors.shared.base import MAX_BLOCK_BYTES, Made, Origin, State
 from kinstream.processors.shared.catalogue import Catalogue
@@ -40,11 +40,9 @@ from kinstream.streams.records.values import (
     PREFERENCE_RULES,
     Click,
     ClickBlock,
-    ConstraintBlock,
     Event,
     ItemBlock,
     Kind,
-    Table,
 )
 
 RULES: Final = (*PREFERENCE_RULES, co_clicks.RULE)
@@ -56,17 +54,6 @@ _DAY_MS: Final = 86_400_000
 
 #: Entries that full memories have dropped.
 EVICTED: Final = "memory-evicted"
-
-
-class _Found(NamedTuple):
-    """Triplets (p, 3) with rule and weight, and pairs (r, 2), as references, and the list of each."""
-
-    triplets: References
-    rule: NDArray[np.int8]
-    weights: NDArray[np.float32]
-    triplet_lists: Numbers
-    pairs: References
-    pair_lists: Numbers
 
 
 class Clicks:
@@ -87,8 +74,8 @@ class Clicks:
         - "click-skip-above": a clicked item over each unclicked one above it.
         - "last-click-skip-above": the same, only for the item clicked last (in time).
         - "click-skip-previous": a clicked item over the one directly above it, if that is unclicked.
-            - "click-no-click-next": a clicked item over the one directly below it, if that is unclicked: the rule
-              assumes that it was examined. No other rule uses items below the last click.
+        - "click-no-click-next": a clicked item over the one directly below it, if that is unclicked: the rule
+          assumes that it was examined. No other rule uses items below the last click.
         - "click-earlier-click": a clicked item over those clicked before it.
         - "click-list": whole lists, for learners of lists such as `adapter`: pairs of the query with each clicked item,
           similar, and with each unclicked one above a clicked one, dissimilar. A list of which the first item alone was
@@ -336,7 +323,7 @@ class Clicks:
                 references[lists.block.item[stated.other[chosen]]],
             ]
         )
-        found = _Found(
+        found = Found(
             triplets,
             stated.rule[chosen],
             weights[chosen],
@@ -345,7 +332,17 @@ class Clicks:
             pairs.lists[held],
         )
         time_ms = int(lists.time_ms[taken].max(initial=0))
-        return Made(self._pack(lists, found, partly(lists, arriving), time_ms), refused)
+        blocks = packed(
+            found,
+            lists,
+            self._catalogue,
+            rules=self._preference_rules,
+            weighted=self._votes.weighted,
+            max_bytes=self.max_bytes,
+            begun=partly(lists, arriving),
+            time_ms=time_ms,
+        )
+        return Made(blocks, refused)
 
     def _check_queries(self, lists: Lists) -> None:
         """Set the fault of lists whose query vector has another dimension."""
@@ -367,76 +364,6 @@ class Clicks:
             return Pairs(np.empty((0, 2, 2), np.uint64), np.empty(0, np.int32), 0, 0, 0)
         usable = presence == kernels.EMITTED
         return self._co_clicks.pairs(lists, keys, reading, taken, usable, arriving, self._gate.gone_ms)
-
-    def _pack(self, lists: Lists, found: _Found, begun: Flags, time_ms: int) -> list[ConstraintBlock]:
-        if not len(found.triplets) and not len(found.pairs):
-            return []
-        packing = Packing(lists.block.space, self._catalogue.modalities, self.max_bytes)
-        vectors = self._vectors_of(lists)
-        both = np.isin(found.pair_lists, found.triplet_lists).any()
-        if self._lists_whole:
-            made = self._pack_lists(packing, vectors, found, begun, time_ms)
-        else:
-            made = packing.blocks(
-                Kind.TRIPLET,
-                self._preference_rules,
-                found.triplets,
-                vectors,
-                time_ms,
-                rule_of=found.rule,
-                weights=found.weights if self._votes.weighted else None,
-                events=found.triplet_lists,
-                begun=bool(begun[found.triplet_lists].any()),
-            )
-        return made + packing.blocks(
-            Kind.PAIR,
-            co_clicks.RULE,
-            found.pairs,
-            vectors,
-            time_ms,
-            events=found.pair_lists,
-            begun=bool(begun[found.pair_lists].any()),
-            earlier=None if self._lists_whole or not both else Kind.TRIPLET,
-        )
-
-    def _pack_lists(
-        self,
-        packing: Packing,
-        vectors: Callable[[References], tuple[Table, ...]],
-        found: _Found,
-        begun: Flags,
-        time_ms: int,
-    ) -> list[ConstraintBlock]:
-        """Pairs of each query with what was clicked, and then with what was passed over, each item once a list."""
-        clicked = found.triplets[:, 1] == found.triplets[:, 2]
-        order = np.lexsort((~clicked, found.triplet_lists))
-        of, item = found.triplet_lists[order], found.triplets[order, 2]
-        first = np.sort(np.unique(np.column_stack([of, item]), axis=0, return_index=True)[1])
-        rows = order[first]
-        return packing.blocks(
-            Kind.PAIR,
-            LIST_RULE,
-            found.triplets[rows][:, (0, 2)],
-            vectors,
-            time_ms,
-            signs=np.where(clicked[rows], 1, -1).astype(np.int8),
-            weights=found.weights[rows] if self._votes.weighted else None,
-            events=found.triplet_lists[rows],
-            begun=bool(begun[found.triplet_lists].any()),
-        )
-
-    def _vectors_of(self, lists: Lists) -> Callable[[References], tuple[Table, ...]]:
-        """A reference r >= 0 is one of the catalogue's, and ~q < 0 the vector of the query in row q."""
-        own = {table.name: table.vectors for table in lists.block.query_vectors}
-
-        def vectors(references: References) -> tuple[Table, ...]:
-            queries = ~references[references < 0]
-            found = self._catalogue.vectors(references[references >= 0])
-            if not len(queries):
-                return found
-            return tuple(Table(t.name, np.concatenate([own[t.name][queries], t.vectors])) for t in found)
-
-        return vectors
 
     # ---- state --------------------------------------------------------------------------------------------------
 
