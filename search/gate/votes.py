@@ -21,7 +21,7 @@ from kinstream.search.gate.limits import Actors
 from kinstream.search.interleaving.hashing import hash_of
 from kinstream.streams.records.state import State
 
-_NAMES: Final = ("users", "addresses")
+_NAMES: Final = ("users", "sessions", "addresses")
 
 
 class Votes:
@@ -33,13 +33,13 @@ class Votes:
     """
 
     def __init__(self, of_user: int, of_address: int) -> None:
-        self._whole: Final = (of_user, of_address)
-        self._counts: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self._whole: Final = (of_user, of_user, of_address)
+        self._counts: tuple[dict[int, int], ...] = ({}, {}, {})
 
     def weigh(self, actors: Actors) -> float:
         """Count a list, and return its weight, above 0 and at most 1."""
         weight = 1.0
-        names = actors.user or actors.session, actors.address
+        names = actors.user, "" if actors.user else actors.session, actors.address
         for name, whole, counts in zip(names, self._whole, self._counts, strict=True):
             if name and whole:
                 key = hash_of(name)

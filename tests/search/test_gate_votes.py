@@ -25,12 +25,13 @@ LISTS = st.lists(st.tuples(NAMES, NAMES, NAMES), max_size=40)
 def wanted(
     lists: list[tuple[str | None, str | None, str | None]], of_user: int, of_address: int
 ) -> list[float]:
-    """The n-th list of a user counts (v / n)^2 at most, and so does one of an address."""
+    """The n-th list of a user, or of a session without one, counts (v / n)^2 at most, and so does one of an address."""
     users, addresses = Counter[str](), Counter[str]()
     found = []
     for user, session, address in lists:
         weights = [1.0]
-        for name, whole, counts in ((user or session, of_user, users), (address, of_address, addresses)):
+        who = f"user {user}" if user else f"session {session}" if session else None
+        for name, whole, counts in ((who, of_user, users), (address, of_address, addresses)):
             if name is not None and whole > 0:
                 counts[name] += 1
                 weights.append((whole / counts[name]) ** 2)
@@ -52,6 +53,8 @@ def test_further_lists_of_one_user_or_address_count_less(
     assert found == pytest.approx(wanted(lists, of_user, of_address))
     votes.clear()
     assert votes.weigh(Actors("a", None, "b")) == 1.0
+    # A session that is named like a user is not that user.
+    assert votes.weigh(Actors(None, "a", None)) == 1.0
 
 
 @pytest.mark.parametrize("whole", [1, 2, 5])
