@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from kinstream.streams.processes import json_lines
 from kinstream.streams.processes.json_lines import JsonFormatter, describe_process, fields, within
 from kinstream.streams.secrets import remember
 
@@ -108,12 +111,9 @@ def test_a_refused_worker_ends_with_an_object(tmp_path: Path) -> None:
     assert record["application"] == "learner-x" and "no [learners.x]" in record["message"]
 
 
-def test_fields_of_the_process_are_on_every_line() -> None:
+def test_fields_of_the_process_are_on_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Commands that other tests run in this process describe it, too.
+    monkeypatch.setattr(json_lines, "_of_process", {})
     assert "application" not in _line("before")
     describe_process(application="gate")
-    try:
-        assert _line("after")["application"] == "gate"
-    finally:
-        from kinstream.streams.processes import json_lines
-
-        json_lines._of_process.clear()
+    assert _line("after")["application"] == "gate"
