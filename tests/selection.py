@@ -1,8 +1,8 @@
 """What `make test` leaves to `make test-long`, so that a stranger waits minutes for it and not half an hour.
 
 `make test` keeps what protects users most: delivery guarantees, old checkpoints, a crash run, the recipes of the docs,
-and one way of every learner. Here is the rest: what needs programs of other projects, real outages of every sort, and
-all number types, kernels and settings of all learners.
+and one way of the learners that most take. Here is the rest: what needs programs of other projects, real outages of
+every sort, and all learners with all number types, kernels and settings.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ LONG: Final = (
     "tests/learners/test_export_onnx.py::test_a_fusion_has_an_input_for_each_modality_that_measures",
     "tests/learners/test_first_model.py",
     "tests/learners/test_kernel_lego.py",
+    "tests/learners/test_lego.py::test_auto_is_decided_by_dimension_alone",
     "tests/learners/test_lego.py::test_rho_is_held_and_counted_as_clipped",
     "tests/learners/test_oahu.py::test_what_holds_after_every_step",
     "tests/learners/test_itml_online.py",
@@ -66,7 +67,7 @@ LONG: Final = (
     "tests/learners/test_equal_vectors.py",
     "tests/learners/test_late_events.py",
     "tests/learners/test_mdml.py::test_a_stream_keeps_eigenvectors_orthogonal",
-    "tests/learners/test_rdml.py::test_a_stream_keeps_the_matrix_positive",
+    "tests/learners/test_rdml.py",
     "tests/learners/test_steps.py",
     "tests/learners/test_zero_differences.py",
     "tests/learners/test_checks.py::test_other_processes_end_in_the_same_state",
@@ -85,9 +86,13 @@ LONG: Final = (
     "tests/learners/test_portfolio.py",
     "tests/learners/test_rank_one.py",
     "tests/learners/test_pola.py::test_a_step_is_the_two_projections",
+    "tests/learners/test_kernels.py::test_overflow_is_rejected_and_leaves_the_map",
+    "tests/learners/test_oahu.py::test_triplets_that_contradict_each_other_keep_the_state_sound",
+    "tests/learners/test_oasis.py::test_a_step_that_is_lost_in_rounding_changes_nothing",
     "tests/learners/test_oasis.py::test_utilised_means_other_bits_and_the_converse",
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
     "tests/learners/test_soml.py::test_utilised_means_other_bits_and_the_converse",
+    "tests/replay/test_held_out.py::test_a_space_of_one_modality_has_both_kinds_too",
     "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
     "tests/replay/test_held_out.py::test_one_modality_and_several_stand_in_one_table",
     # What compiles the kernels of other learners than the default ones, or does a thing for every learner again.
@@ -102,9 +107,10 @@ LONG: Final = (
     "tests/learners/test_sklearn.py::test_a_clone_and_a_pickled_copy_end_in_the_same_bits",
     "tests/learners/test_sklearn.py::test_pieces_of_whole_blocks_end_in_the_bits_of_one_call",
     "tests/learners/test_soml.py",
-    "tests/replay/evaluation/test_importance.py::test_a_metric_that_is_not_a_map_of_features_has_no_shares",
+    "tests/replay/evaluation/test_importance.py",
     "tests/replay/evaluation/test_prequential.py::test_a_delayed_label_is_predicted_by_the_model_without_it",
     "tests/replay/evaluation/test_run.py::test_a_cell_that_was_written_in_part_is_run_again",
+    "tests/replay/evaluation/test_run.py::test_more_of_an_experiment_takes_over_what_is_finished",
     "tests/replay/evaluation/test_run.py::test_nothing_of_another_question_is_taken_over",
     "tests/replay/evaluation/test_command.py::test_a_newcomer_reads_one_table_one_recommendation_and_the_features",
     # Tens of thousands of mutated records, and figures of simulators.
@@ -216,16 +222,31 @@ LONG_CASES: Final = re.compile(
     # The second number type of learners whose kernels take long to compile.
     r"|tests/learners/test_(kernels|lego|oahu|oasis|opml)\.py::.*\[(?!{).*float32"
 )
+#: Learners of which all tests are long: few take them, and each has kernels of its own.
+LONG_KINDS: Final = (
+    "adasors",
+    "kernel-lego",
+    "mdml",
+    "omdl-lr-like",
+    "omdml",
+    "omks",
+    "pola",
+    "portfolio",
+    "rdml",
+    "soml-da",
+    "sors",
+)
+_OF_A_LONG_KIND: Final = re.compile(rf"::test_.*\[(.*[:-])?({'|'.join(LONG_KINDS)})(?![a-z])")
 #: The expression of markers by which `make test` leaves long tests out.
 NOT_LONG: Final = "not long"
-#: Tests over cases, of which `make test` runs the first of every learner.
+#: Tests over cases, of which `make test` runs the first of every other learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
 
 
 def is_long(nodeid: str) -> bool:
     """Whether a test belongs to `make test-long` by its name."""
     name = nodeid.partition("[")[0]
-    if LONG_CASES.search(nodeid):
+    if LONG_CASES.search(nodeid) or _OF_A_LONG_KIND.search(nodeid):
         return True
     return any(name == one or name.startswith((one.rstrip("/") + "/", one + "::")) for one in LONG)
 

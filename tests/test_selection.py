@@ -1,4 +1,4 @@
-"""What is left to `make test-long` is there, and `make test` keeps a case of every learner."""
+"""What is left to `make test-long` is there; of every learner but those of `LONG_KINDS`, `make test` keeps a case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kinstream.learners.registry import names
 from kinstream.testing.learners import Case
 from tests.learners.cases import all_cases
-from tests.selection import LONG, OVER_CASES, is_long, mark
+from tests.selection import LONG, LONG_KINDS, OVER_CASES, is_long, mark
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,9 +51,18 @@ class Item:
         self.markers.append(name)
 
 
-def test_of_every_learner_one_case_stays() -> None:
+def test_learners_whose_tests_are_long_are_learners() -> None:
+    assert set(LONG_KINDS) < set(names())
+    assert is_long("tests/learners/test_checks.py::test_check[mdml:length-stays_bounded]")
+    assert is_long("tests/search/test_model.py::test_it_transforms_and_scores[mdml]")
+    assert not is_long("tests/learners/test_checks.py::test_check[lomdml:length-stays_bounded]")
+
+
+def test_of_every_other_learner_one_case_stays() -> None:
     items = [Item(case) for case in all_cases() for _ in range(2)]
     mark(cast("list[pytest.Item]", items))
     kept = {item.nodeid for item in items if not item.markers}
-    assert sorted(name.partition("[")[2].partition(":")[0] for name in kept) == sorted(names())
+    assert sorted(name.partition("[")[2].partition(":")[0] for name in kept) == sorted(
+        set(names()) - set(LONG_KINDS)
+    )
     assert {item.nodeid for item in items if item.markers} & kept == set()

@@ -29,7 +29,7 @@ WATCHING = (
 
 def cases() -> list[Case]:
     found = []
-    for dtype in ("float64", "float32"):
+    for dtype in ("float32", "float64"):
         make = partial(create, "mixture", dtype=dtype, warm_up=20)
         blocks = triplet_blocks(2, 5, messages=8, m=60)
         found.append(Case(f"mixture:{dtype}", make, blocks, 0.0, WATCHING, elsewhere=dtype == "float32"))
