@@ -52,6 +52,7 @@ LONG: Final = (
     "tests/learners/test_kernel_lego.py",
     "tests/learners/test_lego.py::test_auto_is_decided_by_dimension_alone",
     "tests/learners/test_lego.py::test_rho_is_held_and_counted_as_clipped",
+    "tests/learners/test_lego.py::test_warm_up_leaves_nothing_to_compile",
     "tests/learners/test_oahu.py::test_what_holds_after_every_step",
     "tests/learners/test_itml_online.py",
     "tests/learners/test_no_python_per_constraint.py",
@@ -66,7 +67,7 @@ LONG: Final = (
     "tests/learners/test_eigenpair.py",
     "tests/learners/test_equal_vectors.py",
     "tests/learners/test_late_events.py",
-    "tests/learners/test_mdml.py::test_a_stream_keeps_eigenvectors_orthogonal",
+    "tests/learners/test_mdml.py",
     "tests/learners/test_rdml.py",
     "tests/learners/test_steps.py",
     "tests/learners/test_zero_differences.py",
@@ -75,15 +76,18 @@ LONG: Final = (
     "tests/search/test_model.py::test_threads_share_a_model",
     # Learners of several modalities, whose kernels take long to compile, beyond one case of each.
     "tests/learners/test_lomdml.py",
+    "tests/learners/test_following.py::test_one_modality_that_leaves_its_scale_is_renewed_and_the_other_stays",
     "tests/learners/test_fusion.py",
     "tests/learners/test_multi_modal_path.py",
     "tests/learners/test_omdl_lr.py",
     "tests/learners/test_omks.py",
     "tests/learners/test_sors.py",
+    "tests/learners/test_margins.py::test_margins_of_networks_are_those_of_their_vote",
     "tests/learners/test_oahu.py::test_every_gradient_is_a_finite_difference",
     "tests/learners/test_omdml.py",
     # The portfolio has all of them for members.
     "tests/learners/test_portfolio.py",
+    "tests/learners/test_portfolio_views.py",
     "tests/learners/test_rank_one.py",
     "tests/learners/test_pola.py::test_a_step_is_the_two_projections",
     "tests/learners/test_kernels.py::test_overflow_is_rejected_and_leaves_the_map",
@@ -205,7 +209,7 @@ LONG: Final = (
 LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
     r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
-    r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|portfolio)"
+    r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|omdml|portfolio)"
     r"|_published_unit_goes_on_as_it_was\[(?!opml\]|copml\]|oasis\])|_needs_no_ceiling\[(?!1-0.0001-float64-seq)"
     r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
     r"|_as_they_say\[closure\]|_that_measures\[portfolio|_runs\[docs/learning.md:2"
@@ -226,6 +230,7 @@ LONG_CASES: Final = re.compile(
 LONG_KINDS: Final = (
     "adasors",
     "kernel-lego",
+    "lomdml",
     "mdml",
     "omdl-lr-like",
     "omdml",
@@ -234,6 +239,7 @@ LONG_KINDS: Final = (
     "portfolio",
     "rdml",
     "soml-da",
+    "soml-tg",
     "sors",
 )
 _OF_A_LONG_KIND: Final = re.compile(rf"::test_.*\[(.*[:-])?({'|'.join(LONG_KINDS)})(?![a-z])")

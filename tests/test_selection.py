@@ -55,7 +55,7 @@ def test_learners_whose_tests_are_long_are_learners() -> None:
     assert set(LONG_KINDS) < set(names())
     assert is_long("tests/learners/test_checks.py::test_check[mdml:length-stays_bounded]")
     assert is_long("tests/search/test_model.py::test_it_transforms_and_scores[mdml]")
-    assert not is_long("tests/learners/test_checks.py::test_check[lomdml:length-stays_bounded]")
+    assert not is_long("tests/learners/test_checks.py::test_check[lda:length-stays_bounded]")
 
 
 def test_of_every_other_learner_one_case_stays() -> None:
