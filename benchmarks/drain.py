@@ -34,6 +34,7 @@ class Case:
     blocks : of samples.
     share : percent of the rate of the kernel alone that the worker has to reach.
     by_hand, factor : triplets for the hand-written loop, and how many times faster the worker has to be; 0 for none.
+    rows : of a block of samples; None for the producer's default.
     """
 
     kind: str
@@ -42,10 +43,12 @@ class Case:
     share: float
     by_hand: int = 0
     factor: float = 0.0
+    rows: int | None = None
 
 
 CASES: Final = (
     Case("opml", 64, 8_000, 40.0, 30_000, 20.0),
+    Case("opml", 64, 2_000, 60.0, rows=1_024),
     Case("opml", 784, 800, 40.0, 4_000, 10.0),
     Case("oahu", 64, 800, 60.0),
     Case("oahu", 784, 400, 60.0),
@@ -142,7 +145,7 @@ def measure(case: Case, quick: bool) -> list[Figure]:
     sections = {f"learners.{name}": section | {"held_out": 0.0} for name in names}
     sections |= {f"learners.{name}-held": section for name in names}
     with system(**sections) as on:
-        records = list(constraints(on.settings, ["space"], case.d, blocks))
+        records = list(constraints(on.settings, ["space"], case.d, blocks, case.rows))
         on.append(records)
         kernels: list[float] = []
         workers: list[float] = []
@@ -167,7 +170,7 @@ def measure(case: Case, quick: bool) -> list[Figure]:
         "kernel_tries": kernels,
         "hand_written": loop,
     }
-    label = f"{case.kind}, d = {case.d}"
+    label = f"{case.kind}, d = {case.d}" + (f", {case.rows} rows a block" if case.rows else "")
     of_kernel = 100 * worker / kernel
     found = [
         Figure("drain", f"{label}: worker", worker, "triplets/s", facts=facts),
