@@ -123,7 +123,8 @@ class System(KafkaSystem):
             emitter.send(
                 self.topic(role), key.encode() if isinstance(key, str) else key, value, headers, partition
             )
-        emitter.confirm(60.0)
+        # A broker that is killed and starts again on a machine under load takes a minute.
+        emitter.confirm(180.0)
         emitter.close()
         return landed
 

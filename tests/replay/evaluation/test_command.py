@@ -171,7 +171,7 @@ def test_two_processes_and_an_interruption_end_in_the_bytes_of_one(tmp_path: Pat
     assert not (two / RESULT).exists()
     kept = {path.name: path.stat().st_mtime_ns for path in two.glob(f"{CELLS}/*.json")}
     process = started(*words, "--splits", "10", "--no-report", "--jobs", "2", "--output", str(two))
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     after = {path.name: path.stat().st_mtime_ns for path in two.glob(f"{CELLS}/*.json")}
     assert {name: after[name] for name in kept} == kept
