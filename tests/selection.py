@@ -50,9 +50,7 @@ LONG: Final = (
     "tests/learners/test_export_onnx.py::test_a_fusion_has_an_input_for_each_modality_that_measures",
     "tests/learners/test_first_model.py",
     "tests/learners/test_kernel_lego.py",
-    "tests/learners/test_lego.py::test_auto_is_decided_by_dimension_alone",
     "tests/learners/test_lego.py::test_rho_is_held_and_counted_as_clipped",
-    "tests/learners/test_lego.py::test_warm_up_leaves_nothing_to_compile",
     "tests/learners/test_oahu.py::test_what_holds_after_every_step",
     "tests/learners/test_itml_online.py",
     "tests/learners/test_no_python_per_constraint.py",
@@ -74,7 +72,7 @@ LONG: Final = (
     "tests/learners/test_checks.py::test_other_processes_end_in_the_same_state",
     "tests/cli/test_models.py::test_a_similarity_can_be_ranked_by_with_numpy_alone",
     "tests/search/test_model.py::test_threads_share_a_model",
-    # Learners of several modalities, whose kernels take long to compile, beyond one case of each.
+    # Learners of several modalities, whose kernels take long to compile.
     "tests/learners/test_lomdml.py",
     "tests/learners/test_following.py::test_one_modality_that_leaves_its_scale_is_renewed_and_the_other_stays",
     "tests/learners/test_fusion.py",
@@ -82,20 +80,14 @@ LONG: Final = (
     "tests/learners/test_omdl_lr.py",
     "tests/learners/test_omks.py",
     "tests/learners/test_sors.py",
-    "tests/learners/test_margins.py::test_margins_of_networks_are_those_of_their_vote",
     "tests/learners/test_oahu.py::test_every_gradient_is_a_finite_difference",
     "tests/learners/test_omdml.py",
     # The portfolio has all of them for members.
     "tests/learners/test_portfolio.py",
     "tests/learners/test_portfolio_views.py",
     "tests/learners/test_rank_one.py",
-    "tests/learners/test_pola.py::test_a_step_is_the_two_projections",
-    "tests/learners/test_kernels.py::test_overflow_is_rejected_and_leaves_the_map",
-    "tests/learners/test_oahu.py::test_triplets_that_contradict_each_other_keep_the_state_sound",
-    "tests/learners/test_oasis.py::test_a_step_that_is_lost_in_rounding_changes_nothing",
     "tests/learners/test_oasis.py::test_utilised_means_other_bits_and_the_converse",
     "tests/learners/test_oasis.py::test_the_loss_falls_by_tau_times_the_squared_norm",
-    "tests/learners/test_soml.py::test_utilised_means_other_bits_and_the_converse",
     "tests/replay/test_held_out.py::test_a_space_of_one_modality_has_both_kinds_too",
     "tests/replay/test_held_out.py::test_learners_of_several_modalities_beat_plain_distance",
     "tests/replay/test_held_out.py::test_one_modality_and_several_stand_in_one_table",
@@ -106,7 +98,13 @@ LONG: Final = (
     "tests/learners/test_events.py::test_long_events_are_judged_by_the_model_before_them",
     "tests/learners/test_export_onnx.py::test_networks_of_oahu",
     "tests/learners/test_export_onnx.py::test_a_portfolio_has_members_that_the_arrays_have_not",
+    "tests/learners/test_kernels.py::test_overflow_is_rejected_and_leaves_the_map",
+    "tests/learners/test_lego.py::test_auto_is_decided_by_dimension_alone",
+    "tests/learners/test_lego.py::test_warm_up_leaves_nothing_to_compile",
+    "tests/learners/test_margins.py::test_margins_of_networks_are_those_of_their_vote",
+    "tests/learners/test_oahu.py::test_triplets_that_contradict_each_other_keep_the_state_sound",
     "tests/learners/test_oahu.py::test_the_isometric_beginning_ranks_like_the_cosine_of_lifted_vectors",
+    "tests/learners/test_oasis.py::test_a_step_that_is_lost_in_rounding_changes_nothing",
     "tests/learners/test_pola.py",
     "tests/learners/test_sklearn.py::test_a_clone_and_a_pickled_copy_end_in_the_same_bits",
     "tests/learners/test_sklearn.py::test_pieces_of_whole_blocks_end_in_the_bits_of_one_call",
@@ -208,17 +206,14 @@ LONG: Final = (
 #: closure; of the commands that wait for a broker that does not answer all but one; what compiles for long.
 LONG_CASES: Final = re.compile(
     r"::test_.*(\[(.*[:-])?torch\b(?!\.)|memory_is_bounded\]|_redrives\[closure\]|_in_the_same_words\[(?!topics list)"
-    r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_transforms_and_scores\[(ada|)(mdml|sors)\]"
+    r"|_left_to_compile\[(closure|clicks)\]|_example_runs\[docs/portfolio.md|_as_they_say\[closure\]"
     r"|_does_for_every_scale\[(?!opml\]|copml\])|_checks_of_scikit_learn\[.*(rdml|omdml|portfolio)"
     r"|_published_unit_goes_on_as_it_was\[(?!opml\]|copml\]|oasis\])|_needs_no_ceiling\[(?!1-0.0001-float64-seq)"
-    r"|_the_learners_own\[(rdml|soml-tg)\]|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001"
-    r"|_as_they_say\[closure\]|_that_measures\[portfolio|_runs\[docs/learning.md:2"
+    r"|_spec_in_numpy_does\[2-anchored-literal\]|_threshold_at_one\[1-0.0001|_runs\[docs/learning.md:2"
     r"|steps_are_those_of_the_formulas\[(?!3-24-dot|2-100-512-none)"
     r"|_never_stopped\[learner-(?!(opml|copml|mixture|softmax|lda|oasis|oahu)\])|_runs\[docs/sklearn.md"
     r"|_crashes_change_nothing\[([1-9]|1\d)-|_the_same_in_another_process\[4711|_had_always_been_there\[\(3, 7"
-    r"|_past_its_last_checkpoint\[(?!full)|_carried_over_exactly\[(omdml|lomdml|pola|mdml|soml-tg|rdml)"
-    r"|_in_the_state\[kernel-lego|_leaves_the_map\[float32"
-    r"|_transforms_and_scores\[portfolio|_in_the_same_bits\[portfolio|_as_the_learner_does\[sors)"
+    r"|_past_its_last_checkpoint\[(?!full))"
     # Further sources of a load, sizes of segments, seeds and examples.
     r"|::test_.*(_at_any_block_counts_every_row_once\[progress \w+-(items (csv|npz)|impressions|now|simulated)"
     r"|_from_every_message\[usual segments|_process_does_the_same\[4711|_sequence_of_changes\[faiss-flat"

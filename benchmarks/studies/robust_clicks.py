@@ -2,8 +2,7 @@
 
 Corpora, users and sessions are those of the part `served` of `benchmarks.studies.gate`. What is printed is the change
 of NDCG@10 of the newest model in the end against no adaptation, with and without a fifth of the sessions poisoned. The
-cap on lists a day stops accounts that come often; it does nothing against as many accounts as bought sessions, so the
-variants have to be compared with no cap as well.
+cap on lists a day stops accounts that come often, and does nothing against as many accounts as bought sessions.
 
 Example: python -m benchmarks.studies.robust_clicks corpus.npz --first-seed 78000 --results robust.jsonl
 """
@@ -11,11 +10,8 @@ Example: python -m benchmarks.studies.robust_clicks corpus.npz --first-seed 7800
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.gate.corpora import NAMES, opened
 from benchmarks.studies.gate.people import Users
+from benchmarks.studies.gate.runs import Kept, Run
 from benchmarks.studies.gate.served import GOOD, Case, Live
 from kinstream.learners.adapter.learner import TEMPERATURE, Adapter
 from kinstream.learners.kernels import lists as kernels
@@ -56,6 +53,8 @@ VARIANTS: Final[Mapping[str, Variant]] = {
     "ten lists a day of a user": Variant(lists_per_day=10),
 }
 USERS: Final[Mapping[str, Users]] = {"honest": Users(), "a fifth poisoned": Users(poisoned=0.2)}
+#: Names of a variant and of users, by that of a run.
+CASES: Final = {f"{defence}; {users}": (defence, users) for defence in VARIANTS for users in USERS}
 
 
 class Robust(Adapter):
@@ -122,10 +121,11 @@ class RobustLive(Live):
         return replace(block, weights=weights)
 
 
-def measured(corpus: str, users: str, variant: str, seed: int, file: Path) -> dict[str, Any]:
+def measured(run: Run, file: Path) -> dict[str, Any]:
     """The result of a run."""
+    defence, users = CASES[run.case]
     with one_blas_thread():
-        return RobustLive(corpus, file, USERS[users], VARIANTS[variant], seed).run()
+        return RobustLive(run.corpus, file, USERS[users], VARIANTS[defence], run.seed).run()
 
 
 def main() -> None:
@@ -136,32 +136,25 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="NPZ of the documentation; made where it is not there")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--results", type=Path, required=True, help="runs that have ended, as JSON lines")
     parser.add_argument("--processes", type=int, default=2)
     a = parser.parse_args()
     seeds = range(a.first_seed, a.first_seed + a.runs)
-    asked = [(c, u, v, seed) for c in NAMES for u in USERS for v in a.variants for seed in seeds]
-    lines = a.results.read_text(encoding="utf-8").splitlines() if a.results.exists() else []
-    found = {tuple(run): result for *run, result in map(json.loads, lines)}
-    left = [run for run in asked if run not in found]
-    with (
-        a.results.open("a", encoding="utf-8") as file,
-        ProcessPoolExecutor(a.processes, mp_context=get_context("spawn")) as pool,
-    ):
-        for run, future in [(run, pool.submit(measured, *run, a.corpus)) for run in left]:
-            found[run] = future.result()
-            file.write(json.dumps([*run, found[run]]) + "\n")
-            file.flush()
+    kept = Kept(a.results, a.corpus, measured)
+    runs = [Run("robust", corpus, case, seed) for corpus in NAMES for case in CASES for seed in seeds]
+    kept.measure(runs, a.processes, float("inf"))
     print("| corpus | defence | runs | newest, honest | newest, a fifth poisoned | worst of these |")
     print("|---|---|---|---|---|---|")
     for corpus in NAMES:
-        for variant in a.variants:
+        for defence in VARIANTS:
             honest, bad = (
-                np.array([found[(corpus, u, variant, seed)]["newest"] for seed in seeds]) for u in USERS
+                np.array(
+                    [kept.found[Run("robust", corpus, f"{defence}; {users}", s)]["newest"] for s in seeds]
+                )
+                for users in USERS
             )
             cells = (str(a.runs), *(f"{one:+.1%}" for one in (honest.mean(), bad.mean(), bad.min())))
-            print(f"| {corpus} | {variant} | {' | '.join(cells)} |")
+            print(f"| {corpus} | {defence} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

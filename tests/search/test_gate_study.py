@@ -12,7 +12,7 @@ from benchmarks.studies.gate import served
 from benchmarks.studies.gate.comparison import STEP_MS, Answer, Series
 from benchmarks.studies.gate.corpora import DEPTH, SHOWN, Ranking, ranked
 from benchmarks.studies.gate.people import Flags, Users
-from benchmarks.studies.gate.runs import Kept, asked, table
+from benchmarks.studies.gate.runs import Kept, asked, measured, table
 from kinstream.search.gate.core import Options
 
 ANSWERS = np.arange(SHOWN) == 3
@@ -57,7 +57,7 @@ def test_runs_that_have_ended_are_read_and_shown(tmp_path: Path) -> None:
     ]
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    kept = Kept(path, tmp_path / "unused.npz")
+    kept = Kept(path, tmp_path / "unused.npz", measured)
     kept.measure(runs, 1, 60.0)
     assert path.read_text().splitlines() == lines
     assert table("comparison", runs, kept).splitlines()[-1] == (

@@ -141,7 +141,8 @@ def test_every_answer_is_in_the_schema_and_of_one_model(
         asked = store.of[answer["store"]["version"]] if path == "/search" else np.array(answer["vectors"])
         np.testing.assert_allclose(asked, rows @ map_of(model), rtol=1e-5, atol=1e-30)
         if gateway.service.spaces["docs"].gated is None:
-            assert "candidate" not in answer and "gate" not in answer
+            assert len(asked) == len(rows) and "candidate" not in answer and "gate" not in answer
+            assert path == "/map" or len(store.of) == before + 1
         elif path == "/search":
             chosen = [row for row, one in enumerate(answer["results"]) if one["list_id"] is not None]
             assert (answer["candidate"] is not None) == bool(chosen)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.studies.gate.corpora import NAMES
-from benchmarks.studies.gate.runs import PARTS, Kept, asked, table
+from benchmarks.studies.gate.runs import PARTS, Kept, asked, measured, table
 
 RESULTS: Final = Path(__file__).parents[2] / "results"
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     a = parser.parse_args()
     runs = list(asked(a.parts, a.corpora, a.cases, a.first_seed, a.runs, a.options))
-    kept = Kept(a.results, a.corpus)
+    kept = Kept(a.results, a.corpus, measured)
     kept.measure(runs, a.processes, 60 * a.minutes)
     ended = [run for run in runs if run in kept.found]
     for part in a.parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -37,10 +37,11 @@ class Kept:
     ----------
     path : of the file.
     corpus : NPZ of the documentation; made where it is not there.
+    measured : the result of a run on this corpus; a function of a module, since other processes call it.
     """
 
-    def __init__(self, path: Path, corpus: Path) -> None:
-        self._path, self._corpus = path, corpus
+    def __init__(self, path: Path, corpus: Path, measured: Callable[[Run, Path], dict[str, Any]]) -> None:
+        self._path, self._corpus, self._measured = path, corpus, measured
         self.found: dict[Run, dict[str, Any]] = {}
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -62,7 +63,7 @@ class Kept:
             while True:
                 while left and len(working) < processes and time.monotonic() - begun < seconds:
                     run = left.pop()
-                    working[pool.submit(measured, run, self._corpus)] = run
+                    working[pool.submit(self._measured, run, self._corpus)] = run
                 if not working:
                     return
                 for done in wait(working, return_when=FIRST_COMPLETED).done:

@@ -57,7 +57,7 @@ GATE: Final = Row(
         lines(
             "Evidence",
             "the challenger's line reaches the limit, and the model is promoted.",
-            "it stays below 0: users tell the two models hardly apart, or too few do.",
+            "it stays below 0: users hardly tell the two models apart, or too few users do.",
             Query(_of("log_e_value", "space, winner"), "{{space}} · {{winner}}"),
             Query(_of("log_e_value_needed"), "{{space}} · limit"),
             unit="short",
