@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from kinstream.processors.agent import builder_spec
-from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
+from kinstream.producers.loads.blocks import BLOCK_ROWS, MAX_BLOCK_BYTES
 from kinstream.streams.agents.machine import Machine, Place
 from kinstream.streams.records.codec.every_kind import decode_constraints, encode
 from kinstream.streams.records.message import Message, Output
@@ -17,15 +17,13 @@ from kinstream.streams.settings import Settings
 from kinstream.streams.topics import partition_of
 
 CLASSES: Final = 10
-#: The producer's default.
-BLOCK_ROWS: Final = 256
 #: Bytes that the producer leaves for all but the rows, and those of a label.
 _BESIDE, _LABEL = 512, 8
 
 
-def block_rows(d: int) -> int:
-    """Rows of a sample block as the producer cuts it."""
-    return min(BLOCK_ROWS, (MAX_BLOCK_BYTES - _BESIDE) // (4 * d + _LABEL))
+def block_rows(d: int, rows: int = BLOCK_ROWS) -> int:
+    """Rows of a sample block as the producer cuts it, if it may have `rows`."""
+    return min(rows, (MAX_BLOCK_BYTES - _BESIDE) // (4 * d + _LABEL))
 
 
 def constraints(

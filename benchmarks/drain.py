@@ -14,12 +14,13 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.backlog import block_of, constraints
+from benchmarks.backlog import block_of, block_rows, constraints
 from benchmarks.figures import Figure
 from benchmarks.hand_written import message
 from benchmarks.system import GAMMA, System, system
 from kinstream.learners.registry import create
 from kinstream.learners.warm_up import warm_up
+from kinstream.producers.loads.blocks import BLOCK_ROWS, default_rows
 from kinstream.streams.records.codec.every_kind import decode_outcome
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.values import Outcome
@@ -31,30 +32,36 @@ class Case:
 
     Parameters
     ----------
-    blocks : of samples.
+    load : rows of the load of samples.
     share : percent of the rate of the kernel alone that the worker has to reach.
     by_hand, factor : triplets for the hand-written loop, and how many times faster the worker has to be; 0 for none.
-    rows : of a block of samples; None for the producer's default.
+    rows : of a block of samples; None for the producer's default for such a load.
     """
 
     kind: str
     d: int
-    blocks: int
+    load: int
     share: float
     by_hand: int = 0
     factor: float = 0.0
     rows: int | None = None
 
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block of samples."""
+        return block_rows(self.d, self.rows or default_rows(self.load))
+
 
 CASES: Final = (
-    Case("opml", 64, 8_000, 40.0, 30_000, 20.0),
-    Case("opml", 64, 2_000, 60.0, rows=1_024),
-    Case("opml", 784, 800, 40.0, 4_000, 10.0),
-    Case("oahu", 64, 800, 60.0),
-    Case("oahu", 784, 400, 60.0),
-    Case("mixture", 64, 400, 60.0),
-    Case("mixture", 784, 100, 60.0),
-    Case("adapter", 1_536, 60, 60.0),
+    Case("opml", 64, 2_048_000, 60.0, 30_000, 20.0),
+    # As in a small load.
+    Case("opml", 64, 2_048_000, 40.0, rows=BLOCK_ROWS),
+    Case("opml", 784, 132_000, 40.0, 4_000, 10.0),
+    Case("oahu", 64, 204_000, 60.0),
+    Case("oahu", 784, 66_000, 60.0),
+    Case("mixture", 64, 102_000, 60.0),
+    Case("mixture", 784, 16_600, 60.0),
+    Case("adapter", 1_536, 5_100, 60.0),
 )
 ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "opml": {"gamma": GAMMA, "unit": "published"},
@@ -138,14 +145,14 @@ def _triplets(records: list[Output], count: int) -> Any:
 def measure(case: Case, quick: bool) -> list[Figure]:
     """The figures of one backlog."""
     share = 8 if quick else 1
-    blocks, by_hand = case.blocks // share, case.by_hand // share
+    blocks, by_hand = -(-case.load // share // case.block_rows), case.by_hand // share
     names = [f"{case.kind}-{number}" for number in range(1 if quick else TRIES)]
     section: dict[str, Any] = {"kind": case.kind, "from": ["one-pass"]} | ARGUMENTS[case.kind]
     # The kernel alone judges nothing, so the workers that are compared with it hold out nothing.
     sections = {f"learners.{name}": section | {"held_out": 0.0} for name in names}
     sections |= {f"learners.{name}-held": section for name in names}
     with system(**sections) as on:
-        records = list(constraints(on.settings, ["space"], case.d, blocks, case.rows))
+        records = list(constraints(on.settings, ["space"], case.d, blocks, case.block_rows))
         on.append(records)
         kernels: list[float] = []
         workers: list[float] = []

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from kinstream.learners.kernels.tally import tally
 from kinstream.streams.records.state import State as State
 from kinstream.streams.records.values import ConstraintBlock, Counts, Kind
 
@@ -17,6 +18,7 @@ Rows = NDArray[np.floating[Any]]
 
 #: Value of `Outcomes.mistake` if the algorithm defines none, or did not score the constraint.
 UNDEFINED: Final = -1
+_ALL: Final = np.empty(0, np.bool_)
 
 
 #: mistake, utilised, clipped, rejected, degenerate, loss, margin: arrays of `Outcomes` that a kernel fills in.
@@ -65,17 +67,15 @@ class Outcomes:
     @classmethod
     def blank(cls, m: int, *, ignored: bool = False) -> Self:
         """Outcomes of m constraints: nothing is reported yet, or all were ignored."""
-        return cls(
-            mistake=np.full(m, UNDEFINED, np.int8),
-            utilised=np.zeros(m, np.bool_),
-            clipped=np.zeros(m, np.bool_),
-            rejected=np.zeros(m, np.bool_),
-            degenerate=np.zeros(m, np.bool_),
-            ignored=np.full(m, ignored),
-            loss=np.zeros(m, np.float64),
-            margin=np.full(m, np.nan),
-            split=np.zeros(m, np.bool_),
-        )
+        flags = np.zeros((6, m), np.bool_)
+        if ignored:
+            flags[4] = True
+        numbers = np.zeros((2, m))
+        numbers[1] = np.nan
+        mistake = np.empty(m, np.int8)
+        mistake[:] = UNDEFINED
+        utilised, clipped, rejected, degenerate, without, split = flags
+        return cls(mistake, utilised, clipped, rejected, degenerate, without, numbers[0], numbers[1], split)
 
     def __len__(self) -> int:
         return len(self.mistake)
@@ -104,33 +104,25 @@ class Outcomes:
         `seen` excludes the rejected and the ignored, so utilised / seen is the utilisation U. `scored` and `mistakes`
         exclude the split rows.
         """
-        use = np.ones(len(self), np.bool_) if rows is None else rows
-        seen = use & ~self.rejected & ~self.ignored
-        scored = seen & (self.mistake >= 0)
-        wrong = seen & (self.mistake == 1)
-        return Counts(
-            seen=_number(seen),
-            scored=_number(scored & ~self.split),
-            mistakes=_number(wrong & ~self.split),
-            utilised=_number(seen & self.utilised),
-            clipped=_number(seen & self.clipped),
-            rejected=_number(use & self.rejected),
-            degenerate=_number(seen & self.degenerate),
-            ignored=_number(use & self.ignored),
-            loss_sum=_finite_sum(self.loss[seen]),
-            split_scored=_number(scored & self.split),
-            split_mistakes=_number(wrong & self.split),
+        summed = np.empty(len(self), np.bool_)
+        seen, scored, mistakes, utilised, clipped, rejected, degenerate, ignored, *split = tally(
+            self.mistake,
+            self.utilised,
+            self.clipped,
+            self.rejected,
+            self.degenerate,
+            self.ignored,
+            self.split,
+            self.loss,
+            _ALL if rows is None else rows,
+            summed,
         )
-
-
-def _number(rows: NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(rows))
-
-
-def _finite_sum(losses: NDArray[np.float64]) -> float:
-    """Sum of the losses that are numbers, at most the largest float: a diverging model must not hide its counts."""
-    with np.errstate(over="ignore"):
-        return min(float(losses[np.isfinite(losses)].sum()), sys.float_info.max)
+        with np.errstate(over="ignore"):
+            # A model that diverges must not hide its counts.
+            loss_sum = min(float(self.loss[summed].sum()), sys.float_info.max)
+        return Counts(
+            seen, scored, mistakes, utilised, clipped, rejected, degenerate, ignored, loss_sum, *split
+        )
 
 
 @runtime_checkable

@@ -41,7 +41,11 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options for cutting a data set into blocks, as in `kinstream produce labelled`."""
     for option in reversed(
         (
-            click.option("--block-rows", default=256, show_default=True, help="Data set: rows per block."),
+            click.option(
+                "--block-rows",
+                type=int,
+                help="Data set: rows per block. [default: as `kinstream produce labelled`]",
+            ),
             click.option("--shuffle-seed", type=int, help="Data set: shuffle all rows with this seed."),
             click.option("--repeat", default=1, show_default=True, help="Data set: passes over the rows."),
             click.option(

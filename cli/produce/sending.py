@@ -25,9 +25,8 @@ _SPACE = click.option("--space", required=True, help="Space of the rows.")
 _LOAD = (
     click.option(
         "--block-rows",
-        default=256,
-        show_default=True,
-        help="Rows per block; fewer if 512 KiB are reached.",
+        type=int,
+        help="Rows per block; fewer if 512 KiB are reached. [default: 256; more of labelled rows, if there are many]",
     ),
     click.option("--rate", type=float, help="Rows per second. [default: as fast as the brokers accept them]"),
     click.option(

@@ -205,6 +205,7 @@ def compile_events() -> None:
     numbers, outcomes = np.ones(2, np.int32), Outcomes.blank(2)
     shared(numbers, 2)
     write_hinges(outcomes, Events.of(numbers), 1.0)
+    outcomes.counts()
 
 
 def take(outcomes: Outcomes, start: int, before: Outcomes) -> None:

@@ -371,7 +371,7 @@ class SingleModal(ABC):
             start = stop
         if late is not None and begin < len(index):
             take(outcomes, begin, late)
-        self.accepted += len(index) - int(outcomes.rejected.sum())
+        self.accepted += len(index) - int(np.count_nonzero(outcomes.rejected))
         return outcomes
 
     def _learn_rows(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from kinstream.producers.labelled.batch import Batch, Layout, Source
 from kinstream.producers.labelled.hold_out import Part
 from kinstream.producers.labelled.shuffled import Shuffled
-from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter, Position
+from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter, Position, default_rows
 from kinstream.producers.loads.load_name import check_load_id, check_modalities, checked_space, digest_id
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import LoadPosition, SampleBlock
@@ -24,7 +24,8 @@ class BlockSettings:
 
     Parameters
     ----------
-    block_rows : rows per block; fewer if they would not fit into 512 KiB, and at the end of each pass.
+    block_rows : rows per block; fewer if they would not fit into 512 KiB, and at the end of each pass. None: 256, and
+        up to 2,048 where a pass has more than 16,384 rows, see `kinstream.producers.loads.blocks.default_rows`.
     shuffle_seed : None keeps the order of the source; otherwise all rows are held in memory.
     repeat : passes over the rows; a shuffle gives each its own order.
     hold_out, hold_out_seed : probability with which a row is never sent, and the seed for choosing them.
@@ -34,16 +35,16 @@ class BlockSettings:
     SettingsError : a value is out of range.
     """
 
-    block_rows: int = 256
+    block_rows: int | None = None
     shuffle_seed: int | None = None
     repeat: int = 1
     hold_out: float = 0.0
     hold_out_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least in (("block_rows", self.block_rows, 1), ("repeat", self.repeat, 1)):
-            if value < least:
-                raise SettingsError(f"{name} must be at least {least}, not {value}")
+        for name, value in (("block_rows", self.block_rows), ("repeat", self.repeat)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{name} must be at least 1, not {value}")
         if not 0 <= self.hold_out < 1:
             raise SettingsError(f"hold_out must be at least 0 and below 1, not {self.hold_out!r}")
 
@@ -67,7 +68,6 @@ class LabelledLoad:
     ) -> None:
         self.space = checked_space(space)
         check_load_id(load_id)
-        self.settings = settings
         #: Whether the user has given the load its id.
         self.named = load_id is not None
         self._source_identity = source.identity
@@ -77,12 +77,14 @@ class LabelledLoad:
             source = Part(source, settings.hold_out, settings.hold_out_seed, held_out=False)
             self._held_out = whole - source.layout.rows
         self.layout: Layout = source.layout
+        block_rows = settings.block_rows or default_rows(source.layout.rows)
+        self.settings = replace(settings, block_rows=block_rows)
         check_modalities(self.layout.modalities)
         self.load_id = load_id or digest_id(self.shaping())
         self._shuffled: Shuffled | None = None
         if settings.shuffle_seed is not None:
             source = self._shuffled = Shuffled(source, settings.shuffle_seed)
-        self._cutter = Cutter(source, settings.block_rows, (space, self.load_id))
+        self._cutter = Cutter(source, block_rows, (space, self.load_id))
 
     @property
     def rows(self) -> int:

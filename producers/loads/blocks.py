@@ -13,12 +13,31 @@ from kinstream.streams.errors import SourceError
 #: Largest size of an encoded block.
 MAX_BLOCK_BYTES: Final = 512 * 1024
 
+#: Rows per block, where nothing else is asked for: of small loads, and of the largest ones.
+BLOCK_ROWS: Final = 256
+MOST_ROWS: Final = 2_048
+#: A load has at least as many blocks, unless it is a small one.
+_BLOCKS: Final = 64
+
 #: Upper bounds of the size of a block without its rows: fixed fields, and the fields of one table.
 _FIXED_BYTES: Final = 256
 _TABLE_BYTES: Final = 32
 _CHARACTER_BYTES: Final = 4
 #: A string is preceded by its length; the strings of a block are in an array.
 STRING_BYTES: Final = 3
+
+
+def default_rows(rows: int) -> int:
+    """Rows per block for a number of rows.
+
+    Beside the time of its rows, a block costs a worker a fixed time, so large loads have large blocks.
+
+    Examples
+    --------
+    >>> [default_rows(rows) for rows in (150, 16_384, 60_000, 1_000_000)]
+    [256, 256, 937, 2048]
+    """
+    return min(MOST_ROWS, max(BLOCK_ROWS, rows // _BLOCKS))
 
 
 class Rows(Protocol):

@@ -6,14 +6,21 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from kinstream.producers.loads.blocks import BEGINNING, Cut, Cutter, Position, Rows, RowSource
+from kinstream.producers.loads.blocks import (
+    BEGINNING,
+    BLOCK_ROWS,
+    Cut,
+    Cutter,
+    Position,
+    Rows,
+    RowSource,
+)
 from kinstream.producers.loads.load_name import check_load_id, check_modalities, checked_space, digest_id
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Event, LoadPosition
 
 #: Changes whenever the same rows and settings give other blocks.
 VERSION: Final = 1
-BLOCK_ROWS: Final = 256
 
 
 class EventRows(Rows, Protocol):
@@ -44,7 +51,7 @@ class PhasedLoad:
     ----------
     kind : kind of the rows; part of the identity.
     sources : must only be read through this object from now on, each completely before the next.
-    block_rows : rows per block; fewer if 512 KiB are reached.
+    block_rows : rows per block, by default 256; fewer if 512 KiB are reached.
     load_id : None for a digest of the rows, the space and the settings.
 
     Raises
@@ -58,9 +65,10 @@ class PhasedLoad:
         kind: str,
         sources: Sequence[EventSource[Any]],
         space: str,
-        block_rows: int = BLOCK_ROWS,
+        block_rows: int | None = None,
         load_id: str | None = None,
     ) -> None:
+        block_rows = BLOCK_ROWS if block_rows is None else block_rows
         if block_rows < 1:
             raise SettingsError(f"block_rows must be at least 1, not {block_rows}")
         check_load_id(load_id)

@@ -10,7 +10,7 @@ from kinstream.producers.clicks.rows import ClickRows, click_bytes
 from kinstream.producers.items.rows import ItemsInMemory
 from kinstream.producers.labelled.batch import Source
 from kinstream.producers.labelled.hold_out import is_held_out, read_all, streamed_rows
-from kinstream.producers.loads.phased_load import BLOCK_ROWS, EventSource, PhasedLoad
+from kinstream.producers.loads.phased_load import EventSource, PhasedLoad
 from kinstream.producers.loads.record_rows import BATCH_ROWS, RecordLayout
 from kinstream.producers.simulated.settings import Simulation
 from kinstream.producers.simulated.simulator import ClickSimulator
@@ -54,7 +54,7 @@ class SimulatedLists:
 
 
 def simulated_load(
-    simulator: ClickSimulator, space: str, block_rows: int = BLOCK_ROWS, load_id: str | None = None
+    simulator: ClickSimulator, space: str, block_rows: int | None = None, load_id: str | None = None
 ) -> PhasedLoad:
     """The load of a simulator: item blocks, then click blocks. `blocks()` of it gives the records.
 

@@ -248,6 +248,24 @@ def test_the_load_id_is_that_of_rows_space_and_block_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "repeat", "of_a_block"),
+    [(150, 1, 150), (1_000, 300, 256), (16_384, 1, 256), (40_000, 2, 625), (300_000, 1, 2_048)],
+)
+def test_large_loads_have_large_blocks_by_default(rows: int, repeat: int, of_a_block: int) -> None:
+    load = LabelledLoad(numbered(rows), "toys", BlockSettings(repeat=repeat))
+    assert len(next(load.cuts()).rows) == of_a_block
+    named = LabelledLoad(
+        numbered(rows), "toys", BlockSettings(block_rows=max(256, of_a_block), repeat=repeat)
+    )
+    assert named.load_id == load.load_id
+
+
+def test_rows_that_are_never_sent_make_no_block_larger() -> None:
+    load = LabelledLoad(numbered(40_000), "toys", BlockSettings(hold_out=0.9))
+    assert len(next(load.cuts()).rows) == 256
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"block_rows": 0}, "block_rows"),
