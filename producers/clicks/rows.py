@@ -38,7 +38,7 @@ def click_bytes(click: Click) -> int:
     names = [*click.items, click.list_id, *(name or "" for name in named)]
     fixed = _LIST_BYTES + _SHOWN_BYTES * len(click.items) + _CLICK_BYTES * len(click.clicks)
     vector = sum(4 * int(t.vectors.shape[1]) for t in click.query_vector)
-    return fixed + vector + sum(len(name.encode()) + STRING_BYTES for name in names)
+    return fixed + vector + len("".join(names).encode()) + STRING_BYTES * len(names)
 
 
 def click_block(

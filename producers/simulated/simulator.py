@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -124,13 +125,13 @@ class ClickSimulator:
         )
         shown_at = settings.start_ms + number * settings.spacing_ms
         session = number // settings.session_lists
-        user = int(row_numbers("simulated user", settings.seed, session, session + 1)[0]) % settings.users
+        user = _user_number(settings.seed, session) % settings.users
         by_item = settings.query == "item"
         vector = tuple(Table(t.name, t.vectors[query : query + 1]) for t in self._tables)
         return Click(
             space,
             f"list-{number}",
-            tuple(self._ids[row] for row in shown),
+            tuple(map(self._ids.__getitem__, shown.tolist())),
             tuple(range(len(shown))),
             tuple(self._timed(shown, clicked, dwell, shown_at)),
             shown_at,
@@ -171,9 +172,14 @@ class ClickSimulator:
         shown_at: int,
     ) -> Iterator[ItemClick]:
         """Clicks from the top down: a short reading time for each result, and a dwell time for each clicked one."""
-        time = shown_at
-        for row, is_clicked, stay in zip(shown.tolist(), clicked.tolist(), dwell.tolist(), strict=True):
-            time += _GLANCE_MS
-            if is_clicked:
-                yield ItemClick(self._ids[row], time, stay)
-                time += stay
+        stayed = 0
+        for place in np.flatnonzero(clicked).tolist():
+            stay = int(dwell[place])
+            yield ItemClick(self._ids[shown[place]], shown_at + _GLANCE_MS * (place + 1) + stayed, stay)
+            stayed += stay
+
+
+@lru_cache(maxsize=16)
+def _user_number(seed: int, session: int) -> int:
+    """A number for the user of a session, whose lists come one after another."""
+    return int(row_numbers("simulated user", seed, session, session + 1)[0])
