@@ -26,8 +26,8 @@ _LOAD = (
     click.option(
         "--block-rows",
         type=int,
-        help="Rows per block; fewer if 512 KiB are reached. [default: 256; of labelled rows a 64th, if that is more, up "
-        "to 2048]",
+        help="Rows per block; fewer if 512 KiB are reached. [default: 256; of labelled rows a 64th, if that is more, "
+        "up to 2048]",
     ),
     click.option("--rate", type=float, help="Rows per second. [default: as fast as the brokers accept them]"),
     click.option(
