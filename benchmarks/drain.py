@@ -58,7 +58,7 @@ CASES: Final = (
     Case("opml", 64, 2_048_000, 40.0, rows=BLOCK_ROWS),
     Case("opml", 784, 132_000, 40.0, 4_000, 10.0),
     Case("oahu", 64, 204_000, 60.0),
-    Case("oahu", 784, 66_000, 60.0),
+    Case("oahu", 784, 264_000, 70.0),
     Case("mixture", 64, 102_000, 60.0),
     Case("mixture", 784, 16_600, 60.0),
     Case("adapter", 1_536, 5_100, 60.0),
