@@ -49,13 +49,12 @@ def member_errors(model: Mixture, X: Rows, y: Codes, X_test: Rows, y_test: Codes
 
 def cross_validated(X: Rows, y: Codes, seed: int) -> NDArray[np.float64]:
     """Errors of each member by five folds."""
-    total = np.zeros(0)
+    wrong = []
     for fold in np.array_split(np.random.default_rng([seed, 2_718]).permutation(len(y)), FOLDS):
         rest = np.setdiff1d(np.arange(len(y)), fold)
         model = learned_on(X[rest], y[rest], seed)
-        wrong = np.array(member_errors(model, X[rest], y[rest], X[fold], y[fold])) * len(fold)
-        total = wrong if not len(total) else total + wrong
-    return total / len(y)
+        wrong.append(np.array(member_errors(model, X[rest], y[rest], X[fold], y[fold])) * len(fold))
+    return np.asarray(np.sum(wrong, axis=0) / len(y))
 
 
 def weighed_error(model: Mixture, errors: NDArray[np.float64], part: Split) -> float:

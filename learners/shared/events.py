@@ -201,7 +201,7 @@ def write_hinges(outcomes: Outcomes, events: Events, target: float) -> None:
 
 
 def compile_events() -> None:
-    """Compile the kernels that single constraints do not use."""
+    """Compile the kernels that a learner of single constraints does not call itself."""
     numbers, outcomes = np.ones(2, np.int32), Outcomes.blank(2)
     shared(numbers, 2)
     write_hinges(outcomes, Events.of(numbers), 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
 
 from kinstream.learners.oahu.learner import OAHU
@@ -13,7 +14,7 @@ from kinstream.learners.oahu.learner import OAHU
 #: a matter of luck whether rounding switches a unit.
 STEPS = {"float32": 4_000, "float64": 2_000}
 TOGETHER = 100
-SEEDS = 2
+SEEDS = 5
 TRIPLETS = 2_000
 NEIGHBOURS = 5
 
@@ -83,7 +84,7 @@ def test_thousands_of_compiled_steps_are_those_of_autograd(variant: str, dtype: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("variant", ["anchored", "published"])
-def test_errors_of_both_paths_differ_by_less_than_a_hundredth(variant: str) -> None:
+def test_errors_of_both_paths_do_not_differ_significantly(variant: str) -> None:
     X, label = digits()
     errors = []
     for seed in range(SEEDS):
@@ -99,4 +100,8 @@ def test_errors_of_both_paths_differ_by_less_than_a_hundredth(variant: str) -> N
         errors.append(by_path)
     compiled, reference = np.array(errors).T
     assert compiled.mean() < 0.2 and reference.mean() < 0.2
+    # Where rounding changes no error at all there is no variance to test against.
+    if (compiled != reference).any():
+        # Another processor rounds otherwise, which makes it another draw.
+        assert ttest_rel(compiled, reference).pvalue > 1e-4
     assert abs(compiled.mean() - reference.mean()) < 0.01
