@@ -91,6 +91,9 @@ picture: python
 kafka-jars: | $(BIN)/pip
 	@$(BIN)/python -m tests.kafka.jars
 
+kafka-archive: python kafka-jars
+	@$(BIN)/python -m tests.kafka.archive
+
 go-tools: python
 	@$(BIN)/python -m tests.deploy.go_tools
 	@$(BIN)/python -m tests.deploy.cluster.definitions
@@ -111,11 +114,11 @@ $(VENV)/.collected: $(VENV)/.installed-$(TEST_EXTRAS)
 
 # With arguments, pytest with these arguments: make test ARGS="tests/learners -x".
 test:
-	@$(MAKE) --no-print-directory -j2 $(VENV)/.collected lint kafka-jars kernels
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.collected lint kafka-archive kernels
 	$(ONE_THREAD) $(PYTEST) -q -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long:
-	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-$(LONG_EXTRAS) kafka-jars go-tools image
+	@$(MAKE) --no-print-directory -j3 $(VENV)/.installed-$(LONG_EXTRAS) kafka-archive go-tools image
 	@$(MAKE) --no-print-directory kernels
 	$(ONE_THREAD) $(PYTEST) -q -m long -n $(JOBS) --dist worksteal --timeout=1800 $(ARGS)
 
@@ -131,4 +134,4 @@ audit: python
 clean:
 	rm -rf $(VENV) .cache .kinstream .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site *.egg-info
 
-.PHONY: help run python lint kafka-jars go-tools kernels image test test-long bench soak docs picture audit clean
+.PHONY: help run python lint kafka-jars kafka-archive go-tools kernels image test test-long bench soak docs picture audit clean

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,25 +24,24 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class GoTool(NamedTuple):
-    """A program of a Go module: where its source is, at which version, and what `go install` calls it.
+    """A program of a Go module: where its source is, at which version, and what `go build` calls it."""
 
-    `module` is given if `go install` refuses it: a module whose go.mod replaces others by folders of its repository.
-    """
-
+    module: str
     package: str
     version: str
     binary: str
-    module: str = ""
 
 
-HELM: Final = GoTool("helm.sh/helm/v3/cmd/helm", "v3.19.2", "helm")
-COMPOSE: Final = GoTool("github.com/compose-spec/compose-go/v2/cmd", "v2.16.2", "cmd")
+HELM: Final = GoTool("helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm", "v3.19.2", "helm")
+COMPOSE: Final = GoTool(
+    "github.com/compose-spec/compose-go/v2", "github.com/compose-spec/compose-go/v2/cmd", "v2.16.2", "cmd"
+)
 #: The newest minor version that Go 1.24 builds; Helm has the client libraries of the same one.
 API_SERVER: Final = GoTool(
-    "k8s.io/kubernetes/cmd/kube-apiserver", "v1.34.4", "kube-apiserver", "k8s.io/kubernetes"
+    "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "v1.34.4", "kube-apiserver"
 )
 TOOLS: Final = {"helm": HELM, "the Compose loader": COMPOSE, "the API server of Kubernetes": API_SERVER}
-#: Seconds for one build: the API server takes minutes on two cores.
+#: Seconds for a build: all together take minutes on two cores.
 BUILD_SECONDS: Final = 1500.0
 
 
@@ -55,48 +55,53 @@ def missing(tool: GoTool) -> str | None:
     return None if path_of(tool).exists() or shutil.which("go") else "Go is not installed"
 
 
-def bring(tool: GoTool) -> Path:
-    """The program, built if it is not there.
+def bring(*tools: GoTool) -> None:
+    """Build those of the programs that are not there, all together: most of what they use is the same.
 
     Raises
     ------
     RuntimeError : Go failed; with the end of what it said.
     """
-    path = path_of(tool)
-    if not path.exists():
-        made = path.parent.with_name(f"{path.parent.name}.{os.getpid()}")
-        # The compiler collects its garbage less often.
-        environment = go_toolchain.environment(ROOT / ".cache" / "go") | {"GOBIN": str(made), "GOGC": "400"}
-        made.mkdir(parents=True)
-        try:
-            if tool.module:
-                module_around(tool, made, environment)
-                version = tool.version.removeprefix("v").split(".")
-                names = {"gitVersion": tool.version, "gitMajor": version[0], "gitMinor": version[1]}
-                flags = " ".join(
-                    f"-X k8s.io/component-base/version.{name}={one}" for name, one in names.items()
-                )
-                # It runs for a minute, and takes several to be compiled with all optimisations.
-                command = ["build", "-mod=mod", "-p", "2", "-gcflags=all=-N -l", "-ldflags", f"-s -w {flags}"]
-                _go([*command, "-o", tool.binary, tool.package], made, environment)
-            else:
-                _go(["install", f"{tool.package}@{tool.version}"], made, environment)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (made / tool.binary).rename(path)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    return path
+    wanted = [tool for tool in tools if not path_of(tool).exists()]
+    if not wanted:
+        return
+    folder = ROOT / ".cache" / "go"
+    folder.mkdir(parents=True, exist_ok=True)
+    # The compiler collects its garbage less often.
+    environment = go_toolchain.environment(folder) | {"GOGC": "400"}
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        write_module(Path(made), environment)
+        version = API_SERVER.version.removeprefix("v").split(".")
+        names = {"gitVersion": API_SERVER.version, "gitMajor": version[0], "gitMinor": version[1]}
+        flags = " ".join(f"-X k8s.io/component-base/version.{name}={one}" for name, one in names.items())
+        # They run for a minute, and take several to be compiled with all optimisations.
+        command = [
+            "build",
+            "-mod=mod",
+            "-p",
+            "2",
+            "-gcflags=all=-N -l -dwarf=false",
+            f"-ldflags=-s -w {flags}",
+        ]
+        _go([*command, "-o", "built/", *(tool.package for tool in wanted)], Path(made), environment)
+        for tool in wanted:
+            path_of(tool).parent.mkdir(parents=True, exist_ok=True)
+            (Path(made) / "built" / tool.binary).rename(path_of(tool))
 
 
-def module_around(tool: GoTool, folder: Path, environment: dict[str, str]) -> None:
-    """Write a go.mod that requires the tool's module, with the published modules for those in its repository."""
+def write_module(folder: Path, environment: dict[str, str]) -> None:
+    """Write a go.mod that requires the modules of all tools.
+
+    The go.mod of Kubernetes replaces modules by folders of its repository: here they are replaced by the published
+    modules of the same release.
+    """
     found = json.loads(
-        _go(["mod", "download", "-json", f"{tool.module}@{tool.version}"], folder, environment)
+        _go(["mod", "download", "-json", f"{API_SERVER.module}@{API_SERVER.version}"], folder, environment)
     )
     text = Path(found["GoMod"]).read_text()
-    version = f"v0.{tool.version.removeprefix('v1.')}"
+    version = f"v0.{API_SERVER.version.removeprefix('v1.')}"
     lines = ["module kinstream", *re.findall(r"^go .*|^godebug .*", text, re.M)]
-    lines.append(f"require {tool.module} {tool.version}")
+    lines += [f"require {tool.module} {tool.version}" for tool in TOOLS.values()]
     staged = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", text, re.M)
     lines += [f"replace {one} => {one} {version}" for one in staged]
     (folder / "go.mod").write_text("\n".join(lines) + "\n")
@@ -114,19 +119,20 @@ def tool(wanted: GoTool) -> Path:
         if os.environ.get("CI") == "true":
             pytest.fail(told)
         pytest.skip(told)
-    return bring(wanted)
+    bring(wanted)
+    return path_of(wanted)
 
 
 if __name__ == "__main__":
-    for name, one in TOOLS.items():
-        reason = missing(one)
+    reasons = {name: missing(one) for name, one in TOOLS.items()}
+    for name, reason in reasons.items():
         if reason is not None:
             print(f"{name}: {reason}; its tests will be left out")
-        else:
-            told = "is here" if path_of(one).exists() else "is being built; this takes a few minutes"
-            print(f"{name} {one.version} {told}", flush=True)
-            began = time.monotonic()
-            if not path_of(one).exists():
-                bring(one)
-                print(f"{name} was built in {time.monotonic() - began:.0f} s", flush=True)
+    built = {name: one for name, one in TOOLS.items() if reasons[name] is None and not path_of(one).exists()}
+    if built:
+        told = ", ".join(f"{name} {one.version}" for name, one in built.items())
+        print(f"Go builds {told}; this takes some minutes", flush=True)
+        began = time.monotonic()
+        bring(*built.values())
+        print(f"Go was done in {time.monotonic() - began:.0f} s", flush=True)
     sys.exit(0)

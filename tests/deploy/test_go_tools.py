@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.deploy.go_tools import GoTool, module_around
+from tests.deploy.go_tools import TOOLS, write_module
 
 _MOD = """\
 module k8s.io/kubernetes
@@ -33,14 +33,12 @@ def test_the_published_modules_are_of_the_same_release(tmp_path: Path) -> None:
     go.write_text(f"#!/bin/sh\necho '{json.dumps({'GoMod': str(tmp_path / 'their.mod')})}'\n")
     go.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    module_around(
-        GoTool("k8s.io/kubernetes/cmd/x", "v1.34.4", "x", "k8s.io/kubernetes"), tmp_path, environment
-    )
+    write_module(tmp_path, environment)
     assert (tmp_path / "go.mod").read_text().splitlines() == [
         "module kinstream",
         "go 1.24.0",
         "godebug default=go1.24",
-        "require k8s.io/kubernetes v1.34.4",
+        *(f"require {tool.module} {tool.version}" for tool in TOOLS.values()),
         "replace k8s.io/api => k8s.io/api v0.34.4",
         "replace k8s.io/kubectl => k8s.io/kubectl v0.34.4",
     ]

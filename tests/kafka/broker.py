@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.kafka.jars import bring
+from tests.kafka.jars import ARCHIVE, bring
 
 START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 15.0
@@ -146,6 +146,8 @@ class KafkaBroker:
             "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         ]
+        if ARCHIVE.exists():
+            tuning.append(f"-XX:SharedArchiveFile={ARCHIVE}")
         return ["java", f"-Xmx{heap}", *tuning, "-cp", f"{bring()}/*", main, *arguments]
 
     def _java(self, main: str, *arguments: str, heap: str) -> None:

@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".cache" / "kafka-jars"
 #: A copy of the pom whose jars are all here.
 COMPLETE = FOLDER / ".complete"
+#: Of the classes that a broker loads, made by archive.py. Java ignores it where it is of another Java or other jars.
+ARCHIVE = FOLDER / "classes.jsa"
 POM = Path(__file__).with_name("pom.xml")
 MIN_JAVA = 17
 

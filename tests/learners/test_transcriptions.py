@@ -294,7 +294,7 @@ def perturb(learner: Transcription, draw: np.random.Generator) -> None:
     found = {}
     for name, value in learner.state().items():
         largest = max(_largest(np.asarray(value)), learner.reach.get(name, 0.0))
-        noise = draw.choice([-1.0, 1.0], np.shape(value)) * largest * 1e-15
+        noise = (2.0 * draw.integers(0, 2, np.shape(value)) - 1.0) * largest * 1e-15
         if np.ndim(value) == 2 and np.array_equal(value, np.transpose(value)):
             noise = (noise + noise.T) / 2.0
         found[name] = np.maximum(1.0, value + noise) if name in ("b", "mu") else value + noise

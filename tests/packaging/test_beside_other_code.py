@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +16,7 @@ import pytest
 import kinstream
 from kinstream.learners import registry
 from tests.docs.pages import MARK, ROOT, blocks
+from tests.support.machine_code import take_machine_code
 
 PACKAGES = (
     "streams",
@@ -103,21 +103,11 @@ def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = folder / "bin" / "python"
     (wheel,) = built.glob("*.whl")
     run(found, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel, cwd=built)
+    ours = Path(kinstream.__file__).parent
+    for source in (packages / "kinstream").rglob("*.py"):
+        assert source.read_bytes() == (ours / source.relative_to(packages / "kinstream")).read_bytes(), source
     take_machine_code(packages / "kinstream")
     return found
-
-
-def take_machine_code(package: Path) -> None:
-    """Give an installed package the compiled kernels of this checkout, whose files it has: they take minutes."""
-    ours = Path(kinstream.__file__).parent
-    for source in package.rglob("*.py"):
-        beside = ours / source.relative_to(package)
-        assert source.read_bytes() == beside.read_bytes(), source
-        times = beside.stat()
-        os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
-        for code in (beside.parent / "__pycache__").glob(f"{source.stem}.*.nb[ci]"):
-            (source.parent / "__pycache__").mkdir(exist_ok=True)
-            shutil.copy2(code, source.parent / "__pycache__")
 
 
 @pytest.fixture

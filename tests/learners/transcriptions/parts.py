@@ -70,7 +70,8 @@ def nearest(*distances: float) -> float:
 def zero_difference(u: Vector, v: Vector) -> bool:
     """zz <= 1e-24 max(uu, vv), or zz < 1e-300."""
     z = u - v
-    return bool(z @ z <= EPS**2 * max(u @ u, v @ v) or z @ z < 1e-300)
+    zz = z @ z
+    return bool(zz < 1e-300 or zz <= EPS**2 * (u @ u) or zz <= EPS**2 * (v @ v))
 
 
 def difference(u: Vector, v: Vector) -> Vector:
