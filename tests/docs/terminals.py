@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO
 
 from tests.docs.pages import ROOT, blocks
-from tests.support.machine_code import take_machine_code
 
 SECONDS = 180.0
 
@@ -156,6 +155,4 @@ def installed_as_told(page: Path, folder: Path) -> Path:
     # What is imported is compiled then.
     install = ("install", "-q", "--no-compile", "--disable-pip-version-check")
     subprocess.run([pip, *install, wanted], check=True)
-    (package,) = environment.glob("lib/*/site-packages/kinstream")
-    take_machine_code(package)
     return environment

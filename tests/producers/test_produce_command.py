@@ -315,7 +315,7 @@ def test_a_load_killed_again_and_again_counts_every_row_once(kafka: KafkaBroker,
         )
 
     # The third is confirmed up to about its hundredth block, so that the fourth sends some again; and the last as well.
-    # Where all 150 are confirmed, 30 are left, so that neither comes to the end before it is killed.
+    # If all 150 blocks are confirmed, 30 are left: the fourth is killed before it comes to the end.
     for hit in (1, 7, 150, 20):
         killed = start(KINSTREAM_FAILPOINTS=f"producer.after-send-before-ack=kill@{hit}")
         assert killed.returncode == -signal.SIGKILL, killed.stderr
