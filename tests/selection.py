@@ -8,6 +8,7 @@ every sort, and all learners with all number types, kernels and settings.
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -240,6 +241,7 @@ LONG_KINDS: Final = (
 _OF_A_LONG_KIND: Final = re.compile(rf"::test_.*\[(.*[:-])?({'|'.join(LONG_KINDS)})(?![a-z])")
 #: The expression of markers by which `make test` leaves long tests out.
 NOT_LONG: Final = "not long"
+_LONG: Final = frozenset(one.rstrip("/") for one in LONG)
 #: Tests over cases, of which `make test` runs the first of every other learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
 
@@ -249,7 +251,14 @@ def is_long(nodeid: str) -> bool:
     name = nodeid.partition("[")[0]
     if LONG_CASES.search(nodeid) or _OF_A_LONG_KIND.search(nodeid):
         return True
-    return any(name == one or name.startswith((one.rstrip("/") + "/", one + "::")) for one in LONG)
+    file, *inner = name.split("::")
+    return _holds(file) or any("::".join((file, *inner[: k + 1])) in _LONG for k in range(len(inner)))
+
+
+@cache
+def _holds(path: str) -> bool:
+    """Whether a file or a folder is long, or one that it is in."""
+    return path in _LONG or (path != "" and _holds(path.rpartition("/")[0]))
 
 
 def mark(items: list[pytest.Item]) -> None:

@@ -86,11 +86,15 @@ def admit(
             slot = tally[NEXT]
             tally[NEXT] = (slot + 1) % len(hashes)
             tally[SLOTS] = max(tally[SLOTS], slot + 1)
-            memory[slot], hashes[slot], pulls[slot] = X[p], own[p], 0
+            hashes[slot], pulls[slot] = own[p], 0
+            for j in range(X.shape[1]):
+                memory[slot, j] = X[p, j]
         if signs[t] < 0:
             continue
         if query == tally[WAITING]:
-            queries[query], query_hashes[query] = X[a], own[a]
+            query_hashes[query] = own[a]
+            for j in range(X.shape[1]):
+                queries[query, j] = X[a, j]
             tally[WAITING] += 1
         known = False
         for i in range(tally[LINKS] - 1, -1, -1):

@@ -395,7 +395,8 @@ def pair_up(
                 entry = _append(clicked, entry, scopes[i, 0], scopes[i, 1])
             elif time - clicked[1][entry] < session_window:
                 count = int(clicked[2][entry])
-                ring[:] = clicked[3][entry]
+                for h in range(width):
+                    ring[h, 0], ring[h, 1] = clicked[3][entry, h, 0], clicked[3][entry, h, 1]
         for again in range(2):
             for place in range(starts[i], starts[i + 1]):
                 at = order[place]
@@ -437,5 +438,6 @@ def pair_up(
         if entry >= 0:
             clicked[1][entry] = max(clicked[1][entry], time)
             clicked[2][entry] = count
-            clicked[3][entry] = ring
+            for h in range(width):
+                clicked[3][entry, h, 0], clicked[3][entry, h, 1] = ring[h, 0], ring[h, 1]
     return made

@@ -60,7 +60,8 @@ class Classes(NamedTuple):
 def build(tree: Numbers, values: Numbers) -> None:
     """Make the Fenwick tree (C + 1,) of C values."""
     tree[0] = 0
-    tree[1:] = values
+    for i in range(len(values)):
+        tree[i + 1] = values[i]
     for i in range(1, len(tree)):
         above = i + (i & -i)
         if above < len(tree):

@@ -34,6 +34,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     No fastmath and no parallel reductions: both would let results depend on more than the input. The machine code on
     disk is used until the kernel's file changes, or a file that it uses. Those are imported files that are beside it or
     hold kernels themselves, and the files that these use.
+
+    Copy arrays in a loop: for `into[i] = row` numba compiles the text of an error first, which takes three seconds in
+    each process that compiles.
     """
     return _kept(function, nogil=True, cache=True, error_model="numpy")
 

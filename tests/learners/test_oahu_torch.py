@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,14 @@ from kinstream.streams.errors import SettingsError
 from kinstream.testing.learners import digest
 from tests.learners.test_oahu import VARIANTS, apart, triplets_of
 
-torch = pytest.importorskip("torch")
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """Imported here and not when tests are collected, which all processes of pytest do."""
+    return pytest.importorskip("torch")
 
 
-def test_bits_of_torch_do_not_depend_on_threads() -> None:
+def test_bits_of_torch_do_not_depend_on_threads(torch: Any) -> None:
     before, states = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -27,11 +33,12 @@ def test_bits_of_torch_do_not_depend_on_threads() -> None:
     assert len(set(states)) == 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 @pytest.mark.parametrize(("dtype", "room"), [("float64", 1e-8), ("float32", 1e-3)])
 @pytest.mark.parametrize("batch", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_gpu_agrees_to_its_rounding(variant: str, batch: int, dtype: str, room: float) -> None:
+def test_a_gpu_agrees_to_its_rounding(torch: Any, variant: str, batch: int, dtype: str, room: float) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU here")
     here, there = (
         OAHU(variant, dtype=dtype, path="torch", device=device, batch=batch) for device in ("cpu", "cuda")
     )
@@ -44,7 +51,7 @@ def test_a_gpu_agrees_to_its_rounding(variant: str, batch: int, dtype: str, room
         there.restore(here.state())
 
 
-def test_torch_says_what_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_says_what_it_misses(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="device must be one of cpu, cuda, not 'tpu'"):
         OAHU(path="torch", device="tpu")
     with pytest.raises(SettingsError, match="device cuda needs"):

@@ -42,6 +42,7 @@ def chosen(words: Words, rows: NDArray[Any], key: Words, limit: np.uint64, found
         keyed[i, 2] = np.uint32(own[i] & np.uint64(0xFFFFFFFF))
         keyed[i, 3] = np.uint32(own[i] >> np.uint64(32))
     below = hashes(keyed) < limit
-    wanted[places] = below
+    for i in range(len(places)):
+        wanted[places[i]] = below[i]
     for t in range(len(rows)):
         found[t] = wanted[rows[t]]

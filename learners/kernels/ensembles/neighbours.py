@@ -55,7 +55,8 @@ def _put(
 ) -> None:
     """Put a vector into the window in place of the oldest."""
     place = tally[NEXT]
-    window[place] = vector
+    for j in range(len(vector)):
+        window[place, j] = vector[j]
     hashes[place] = own
     classes[place] = kind
     tally[NEXT] = (place + 1) % len(hashes)
@@ -168,10 +169,10 @@ def admit(
                 k = tally[WAITING]
                 if k < len(pending) and (tally[count] % 4 == 0 or (new and tally[NEW] <= ALL)):
                     fresh[k] = new
-                    pending[k] = X[a]
+                    for j in range(X.shape[1]):
+                        pending[k, j], wanted[k, j] = X[a, j], X[p, j]
                     pending_hashes[k] = own[a]
                     pending_classes[k] = kind
-                    wanted[k] = X[p]
                     wanted_hashes[k] = own[p]
                     against[k] = 0
                     tally[WAITING] += 1

@@ -441,7 +441,8 @@ def triplets(
                         product_back(rest[k - 1], g[k, s], places[k - 1, s], count, whole, lanes, back)
                     else:
                         product_back(rest[k - 1], g[k, s], places[k - 1, s], count, short, lanes, back)
-                    g[k - 1, s, m : m + S] = back
+                    for j in range(S):
+                        g[k - 1, s, m + j] = back[j]
                 reach = max(reach, eta * size * max(np.sqrt(source), 1.0))
         if not (finite and bound + 3.0 * reach < limit):
             continue

@@ -70,7 +70,8 @@ def weigh(
     eta = np.sqrt(8.0 * np.log(N) / max(seen, 1.0))
     weights[:] = 0.0
     share = prior.copy()
-    share[:learned] *= start
+    for i in range(learned):
+        share[i] *= start
     _share(losses, gone, 0, share, eta, 1.0 - floor, weights)
     if floor == 0.0:
         return

@@ -37,10 +37,10 @@ def directions(
     """Fill in found (n, d): what `scaled` would, divided by its length; 0 where no entry is larger than `least`."""
     d = Z.shape[1]
     whole = d - d % LANES
-    one, row, lanes = np.empty((1, d)), np.empty(d), np.empty(LANES)
+    one, lanes = np.empty((1, d)), np.empty(LANES)
+    row = one[0]
     for i in range(len(Z)):
         scaled(Z[i : i + 1], low, high, offset, factor, one)
-        row[:] = one[0]
         lanes[:] = 0.0
         for j in range(0, whole, LANES):
             for u in range(LANES):

@@ -82,7 +82,8 @@ def _slot(x: Matrix, own: np.uint64, vectors: Matrix, hashes: NDArray[np.uint64]
     found = slot_of(hashes, used, own)
     if found >= 0:
         return found
-    vectors[used] = x
+    for j in range(len(x)):
+        vectors[used, j] = x[j]
     hashes[used] = own
     tally[VECTORS] += 1
     return used

@@ -96,7 +96,9 @@ def _commit(
     top = largest(candidate)
     if top > ceiling:
         candidate *= candidate.dtype.type(ceiling / top)
-    T[:] = candidate
+    for i in range(T.shape[0]):
+        for j in range(T.shape[1]):
+            T[i, j] = candidate[i, j]
     return min(top, ceiling), top > ceiling
 
 

@@ -57,7 +57,8 @@ def _put(
         for i in range(used):
             if stamps[i] < stamps[place]:
                 place = i
-    memory[place] = vector
+    for j in range(len(vector)):
+        memory[place, j] = vector[j]
     hashes[place] = own
     groups[place] = group
     stamps[place] = tally[STAMP]
@@ -137,7 +138,8 @@ def admit(
         # The triplets of one list are one row: the query and what was clicked.
         if k > 0 and pending_hashes[k - 1] == own[a] and goals[k - 1] == target:
             continue
-        pending[k] = X[a]
+        for j in range(X.shape[1]):
+            pending[k, j] = X[a, j]
         pending_hashes[k] = own[a]
         goals[k] = target
         tally[PENDING] += 1

@@ -58,10 +58,12 @@ def differences(
         b[:] = 0
         bb, minus, plus, inner = 0.0, aa, aa, aa
     if _nothing(minus, max(yy, zz, aa, bb)):
-        b[:] = a
+        for i in range(len(a)):
+            b[i] = a[i]
         bb, minus, plus, inner = aa, 0.0, 4.0 * aa, 0.0
     elif _nothing(plus, max(xx, yy, zz, aa, bb)):
-        b[:] = -a
+        for i in range(len(a)):
+            b[i] = -a[i]
         bb, minus, plus, inner = aa, 4.0 * aa, 0.0, 0.0
     return aa, bb, minus, plus, inner
 
@@ -168,9 +170,13 @@ def judge(
                 if count > 0 and index[s, 0] == index[t, 0] and index[s, 1] == index[t, 1]:
                     nears[count] = nears[count - 1]
                 else:
-                    Z[filled], nears[count] = a, filled
+                    nears[count] = filled
+                    for j in range(D):
+                        Z[filled, j] = a[j]
                     filled += 1
-                Z[filled], fars[count], rows[count] = b, filled, t
+                fars[count], rows[count] = filled, t
+                for j in range(D):
+                    Z[filled, j] = b[j]
                 filled += 1
                 count += 1
             t += 1

@@ -109,9 +109,10 @@ def triplets(
     Q, K = np.empty(wide * wide, X.dtype), np.zeros(most_blocks * wide * WIDE, X.dtype)
     h, v, g = np.empty(most_blocks * WIDE, X.dtype), np.empty(wide, X.dtype), np.empty(wide, X.dtype)
     c, d, e = np.empty(wide), np.empty(wide), np.empty(wide)
+    sizes = starts[1:] - starts[:-1]
     for t in range(len(index)):
         if len(ends) > 0 and ends[t] > 0:
-            judge(M, starts, np.diff(starts), True, X, index, usable, theta, t + 1, ends[t], before, sums)
+            judge(M, starts, sizes, True, X, index, usable, theta, t + 1, ends[t], before, sums)
             same = ends[t]
         mistake[t], loss[t], margins[t] = -1, 0.0, np.nan
         utilised[t], clipped[t], degenerate[t], rejected[t] = False, False, False, True
