@@ -242,6 +242,8 @@ _OF_A_LONG_KIND: Final = re.compile(rf"::test_.*\[(.*[:-])?({'|'.join(LONG_KINDS
 #: The expression of markers by which `make test` leaves long tests out.
 NOT_LONG: Final = "not long"
 _LONG: Final = frozenset(one.rstrip("/") for one in LONG)
+#: What waits for minutes begins first: at the end nothing else would be left to do meanwhile.
+FIRST: Final = "tests/faults/test_outages.py::"
 #: Tests over cases, of which `make test` runs the first of every other learner.
 OVER_CASES: Final = "tests/learners/test_checks.py::test_check"
 
@@ -304,6 +306,7 @@ class Selection:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # Before `-m` chooses.
         mark(items)
+        items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._long += sum(item.get_closest_marker("long") is not None for item in items)
