@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from kinstream.producers.simulated.documentation import Embedder, functions_of
 from kinstream.producers.simulated.searchers import Searchers, Searches, catalogue, click_blocks, searches
@@ -121,6 +124,56 @@ def test_a_query_is_the_first_paragraph_and_the_item_all_else_but_the_name(tmp_p
     assert one.item == "Parameters: the rows, and by what.\nrows factor\n    return rows * factor"
     assert (two.name, two.query) == ("pack.sub.mod.Box", "A box.")
     assert "size = 3" in two.item and "Box" not in two.item
+
+
+def _defined(indent: int, name: str) -> str:
+    return f'def {name}():\n    """Do {name}.\n\n    Well."""\n'.replace("\n", "\n" + " " * indent)
+
+
+def test_functions_of_every_statement_are_found_in_the_order_of_the_whole_tree(tmp_path: Path) -> None:
+    heads = {
+        "if one": ("elif two", "else"),
+        "for one in two": ("else",),
+        "while one": ("else",),
+        "try": ("except One", "except Two", "else", "finally"),
+        "with one": (),
+        "class One": (),
+        "async def one()": (),
+        "match one": (),
+    }
+    lines = []
+    for head, rest in heads.items():
+        for part in (head, *rest):
+            indent = 4
+            lines.append(f"{part}:\n")
+            if head.startswith("match"):
+                lines.append("    case 1:\n")
+                indent = 8
+            lines.append(" " * indent + _defined(indent, f"in_{len(lines)}") + "\n")
+    text = "\n".join(["from a import b", *lines, _defined(0, "last")])
+    (tmp_path / "mod.py").write_text(text)
+    wanted = [
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)
+    ]
+    assert len(wanted) == 17
+    assert [one.name.rpartition(".")[2] for one in functions_of(tmp_path, "pack")] == wanted
+
+
+def test_an_embedder_measures_n_grams_as_scikit_learn_does() -> None:
+    texts = [
+        "Sort\tthe  rows, descending",
+        "a b",
+        "Rows\u2003of a\nsorted table",
+        "SORT the rows\xa0again",
+    ] * 3
+    weighed = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(3, 5), min_df=3, max_features=60_000, sublinear_tf=True
+    )
+    rows = TruncatedSVD(2, random_state=0, n_iter=3).fit_transform(weighed.fit_transform(texts))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(Embedder(texts, 2)(texts), rows / lengths, rtol=0, atol=1e-6)
 
 
 def test_an_embedder_finds_what_shares_words() -> None:
