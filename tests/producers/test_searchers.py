@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,7 @@ def test_a_query_is_the_first_paragraph_and_the_item_all_else_but_the_name(tmp_p
     assert "size = 3" in two.item and "Box" not in two.item
 
 
-def _defined(indent: int, name: str) -> str:
-    return f'def {name}():\n    """Do {name}.\n\n    Well."""\n'.replace("\n", "\n" + " " * indent)
+FUNCTION = 'def {}():\n    """Do one thing.\n\n    Well."""\n'
 
 
 def test_functions_of_every_statement_are_found_in_the_order_of_the_whole_tree(tmp_path: Path) -> None:
@@ -141,16 +141,13 @@ def test_functions_of_every_statement_are_found_in_the_order_of_the_whole_tree(t
         "async def one()": (),
         "match one": (),
     }
-    lines = []
+    text = ""
     for head, rest in heads.items():
+        case = "    case 1:\n" if head.startswith("match") else ""
         for part in (head, *rest):
-            indent = 4
-            lines.append(f"{part}:\n")
-            if head.startswith("match"):
-                lines.append("    case 1:\n")
-                indent = 8
-            lines.append(" " * indent + _defined(indent, f"in_{len(lines)}") + "\n")
-    text = "\n".join(["from a import b", *lines, _defined(0, "last")])
+            inner = FUNCTION.format(f"at_{len(text)}")
+            text += f"{part}:\n{case}{indent(inner, ' ' * (8 if case else 4))}"
+    text += FUNCTION.format("last")
     (tmp_path / "mod.py").write_text(text)
     wanted = [
         node.name
