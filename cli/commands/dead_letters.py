@@ -12,6 +12,7 @@ import click
 
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.operations.letters import Choice, FoundLetters, RedrivePlan, Standing
@@ -116,8 +117,9 @@ def list_letters(
 
 @dead_letters.command()
 @click.argument("place", metavar="PARTITION/OFFSET")
+@JSON
 @click.pass_context
-def show(ctx: click.Context, place: str) -> None:
+def show(ctx: click.Context, place: str, as_json: bool) -> None:
     """Show a dead letter: its headers, and its record or its bytes.
 
     Example: kinstream dead-letters show 2/17
@@ -137,8 +139,27 @@ def show(ctx: click.Context, place: str) -> None:
         raise SettingsError(
             f"{topic} has no record {place}; partition {partition} holds {start} up to {stop}"
         )
-    for line in described(message):
-        click.echo(line)
+    tell(plain(message), described(message), as_json=as_json)
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A dead letter for programs: the key and the value in base64, headers as text."""
+    from base64 import b64encode
+
+    def encoded(data: bytes | None) -> str | None:
+        return None if data is None else b64encode(data).decode()
+
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "time_ms": message.timestamp_ms,
+        "key_base64": encoded(message.key),
+        "headers": {
+            name: (value or b"").decode("utf-8", "backslashreplace") for name, value in message.headers
+        },
+        "value_base64": encoded(message.value),
+    }
 
 
 def described(message: Message) -> Iterator[str]:
@@ -179,6 +200,7 @@ def described(message: Message) -> Iterator[str]:
 @_filters
 @click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@JSON
 @click.pass_context
 def redrive(
     ctx: click.Context,
@@ -187,6 +209,7 @@ def redrive(
     everything: bool,
     dry_run: bool,
     yes: bool,
+    as_json: bool,
     reason: str | None,
     consumer: str | None,
     space: str | None,
@@ -218,18 +241,27 @@ def redrive(
     found = _read(settings, Choice(reason, consumer, space, _since(since), chosen, _given(sought)))
     standing = Standing(settings)
     planned = plan(found.letters, standing.topics, standing.holds, _compacted(settings, found))
-    for why, number in planned.left_out.items():
-        click.echo(f"left out {number}: {why}")
+    lines = [f"left out {number}: {why}" for why, number in planned.left_out.items()]
     missing = 0 if chosen is None else len(chosen) - len(found.letters) - found.repeated
     _notes(found, f"{missing} of those named do not exist" if missing else "")
+    fields: dict[str, Any] = {
+        "left_out": planned.left_out,
+        "letters": [
+            {"letter": one.place, "reason": one.reason, "consumer": one.consumer} for one in planned.send
+        ],
+        "sent": 0,
+    }
     if dry_run or not planned.send:
-        for letter in planned.send:
-            click.echo(f"would send {letter.place} ({letter.reason}) to {letter.consumer}")
-        click.echo(f"{len(planned.send)} to send")
+        lines += [f"would send {one.place} ({one.reason}) to {one.consumer}" for one in planned.send]
+        tell(fields, (*lines, f"{len(planned.send)} to send"), as_json=as_json)
         return
+    if not as_json:
+        for line in lines:
+            click.echo(line)
     confirm(f"Send {len(planned.send)} records back to their consumers?", yes=yes)
     sent = _send(settings, planned, standing)
-    click.echo(f"sent {sent}; the consumers count applied ones as redriven, the others as redrives ignored")
+    text = f"sent {sent}; the consumers count applied ones as redriven, the others as redrives ignored"
+    tell(fields | {"sent": sent}, (text,), as_json=as_json)
     if sent < len(planned.send):
         raise SettingsError(f"{len(planned.send) - sent} letters were deleted by retention meanwhile")
 

@@ -10,6 +10,7 @@ import click
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.events import send_event
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.search.gate.status import GateStatus
@@ -99,12 +100,22 @@ def _show_decisions(one: GateStatus) -> None:
 @click.option("--version", "model", metavar="G.E.S", help="Another model than the challenger.")
 @_NOTE
 @_YES
+@JSON
 @click.pass_context
-def promote(ctx: click.Context, space: str, model: str | None, note: str, yes: bool) -> None:
+def promote(ctx: click.Context, space: str, model: str | None, note: str, yes: bool, as_json: bool) -> None:
     """Let the challenger serve now, or the named model. Example: kinstream gate promote docs --yes"""
     from kinstream.streams.records.gate import Order
 
-    _send(ctx, space, Order.PROMOTE, model, note, f"Let {model or 'the challenger'} serve {space!r}?", yes)
+    _send(
+        ctx,
+        space,
+        Order.PROMOTE,
+        model,
+        note,
+        f"Let {model or 'the challenger'} serve {space!r}?",
+        yes,
+        as_json,
+    )
 
 
 @gate.command()
@@ -112,41 +123,59 @@ def promote(ctx: click.Context, space: str, model: str | None, note: str, yes: b
 @click.argument("model", metavar="G.E.S|un-adapted")
 @_NOTE
 @_YES
+@JSON
 @click.pass_context
-def pin(ctx: click.Context, space: str, model: str, note: str, yes: bool) -> None:
+def pin(ctx: click.Context, space: str, model: str, note: str, yes: bool, as_json: bool) -> None:
     """Let one model serve, and end comparisons until `resume`. Example: kinstream gate pin docs un-adapted --yes"""
     from kinstream.streams.records.gate import Order
 
-    _send(
-        ctx, space, Order.PIN, model, note, f"Let {model} serve {space!r} until `kinstream gate resume`?", yes
-    )
+    question = f"Let {model} serve {space!r} until `kinstream gate resume`?"
+    _send(ctx, space, Order.PIN, model, note, question, yes, as_json)
 
 
 @gate.command()
 @click.argument("space")
 @_NOTE
 @_YES
+@JSON
 @click.pass_context
-def rollback(ctx: click.Context, space: str, note: str, yes: bool) -> None:
+def rollback(ctx: click.Context, space: str, note: str, yes: bool, as_json: bool) -> None:
     """Let the model serve that served before. Example: kinstream gate rollback docs --yes"""
     from kinstream.streams.records.gate import Order
 
-    _send(ctx, space, Order.ROLLBACK, None, note, f"Let the model serve {space!r} that served before?", yes)
+    _send(
+        ctx,
+        space,
+        Order.ROLLBACK,
+        None,
+        note,
+        f"Let the model serve {space!r} that served before?",
+        yes,
+        as_json,
+    )
 
 
 @gate.command()
 @click.argument("space")
 @_NOTE
+@JSON
 @click.pass_context
-def resume(ctx: click.Context, space: str, note: str) -> None:
+def resume(ctx: click.Context, space: str, note: str, as_json: bool) -> None:
     """Compare models again after `pin`. Example: kinstream gate resume docs"""
     from kinstream.streams.records.gate import Order
 
-    _send(ctx, space, Order.RESUME, None, note, "", True)
+    _send(ctx, space, Order.RESUME, None, note, "", True, as_json)
 
 
 def _send(
-    ctx: click.Context, space: str, order: Order, model: str | None, note: str, question: str, yes: bool
+    ctx: click.Context,
+    space: str,
+    order: Order,
+    model: str | None,
+    note: str,
+    question: str,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Write an order to `events`, and print its place."""
     from kinstream.streams.errors import SettingsError
@@ -165,8 +194,15 @@ def _send(
         confirm(question, yes=yes)
     record = GateOrder(space, order, int(time.time() * 1000), version, note)
     topic, partition, offset = send_event(settings, record)
-    click.echo(f"{order.value} {space}: written to {topic} partition {partition}, offset {offset}")
-    click.echo("The gate obeys when it reads it; `kinstream gate status` then shows the decision.")
+    fields = {"order": order.value, "space": space, "model": None if version is None else str(version)}
+    tell(
+        fields | {"topic": topic, "partition": partition, "offset": offset},
+        (
+            f"{order.value} {space}: written to {topic} partition {partition}, offset {offset}",
+            "The gate obeys when it reads it; `kinstream gate status` then shows the decision.",
+        ),
+        as_json=as_json,
+    )
 
 
 def _check(settings: Settings, space: str) -> None:

@@ -9,6 +9,7 @@ import click
 
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.models import newest_models
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.replay.what_if.promotion import Beginning, PlannedPromotion
@@ -114,6 +115,7 @@ def withheld(version: ModelVersion, settings: Settings) -> str | None:
 @click.option(
     "--rank", type=click.IntRange(1), help="At most so many columns: the directions that vary most."
 )
+@JSON
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -123,6 +125,7 @@ def export(
     form: str | None,
     output: Path,
     rank: int | None,
+    as_json: bool,
 ) -> None:
     """Write a learned metric to a file: a matrix, or an ONNX model.
 
@@ -148,7 +151,8 @@ def export(
         unfinished.replace(output)
     except OSError as error:
         raise click.FileError(str(output), hint=str(error)) from error
-    click.echo(f"{output}: {summary}, step {version.step}")
+    fields = {**_fields(version), "file": str(output), "format": form, "bytes": len(data)}
+    tell(fields, (f"{output}: {summary}, step {version.step}",), as_json=as_json)
 
 
 def _as_arrays(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.agents.generations.birth import Birth
@@ -25,8 +26,9 @@ _OFFSET = click.option(
 @click.argument("application")
 @_PARTITION
 @_OFFSET
+@JSON
 @click.pass_context
-def skip(ctx: click.Context, application: str, partition: int, offset: int) -> None:
+def skip(ctx: click.Context, application: str, partition: int, offset: int, as_json: bool) -> None:
     """Make a consumer skip one record that ends its worker every time.
 
     APPLICATION is builder-NAME, learner-NAME or metrics.
@@ -41,22 +43,24 @@ def skip(ctx: click.Context, application: str, partition: int, offset: int) -> N
     before = parking.parked_offset(birth.input_topic, partition)
     parking.skip(birth.input_topic, partition, offset)
     where = f"{birth.input_topic} partition {partition} offset {offset}"
-    click.echo(f"{agent.application} generation {birth.generation} will skip {where}.")
-    click.echo(
+    lines = [
+        f"{agent.application} generation {birth.generation} will skip {where}.",
         f"At its next start ({agent.command}), and in every replay, that record goes to dead letters with the "
-        "reason 'skipped' instead of being applied. Later records are applied as usual. It "
-        "can be redriven later."
-    )
-    if before is not None and before != offset:
-        click.echo(f"The partition stays parked at offset {before}: that is another record.")
+        "reason 'skipped' instead of being applied. Later records are applied as usual. It can be redriven later.",
+    ]
+    parked = before if before != offset else None
+    if parked is not None:
+        lines.append(f"The partition stays parked at offset {parked}: that is another record.")
+    tell(_decision(agent, birth, partition, offset) | {"parked_at": parked}, lines, as_json=as_json)
 
 
 @click.command("accept-gap")
 @click.argument("name")
 @_PARTITION
 @_OFFSET
+@JSON
 @click.pass_context
-def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> None:
+def accept_gap(ctx: click.Context, name: str, partition: int, offset: int, as_json: bool) -> None:
     """Let a consumer continue at an offset although the log has lost records before it.
 
     NAME is the agent's name, or its application if two share a name (builder-x, learner-x).
@@ -71,11 +75,25 @@ def accept_gap(ctx: click.Context, name: str, partition: int, offset: int) -> No
     _check_in_log(settings, birth, partition, offset)
     Generation(agent_spec(settings, agent.role, agent.name), settings, birth).accept_gap(partition, offset)
     where = f"{birth.input_topic} partition {partition} offset {offset}"
-    click.echo(f"{agent.application} generation {birth.generation} may continue at {where}.")
-    click.echo(
-        f"At its next start ({agent.command}), the records that the log has lost before that offset are skipped "
-        "permanently: neither its state nor its outputs will ever contain them."
+    tell(
+        _decision(agent, birth, partition, offset),
+        (
+            f"{agent.application} generation {birth.generation} may continue at {where}.",
+            f"At its next start ({agent.command}), the records that the log has lost before that offset are skipped "
+            "permanently: neither its state nor its outputs will ever contain them.",
+        ),
+        as_json=as_json,
     )
+
+
+def _decision(agent: Agent, birth: Birth, partition: int, offset: int) -> dict[str, Any]:
+    return {
+        "application": agent.application,
+        "generation": birth.generation,
+        "topic": birth.input_topic,
+        "partition": partition,
+        "offset": offset,
+    }
 
 
 def _check_in_log(settings: Settings, birth: Birth, partition: int, offset: int) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.producers.sources.formats import AvroRecord
     from kinstream.streams.records.message import Message
+
+#: Place of an event whose records have not all come.
+_HELD: Final = "not complete yet"
 
 
 @click.group()
@@ -33,8 +37,9 @@ def sources() -> None:
     "--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="How many records."
 )
 @click.option("--quiet", is_flag=True, help="Print refusals and the sum, and no events.")
+@JSON
 @click.pass_context
-def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bool) -> None:
+def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bool, as_json: bool) -> None:
     """Map records with [sources.NAME], and print the events and the refusals. Nothing is sent.
 
     The status is 1 if a record is refused.
@@ -45,6 +50,7 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     from kinstream.producers.sources.mapping import mapper
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.extras import require
+    from kinstream.streams.records.description import plain
     from kinstream.streams.records.payload import escaped
     from kinstream.streams.spelling import meant
 
@@ -62,31 +68,50 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     else:
         mapping = mapper(section)
         messages = _lines(section.topic, file, limit) if file else _newest(settings, section.topic, limit)
-    refused: Counter[str] = Counter()
+    events: list[tuple[str, Any]] = []
+    refusals: list[tuple[str, BadRecord]] = []
     read = mapped = left_out = 0
     for message in messages:
         read += 1
         place = f"partition {message.partition} offset {message.offset}" if file is None else f"record {read}"
         try:
-            events = mapping.events(message)
+            found = mapping.events(message)
         except BadRecord as error:
-            refused[error.reason.value] += 1
-            click.echo(escaped(f"{place}: refused, {error}"))
+            refusals.append((place, error))
+            if not as_json:
+                click.echo(escaped(f"{place}: refused, {error}"))
             continue
-        if events is None:
+        if found is None:
             left_out += 1
             continue
         mapped += 1
-        for event in () if quiet else events:
-            _print(place, event)
-    for event in () if quiet else mapping.held_back():
-        _print("not complete yet", event)
-    if not read:
-        click.echo(f"no records in {file or section.topic}")
+        events += _shown(((place, event) for event in found), hidden=quiet or as_json)
+    events += _shown(((_HELD, event) for event in mapping.held_back()), hidden=quiet or as_json)
+    refused = Counter(error.reason.value for _, error in refusals)
     reasons = "".join(f"; {number} {reason}" for reason, number in sorted(refused.items()))
-    click.echo(f"{read} records: {mapped} fit, {left_out} left out, {refused.total()} refused{reasons}")
+    lines = [] if read else [f"no records in {file or section.topic}"]
+    lines.append(f"{read} records: {mapped} fit, {left_out} left out, {refused.total()} refused{reasons}")
+    fields = {
+        "records": read,
+        "fit": mapped,
+        "left_out": left_out,
+        "refused": [
+            {"place": place, "reason": error.reason.value, "detail": str(error)} for place, error in refusals
+        ],
+    }
+    if not quiet:
+        fields["events"] = [{"place": place, "event": plain(event)} for place, event in events]
+    tell(fields, lines, as_json=as_json)
     if refused:
         ctx.exit(1)
+
+
+def _shown(events: Iterable[tuple[str, Any]], *, hidden: bool) -> Iterator[tuple[str, Any]]:
+    """The same events, each printed unless they are hidden."""
+    for place, event in events:
+        if not hidden:
+            _print(place, event)
+        yield place, event
 
 
 def _print(place: str, event: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinstream.cli.shared.confirmation import confirm
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.events import send_event
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.streams.operations.spaces import SpaceView
@@ -75,6 +76,7 @@ def _steps(space: SpaceView) -> str:
     "--scaler", metavar="NAME", help="none, zscore, unit or minmax; by default the learner's own setting."
 )
 @_FORCE
+@JSON
 @click.pass_context
 def create(
     ctx: click.Context,
@@ -84,6 +86,7 @@ def create(
     labels: str,
     scaler: str | None,
     force: bool,
+    as_json: bool,
 ) -> None:
     """Declare a space before its first event.
 
@@ -92,16 +95,17 @@ def create(
     from kinstream.streams.records.values import Action
 
     declared = declaration(dimension, modalities, labels, scaler)
-    epoch = _control(settings_of(ctx), Action.CREATE, name, declared, force=force)
-    click.echo(f"Its epoch is {epoch}.")
+    written = _control(settings_of(ctx), Action.CREATE, name, declared, force=force)
+    _tell(written, f"Its epoch is {written['epoch']}.", as_json=as_json)
 
 
 @spaces.command()
 @click.argument("name")
 @_YES
 @_FORCE
+@JSON
 @click.pass_context
-def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
+def reset(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) -> None:
     """Reset a space; its declaration stays.
 
     Example: kinstream spaces reset digits --yes
@@ -113,16 +117,18 @@ def reset(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
     if not force:
         check_possible(Action.RESET, name, read_spaces(settings))
     confirm(f"Reset space {name!r}, and forget everything learned in it?", yes=yes)
-    epoch = _control(settings, Action.RESET, name, None, force=True)
-    click.echo(f"Builders and learners reset it at that record; its epoch is then {epoch}.")
+    written = _control(settings, Action.RESET, name, None, force=True)
+    text = f"Builders and learners reset it at that record; its epoch is then {written['epoch']}."
+    _tell(written, text, as_json=as_json)
 
 
 @spaces.command()
 @click.argument("name")
 @_YES
 @_FORCE
+@JSON
 @click.pass_context
-def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
+def delete(ctx: click.Context, name: str, yes: bool, force: bool, as_json: bool) -> None:
     """Delete a space and its models; later events for it are refused.
 
     Example: kinstream spaces delete digits --yes
@@ -134,35 +140,37 @@ def delete(ctx: click.Context, name: str, yes: bool, force: bool) -> None:
     if not force:
         check_possible(Action.DELETE, name, read_spaces(settings))
     confirm(f"Delete space {name!r} and everything learned in it?", yes=yes)
-    _control(settings, Action.DELETE, name, None, force=True)
-    for line in what_remains(settings):
-        click.echo(line)
+    written = _control(settings, Action.DELETE, name, None, force=True)
+    _tell(written, *what_remains(settings), as_json=as_json)
 
 
 @spaces.command()
 @click.argument("name")
 @_FORCE
+@JSON
 @click.pass_context
-def pause(ctx: click.Context, name: str, force: bool) -> None:
+def pause(ctx: click.Context, name: str, force: bool, as_json: bool) -> None:
     """Refuse events for a space until it is resumed. Example: kinstream spaces pause digits"""
     from kinstream.streams.records.values import Action
 
-    _control(settings_of(ctx), Action.PAUSE, name, None, force=force)
-    click.echo(
-        "Later events for it become dead letters; after it is resumed, send them again with\n"
-        "  kinstream dead-letters redrive --reason space-paused"
+    _tell(
+        _control(settings_of(ctx), Action.PAUSE, name, None, force=force),
+        "Later events for it become dead letters; after it is resumed, send them again with",
+        "  kinstream dead-letters redrive --reason space-paused",
+        as_json=as_json,
     )
 
 
 @spaces.command()
 @click.argument("name")
 @_FORCE
+@JSON
 @click.pass_context
-def resume(ctx: click.Context, name: str, force: bool) -> None:
+def resume(ctx: click.Context, name: str, force: bool, as_json: bool) -> None:
     """Accept events for a paused space again. Example: kinstream spaces resume digits"""
     from kinstream.streams.records.values import Action
 
-    _control(settings_of(ctx), Action.RESUME, name, None, force=force)
+    _tell(_control(settings_of(ctx), Action.RESUME, name, None, force=force), as_json=as_json)
 
 
 def declaration(
@@ -198,12 +206,12 @@ def declaration(
 
 def _control(
     settings: Settings, action: Action, name: str, declared: Declaration | None, *, force: bool
-) -> int:
-    """Write a control record, print its place, and return its offset."""
+) -> dict[str, Any]:
+    """Write a control record; what it is and where it lies. A space's epoch is the offset of its newest beginning."""
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.operations.spaces import check_possible, read_spaces
     from kinstream.streams.records.checks import check_space
-    from kinstream.streams.records.values import Control
+    from kinstream.streams.records.values import Action, Control
 
     try:
         check_space(name)
@@ -212,8 +220,18 @@ def _control(
     if not force:
         check_possible(action, name, read_spaces(settings))
     topic, partition, offset = send_event(settings, Control(name, action, int(time.time() * 1000), declared))
-    click.echo(f"{action.value} {name}: written to {topic} partition {partition}, offset {offset}")
-    return offset
+    return {
+        "action": action.value,
+        "space": name,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+    } | ({"epoch": offset} if action in (Action.CREATE, Action.RESET, Action.DELETE) else {})
+
+
+def _tell(written: dict[str, Any], *lines: str, as_json: bool) -> None:
+    first = "{action} {space}: written to {topic} partition {partition}, offset {offset}".format(**written)
+    tell(written, (first, *lines), as_json=as_json)
 
 
 def what_remains(settings: Settings) -> list[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON, tell
+from kinstream.streams.kafka.acls import ROLES
 
 
 @click.group()
@@ -13,28 +18,38 @@ def topics() -> None:
 
 
 @topics.command()
+@JSON
 @click.pass_context
-def create(ctx: click.Context) -> None:
-    """Create the topics that do not exist yet."""
+def create(ctx: click.Context, as_json: bool) -> None:
+    """Create the topics that do not exist yet.
+
+    While no broker answers, it waits for worker.startup_seconds. Example: kinstream --set worker.startup_seconds=10
+    topics create
+    """
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.topics import CATALOGUE
 
     settings = settings_of(ctx)
     cluster = Cluster(settings.kafka)
-    cluster.wait(settings.worker.startup_seconds)
+    cluster.wait(settings.worker.startup_seconds, setting="worker.startup_seconds")
     warning = cluster.replication_warning(settings)
     if warning:
         click.echo(f"warning: {warning}", err=True)
     created = cluster.create(CATALOGUE, settings)
-    for topic in CATALOGUE:
-        name = topic.name(settings.topics.prefix)
-        click.echo(f"{name}  {'created' if name in created else 'exists'}")
+    done = {
+        name: "created" if name in created else "exists"
+        for name in (topic.name(settings.topics.prefix) for topic in CATALOGUE)
+    }
+    tell(done, (f"{name}  {what}" for name, what in done.items()), as_json=as_json)
 
 
 @topics.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.pass_context
-def list_topics(ctx: click.Context) -> None:
+def list_topics(ctx: click.Context, as_json: bool) -> None:
     """List the catalogue: the content of each topic, and whether the cluster has it."""
+    import json
+
     from kinstream.cli.views.tables import echo_table
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.topics import CATALOGUE
@@ -42,12 +57,27 @@ def list_topics(ctx: click.Context) -> None:
     settings = settings_of(ctx)
     names = [t.name(settings.topics.prefix) for t in CATALOGUE]
     found = Cluster(settings.kafka).view(names).topics
-    rows = []
-    for topic, name in zip(CATALOGUE, names, strict=True):
-        partitions = str(found[name].partitions) if name in found else "missing"
-        kept = "newest per key" if topic.retention_ms is None else _days(topic.retention_ms)
-        rows.append((name, partitions, topic.key, kept, topic.holds))
-    echo_table(("TOPIC", "PARTITIONS", "KEY", "KEPT", "HOLDS"), rows)
+    rows = [
+        {
+            "topic": name,
+            "partitions": found[name].partitions if name in found else None,
+            "key": topic.key,
+            "retention_ms": topic.retention_ms,
+            "holds": topic.holds,
+        }
+        for topic, name in zip(CATALOGUE, names, strict=True)
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    header = ("TOPIC", "PARTITIONS", "KEY", "KEPT", "HOLDS")
+    echo_table(
+        header, [(r["topic"], r["partitions"] or "missing", r["key"], _kept(r), r["holds"]) for r in rows]
+    )
+
+
+def _kept(row: dict[str, Any]) -> str:
+    return "newest per key" if row["retention_ms"] is None else _days(row["retention_ms"])
 
 
 def _days(milliseconds: int) -> str:
@@ -56,19 +86,19 @@ def _days(milliseconds: int) -> str:
 
 
 @topics.command()
+@JSON
 @click.pass_context
-def check(ctx: click.Context) -> None:
+def check(ctx: click.Context, as_json: bool) -> None:
     """Compare the cluster's topics with the catalogue; status 1 if they differ."""
     from kinstream.streams.kafka.cluster import Cluster
     from kinstream.streams.kafka.topic_check import differences
 
     settings = settings_of(ctx)
     found = differences(Cluster(settings.kafka), settings)
-    for one in found:
-        click.echo(f"{one.text}; {one.mend}")
+    lines = [f"{one.text}; {one.mend}" for one in found] or ["the topics match the catalogue"]
+    tell({"match": not found, "differences": [one._asdict() for one in found]}, lines, as_json=as_json)
     if found:
         ctx.exit(1)
-    click.echo("the topics match the catalogue")
 
 
 @topics.command()
@@ -127,7 +157,20 @@ def repartition(
         show(made, dry_run, notes)
 
 
-@topics.command()
+def _one_of(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
+
+
+@topics.command(
+    help=f"""Print the commands that allow a principal exactly what its role needs.
+
+    ROLE is {_one_of(ROLES)}; NAME is one {_one_of(name for name, role in ROLES.items() if role.agent)}. Nothing is
+    sent: run the printed commands on a machine with kafka-acls.sh.
+
+    Example: kinstream topics acls learner opml --principal User:learner
+    """
+)
 @click.argument("role")
 @click.argument("name", required=False)
 @click.option(
@@ -147,14 +190,6 @@ def repartition(
 def acls(
     ctx: click.Context, role: str, name: str | None, principal: str, command_config: str, as_json: bool
 ) -> None:
-    """Print the commands that allow a principal exactly what its role needs.
-
-    ROLE is topics, producer, pacing, source, builder, learner, gate, metrics, replay, promotion, models, dead-letters
-    or redrive; NAME is one source, builder or learner. Nothing is sent: run the printed commands on a machine with
-    kafka-acls.sh.
-
-    Example: kinstream topics acls learner opml --principal User:learner
-    """
     from kinstream.streams.kafka.access import source_topics
     from kinstream.streams.kafka.acls import check_principal, commands, json_text
     from kinstream.streams.kafka.acls import role as role_named

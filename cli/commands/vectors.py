@@ -11,6 +11,7 @@ import click
 from kinstream.cli.shared.context import settings_of
 from kinstream.cli.shared.events import send_event
 from kinstream.cli.shared.models import newest_models
+from kinstream.cli.shared.told import JSON, tell
 
 if TYPE_CHECKING:
     from kinstream.search.vectors.orders import Compared
@@ -57,8 +58,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 @vectors.command()
 @click.argument("space")
+@JSON
 @click.pass_context
-def publish(ctx: click.Context, space: str) -> None:
+def publish(ctx: click.Context, space: str, as_json: bool) -> None:
     """Order a version with the map of the newest model. Example: kinstream vectors publish docs"""
     from kinstream.streams.errors import SettingsError
 
@@ -71,7 +73,7 @@ def publish(ctx: click.Context, space: str) -> None:
     if found is None:
         learner = settings.vectors[space].learner
         raise SettingsError(f"there is no model of learner {learner!r} in space {space!r} yet")
-    _order(settings, space, found)
+    _order(settings, space, found, as_json=as_json)
 
 
 @vectors.command()
@@ -127,10 +129,23 @@ def _compared(settings: Settings, space: str, unless: str | None = None) -> Comp
     return compare(settings, version)
 
 
-def _order(settings: Settings, space: str, found: Compared) -> None:
+def _order(settings: Settings, space: str, found: Compared, *, as_json: bool = False) -> None:
     topic, partition, offset = send_event(settings, *found.newest.parts(), role="vector-orders")
     model = found.newest.head.model
-    click.echo(
-        f"{space}: {100 * found.share:.1f} % of neighbours move with model {model}: version {offset} of "
-        f"{found.items} items is ordered ({topic} partition {partition})"
+    tell(
+        {
+            "space": space,
+            "model": str(model),
+            "moved": round(found.share, 4),
+            "items": found.items,
+            "version": offset,
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+        },
+        (
+            f"{space}: {100 * found.share:.1f} % of neighbours move with model {model}: version {offset} of "
+            f"{found.items} items is ordered ({topic} partition {partition})",
+        ),
+        as_json=as_json,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -15,7 +16,7 @@ from kinstream.cli.shared.context import settings_of
 def check(ctx: click.Context, as_json: bool) -> None:
     """Check everything that the settings need, before or while it runs.
 
-    Each line is ok, or names what mends it. The command changes nothing: it writes one file to the checkpoint store
+    Each line is ok, or says how to fix it. The command changes nothing: it writes one file to the checkpoint store
     and deletes it. It ends with status 1 if a check fails.
 
     Example: kinstream --config kinstream.toml check
@@ -23,7 +24,9 @@ def check(ctx: click.Context, as_json: bool) -> None:
     from kinstream.cli.system.checks import findings
     from kinstream.cli.system.finding import Finding
     from kinstream.streams.errors import SettingsError
+    from kinstream.streams.operations.checkpoints import agents
     from kinstream.streams.secrets import hide
+    from kinstream.streams.settings import DEFAULT_FILE
 
     found = []
 
@@ -37,8 +40,9 @@ def check(ctx: click.Context, as_json: bool) -> None:
     except SettingsError as error:
         show(Finding("settings", False, str(error)))
     else:
-        parts = (*settings.sources, *settings.builders, *settings.learners)
-        show(Finding("settings", True, f"agents: {', '.join(parts) or 'none but metrics'}"))
+        file = ctx.find_root().obj["config"] or (DEFAULT_FILE if Path(DEFAULT_FILE).exists() else None)
+        names = ", ".join(agent.application for agent in agents(settings))
+        show(Finding("settings", True, f"{file or f'no {DEFAULT_FILE} here'}; agents: {names}"))
         for one in findings(settings):
             show(one)
     if as_json:

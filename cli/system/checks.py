@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import platform
-import secrets
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Final
 
 from kinstream.cli.shared.agents import agent_spec
-from kinstream.cli.system.finding import Finding
-from kinstream.cli.system.service_checks import refusable, service_findings, store_findings, unserved_findings
+from kinstream.cli.system.finding import Finding, refusable
+from kinstream.cli.system.service_checks import service_findings, unserved_findings
+from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.streams.agents.generations.birth import compare, read_birth
 from kinstream.streams.agents.generations.numbers import newest_generation
 from kinstream.streams.agents.generations.open_generation import view_of
-from kinstream.streams.checkpoints.names import open_files
 from kinstream.streams.errors import KinstreamError
-from kinstream.streams.extras import WORKER, installed
+from kinstream.streams.extras import GATEWAY, SEARCH, WORKER, installed
 from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.topic_check import differences
@@ -27,9 +26,7 @@ from kinstream.streams.settings import Settings
 #: Seconds that brokers may take to answer, and that their clock may be ahead of this machine's.
 ANSWER_SECONDS: Final = 10.0
 AHEAD_SECONDS: Final = 5.0
-#: Packages of the services, and of their stores.
-_SEARCH: Final = ("fastapi", "uvicorn", "numba", "scipy")
-_GATEWAY: Final = ("fastapi", "uvicorn")
+#: Packages of the vector stores.
 _STORES: Final = {"pgvector": "psycopg", "qdrant": "qdrant_client"}
 _SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")
 
@@ -37,10 +34,18 @@ _SHOWN: Final = ("kinstream", "confluent-kafka", "numpy")
 def findings(settings: Settings) -> Iterator[Finding]:
     """All checks in the order in which their faults are best mended. What needs brokers ends at the first refusal."""
     yield from packages(settings)
-    yield store(settings)
-    yield from store_findings(settings)
+    yield checkpoint_store(settings)
+    yield from vector_stores(settings)
     yield from unserved_findings(settings)
-    cluster = Cluster(settings.kafka)
+    if not settings.kafka.bootstrap_servers:
+        text = "no address is set: `kinstream up` uses the embedded broker, which forgets everything"
+        yield Finding("brokers", False, text, "set KAFKA_BOOTSTRAP_SERVERS or kafka.bootstrap_servers")
+        return
+    try:
+        cluster = Cluster(settings.kafka)
+    except KinstreamError as error:
+        yield Finding("brokers", False, str(error))
+        return
     try:
         found = _brokers(cluster, settings)
         yield found
@@ -63,9 +68,13 @@ def packages(settings: Settings) -> Iterator[Finding]:
     if len(agents(settings)) > 1:  # More than the metrics agent.
         needed["worker"] = WORKER
     if settings.search.spaces:
-        needed["search"] = _SEARCH
+        needed["search"] = SEARCH
     if settings.gateway.spaces:
-        needed["gateway"] = _GATEWAY
+        needed["gateway"] = GATEWAY
+    if any(space.index.startswith("faiss") for space in settings.search.spaces.values()):
+        needed["faiss"] = ("faiss",)
+    if settings.traces.endpoint:
+        needed["otel"] = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     stores = [space.store for space in settings.gateway.spaces.values()]
     stores += [sink.store for sink in settings.sinks.values()]
     needed |= {name: (_STORES[name],) for name in stores if name in _STORES}
@@ -76,28 +85,7 @@ def packages(settings: Settings) -> Iterator[Finding]:
         yield Finding(f"packages of {extra}", not missing, text, mend)
 
 
-def store(settings: Settings) -> Finding:
-    """Write, read and delete a file in the checkpoint store."""
-    name, data = f"check-{secrets.token_hex(8)}", secrets.token_bytes(64)
-    try:
-        files = open_files(settings.checkpoints.url)
-        files.write([(name, data)])
-        try:
-            same = files.read(name) == data
-        finally:
-            files.delete([name])
-    except (KinstreamError, FileNotFoundError) as error:
-        return Finding("checkpoints", False, str(error), "give this user the rights, or set checkpoints.url")
-    if not same:
-        shown = f"{settings.checkpoints.shown}: a file was read back with other bytes"
-        return Finding("checkpoints", False, shown, "use another store")
-    return Finding("checkpoints", True, f"{settings.checkpoints.shown} can be written and read")
-
-
 def _brokers(cluster: Cluster, settings: Settings) -> Finding:
-    if not settings.kafka.bootstrap_servers:
-        text = "no address is set: `kinstream up` uses the embedded broker, which forgets everything"
-        return Finding("brokers", False, text, "set KAFKA_BOOTSTRAP_SERVERS or kafka.bootstrap_servers")
     try:
         cluster.wait(ANSWER_SECONDS)
         view = cluster.view([])
@@ -125,8 +113,9 @@ def _clock(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
     topic = settings.topic("events")
     limit = int((time.time() + AHEAD_SECONDS) * 1000)
     try:
-        partitions = cluster.view([topic]).topics[topic].partitions
-        ahead = any(cluster.offset_at(topic, one, limit) is not None for one in range(partitions))
+        partitions = range(cluster.view([topic]).topics[topic].partitions)
+        ahead = any(cluster.offset_at(topic, one, limit) is not None for one in partitions)
+        compared = ahead or any(cluster.offset_at(topic, one, 0) is not None for one in partitions)
     except KeyError:
         # The topic is missing, which is reported.
         return
@@ -136,8 +125,11 @@ def _clock(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
     if ahead:
         text = f"an event of {topic} was written over {AHEAD_SECONDS:.0f} s after this machine's time"
         yield Finding("clocks", False, text, "synchronise the clocks of brokers and of this machine (NTP)")
+    elif compared:
+        text = f"no broker wrote an event of {topic} over {AHEAD_SECONDS:.0f} s ahead of this machine's time"
+        yield Finding("clocks", True, text)
     else:
-        yield Finding("clocks", True, f"no event of {topic} is from the future")
+        yield Finding("clocks", True, f"not compared: {topic} has no event yet")
 
 
 def _agent(cluster: Cluster, settings: Settings, agent: Agent) -> Iterator[Finding]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from kinstream.streams.errors import KinstreamError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +34,11 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
         return asdict(self)
+
+
+def refusable(about: str, check: Callable[[], str]) -> Finding:
+    """The text of a check, or the refusal that it raises."""
+    try:
+        return Finding(about, True, check())
+    except KinstreamError as error:
+        return Finding(about, False, str(error))

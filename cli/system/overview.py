@@ -94,6 +94,8 @@ def overview(settings: Settings) -> Overview:
     now = time.time()
     cluster = Cluster(settings.kafka)
     try:
+        # Agents that never ran are not looked for there.
+        cluster.view([])
         states = [_agent(cluster, settings, one, now) for one in agents(settings)]
     finally:
         cluster.close()

@@ -1,4 +1,4 @@
-"""Checks of the services over HTTP: permissions, clients, stores, and what answers at their addresses."""
+"""Checks of the services over HTTP: permissions, clients, and what answers at their addresses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kinstream.cli.local.system import address_of
-from kinstream.cli.system.finding import Finding
-from kinstream.streams.errors import KinstreamError
+from kinstream.cli.system.finding import Finding, refusable
 from kinstream.streams.kafka.access import check_role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import Settings
@@ -42,24 +41,6 @@ def service_findings(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
         yield _running(name, address_of(section))
 
 
-def store_findings(settings: Settings) -> Iterator[Finding]:
-    """Whether the stores of the gateway answer."""
-    from kinstream.search.gateway.service import place_of
-    from kinstream.search.stores.kinds import create
-
-    for name, space in settings.gateway.spaces.items():
-
-        def asked(space: Any = space) -> str:
-            found = create(space.store, place_of(space, settings.gateway))
-            try:
-                features = found.check()
-            finally:
-                found.close()
-            return f"{space.store} answers" + (f", with vectors of {features} features" if features else "")
-
-        yield refusable(f"store of {name}", asked)
-
-
 def unserved_findings(settings: Settings) -> Iterator[Finding]:
     """The spaces with a gate or with randomised lists that no service of these settings serves.
 
@@ -72,14 +53,6 @@ def unserved_findings(settings: Settings) -> Iterator[Finding]:
                 text = f"the services of these settings serve {', '.join(sorted(served))}{meant([space], served)}"
                 mend = f"add the space to [gateway.spaces] or [search.spaces], or remove [{section}.{space}]"
                 yield Finding(f"{section}.{space}", False, text, mend)
-
-
-def refusable(about: str, check: Callable[[], str]) -> Finding:
-    """The text of a check, or the refusal that it raises."""
-    try:
-        return Finding(about, True, check())
-    except KinstreamError as error:
-        return Finding(about, False, str(error))
 
 
 def _running(name: str, url: str) -> Finding:

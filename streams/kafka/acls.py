@@ -37,6 +37,12 @@ _SPELLED: Final = {
 
 #: Stands for the topic of a source, which the settings name.
 TOPIC: Final = "TOPIC"
+#: Operation on a source's topic -> why.
+_FOREIGN: Final = {
+    "READ": "records of another system",
+    "WRITE": "its records that go back to a source",
+    "DESCRIBE": "where it ends",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +104,12 @@ class Role:
             raise SettingsError(f"{self.name} is one role; it takes no name")
         if not self.foreign:
             return self.make(prefix, agent)
-        why = (
-            "records of another system" if self.foreign == "READ" else "its records that go back to a source"
-        )
+        why = _FOREIGN[self.foreign]
         found = [
             Grant("topic", name, (self.foreign,), why, optional=self.foreign == "WRITE") for name in sources
         ]
+        if self.foreign == "DESCRIBE":
+            return (*found, *self.make(prefix, agent))
         why = "its retention, for kinstream_retention_headroom_seconds"
         if self.foreign == "WRITE":
             why = "whether it is compacted"
@@ -240,6 +246,15 @@ def _pacing(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     )
 
 
+def _status(prefix: str, agent: str | None) -> tuple[Grant, ...]:
+    return (
+        *(_on(topic, prefix, "DESCRIBE", "where it ends") for topic in (EVENTS, CONSTRAINTS, OUTCOMES)),
+        # The topic need not exist if nothing writes versions.
+        Grant("topic", VECTORS.name(prefix), ("DESCRIBE",), "where it ends, for sinks", optional=True),
+        _seen(prefix, "", "the members of the agents' groups"),
+    )
+
+
 def _replay(prefix: str, agent: str | None) -> tuple[Grant, ...]:
     return (_read(EVENTS, prefix), _read(CONSTRAINTS, prefix), _read(OUTCOMES, prefix))
 
@@ -304,6 +319,7 @@ ROLES: Final = {
         Role("sink", "kinstream worker sink NAME", _sink, agent=True),
         Role("vector-orders", "kinstream vectors watch, publish, status", _orders),
         Role("metrics", "kinstream worker metrics", _metrics),
+        Role("status", "kinstream status", _status, foreign="DESCRIBE"),
         Role("replay", "kinstream replay and evaluate, from events or constraints", _replay),
         Role("promotion", "kinstream models promote", _promotion),
         Role(

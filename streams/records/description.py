@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, Final
 
 import numpy as np
@@ -43,6 +45,24 @@ def record_lines(record: Any) -> Iterator[str]:
     yield type(record).__name__
     for f in fields(record):
         yield f"  {f.name}: {describe(getattr(record, f.name))}"
+
+
+def plain(value: Any) -> Any:
+    """A record as values of JSON, whole: its kind and its fields, arrays as lists, bytes in base64."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {"record": type(value).__name__} | found
+    if hasattr(value, "_asdict"):
+        return {name: plain(one) for name, one in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def hex_lines(data: bytes) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""`kinstream check` on services over HTTP: rights, clients, stores, and what answers at their addresses."""
+"""`kinstream check` on services over HTTP, and on stores: rights, clients, and what answers at their addresses."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ import pytest
 
 from kinstream.cli.system import service_checks
 from kinstream.cli.system.finding import Finding
-from kinstream.cli.system.service_checks import service_findings, store_findings, unserved_findings
+from kinstream.cli.system.service_checks import service_findings, unserved_findings
+from kinstream.cli.system.store_checks import checkpoint_store, vector_stores
 from kinstream.streams.errors import AccessDenied
 from kinstream.streams.settings import Settings
 from tests.kafka.broker import reserve_port
@@ -95,7 +97,7 @@ def test_what_is_not_json_is_another_program() -> None:
 
 
 def test_services_without_a_space_are_not_checked(roles: list[str]) -> None:
-    assert not list(service_findings(Settings(), CLUSTER)) and not list(store_findings(Settings()))
+    assert not list(service_findings(Settings(), CLUSTER)) and not list(vector_stores(Settings()))
     assert not roles
 
 
@@ -124,11 +126,58 @@ def test_a_store_that_is_away_is_refused_without_its_password() -> None:
         }
         section = {"spaces": {"docs": space}, "store_seconds": 1.0, "http_port": 0}
         settings = Settings(gateway=section)  # type: ignore[arg-type]
-        (one,) = store_findings(settings)
+        (one,) = vector_stores(settings)
     assert one.about == "store of docs" and not one.good
     assert "hidden-word" not in one.line()
     # A gateway of exported models alone needs no rights.
     assert found(settings)["gateway"].good
+
+
+@pytest.mark.parametrize("store", ["pgvector", "qdrant"])
+def test_the_store_of_a_sink_is_asked_too(store: str) -> None:
+    with reserve_port() as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        scheme = {"pgvector": "postgresql", "qdrant": "http"}[store]
+        sink = {
+            "space": "s",
+            "store": store,
+            "collection": "docs",
+            "connection": f"{scheme}://me:hidden-word@{address}",
+        }
+        (one,) = vector_stores(Settings(sinks={"shop": sink}))  # type: ignore[dict-item]
+    assert one.about == "store of sink shop" and not one.good
+    assert "hidden-word" not in one.line()
+
+
+# ---- the checkpoint store -------------------------------------------------------------------------------------------
+
+
+def stored_at(url: str) -> Finding:
+    return checkpoint_store(Settings(checkpoints={"url": url}))  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_folder_is_written_and_left_as_it_was(tmp_path: Path) -> None:
+    one = stored_at(f"file://{tmp_path}")
+    assert one.good and "can be written and read" in one.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    one = stored_at(str(tmp_path / "a" / "b"))
+    assert one.good and "does not exist yet" in one.text
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    one = stored_at(str(tmp_path / "file" / "b"))
+    assert not one.good and "cannot be written" in one.text and "checkpoints.url" in one.mend
+
+
+def test_a_kind_of_store_whose_package_is_missing_is_not_a_matter_of_rights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # None in this table stands for a package that is not installed.
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    one = stored_at("s3://bucket/folder")
+    assert not one.good and "s3fs" in one.text and "install" in one.mend
 
 
 def test_gates_and_randomised_lists_of_spaces_that_no_service_serves_are_faults() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 
@@ -48,6 +49,12 @@ def test_show_gives_the_record_or_its_bytes(system: System) -> None:
     shown = system.cli("dead-letters", "show", places[-1]).stdout
     assert "cannot be decoded" in shown
     assert "00 72 75 62 62 69 73 68" in shown
+    letter = system.letters()[-1]
+    found = json.loads(system.cli("dead-letters", "show", places[-1], "--json").stdout)
+    assert (found["partition"], found["offset"]) == (letter.partition, letter.offset)
+    assert base64.b64decode(found["value_base64"]) == letter.value
+    reason = (dict(letter.headers)["kinstream-dead-reason"] or b"").decode()
+    assert found["headers"]["kinstream-dead-reason"] == reason
     for place in ("0/999", "9/0", "here"):
         assert isinstance(system.cli("dead-letters", "show", place).exception, SettingsError)
 
@@ -57,6 +64,11 @@ def test_a_redrive_says_what_it_sends_and_a_second_one_sends_nothing(system: Sys
     end = system.log.end(EVENTS, partition_of("a", 2))
     result = system.cli("dead-letters", "redrive", "--reason", "space-paused", "--dry-run")
     assert "4 to send" in result.stdout
+    told = json.loads(
+        system.cli("dead-letters", "redrive", "--reason", "space-paused", "--dry-run", "--json").stdout
+    )
+    assert told["sent"] == 0 and {one["reason"] for one in told["letters"]} == {"space-paused"}
+    assert len(told["letters"]) == 4
     assert system.cli("dead-letters", "redrive", "--reason", "space-paused", input="n\n").exit_code == 1
     assert system.log.end(EVENTS, partition_of("a", 2)) == end
     result = system.cli("dead-letters", "redrive", "--reason", "space-paused", input="y\n")
@@ -84,6 +96,8 @@ def test_single_letters_are_named_by_their_place(system: System) -> None:
     places = [f"{m.partition}/{m.offset}" for m in system.letters()]
     result = system.cli("dead-letters", "redrive", places[1], places[3], "0/999", "--yes")
     assert "sent 2" in result.stdout, result.output
+    told = json.loads(system.cli("dead-letters", "redrive", places[1], "--yes", "--json").stdout)
+    assert told["sent"] == 1 and told["letters"][0]["letter"] == places[1]
     assert "1 of those named do not exist" in result.stderr
 
 

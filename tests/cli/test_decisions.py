@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kinstream.streams.agents.generations.birth import read_birth
@@ -19,6 +21,10 @@ def test_a_skip_frees_the_parked_partition_and_says_what_will_happen(system: Sys
         parking.record_fault(EVENTS, 1, 5, "ValueError")
     result = system.cli("skip", "builder-one-pass", "--partition", "1", "--offset", "6")
     assert "stays parked at offset" in result.stdout
+    told = json.loads(
+        system.cli("skip", "builder-one-pass", "--partition", "1", "--offset", "6", "--json").stdout
+    )
+    assert told["parked_at"] == 5 and (told["topic"], told["partition"], told["offset"]) == (EVENTS, 1, 6)
     assert parking.parked_offset(EVENTS, 1) == 5
     result = system.cli("skip", "builder-one-pass", "--partition", "1", "--offset", "5")
     assert result.exit_code == 0, result.output
@@ -58,6 +64,8 @@ def test_a_gap_is_accepted_by_either_name(system: System, name: str) -> None:
     result = system.cli("accept-gap", name, "--partition", "0", "--offset", "12")
     assert result.exit_code == 0, repr(result.exception)
     assert "kinstream worker learner opml" in result.stdout
+    told = json.loads(system.cli("accept-gap", name, "--partition", "0", "--offset", "12", "--json").stdout)
+    assert told["application"] == "learner-opml" and (told["topic"], told["offset"]) == (CONSTRAINTS, 12)
     agent = next(a for a in system.agents if a.spec.name == "opml")
     birth = read_birth(str(system.root), "learner-opml", 1)
     assert birth is not None

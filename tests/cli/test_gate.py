@@ -104,6 +104,9 @@ def test_orders_are_written_to_events_and_obeyed(gated: Gated) -> None:
         assert isinstance(order, GateOrder)
         assert (order.order, order.version, order.note) == wanted
     gated.run()
+    told = json.loads(gated.cli("gate", "pin", "docs", "1.0.7", "--yes", "--json").stdout)
+    assert (told["order"], told["space"], told["model"]) == ("pin", "docs", "1.0.7")
+    assert told["offset"] == last.offset + 1 and told["topic"] == EVENTS
     one = json.loads(gated.cli("gate", "status", "--json").stdout)[0]
     assert [d["verdict"] for d in one["decisions"]] == [
         "challenge",

@@ -135,6 +135,11 @@ def test_an_exported_file_does_what_the_learner_does(system: System, form: str, 
     file = system.folder / f"a.{form}"
     result = system.cli("models", "export", "a", "--learner", "opml", "-o", str(file))
     assert result.exit_code == 0, repr(result.exception)
+    told = json.loads(
+        system.cli("models", "export", "a", "--learner", "opml", "-o", str(file), "--json").stdout
+    )
+    assert (told["space"], told["file"], told["format"]) == ("a", str(file), form)
+    assert told["bytes"] == file.stat().st_size
     if form == "npz":
         with np.load(file, allow_pickle=False) as found:
             matrix, offset, metadata = found["map"], found["offset"], json.loads(str(found["metadata"]))

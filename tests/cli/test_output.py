@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -104,6 +106,40 @@ def test_topics_are_listed_with_their_names_in_full_and_a_line_each(
         _, partitions, key, kept, holds = re.split(r" {2,}", line)
         assert partitions.isdigit() and (key, holds) == (topic.key, topic.holds) and kept
     assert not DRAWN & set(text) and "\x1b" not in text
+
+
+def test_programs_get_the_topics_as_json(tmp_path: Path, brokers: str) -> None:
+    (tmp_path / "kinstream.toml").write_text(TOML, encoding="utf-8")
+    names = [topic.name(PREFIX) for topic in CATALOGUE]
+    listed = json.loads(piped(tmp_path, brokers, "topics", "list", "--json"))
+    assert [one["topic"] for one in listed] == names and all(one["partitions"] > 0 for one in listed)
+    assert json.loads(piped(tmp_path, brokers, "topics", "create", "--json")) == dict.fromkeys(
+        names, "exists"
+    )
+
+
+#: Commands that run until they are stopped, whose lines are logs; and `init`, whose result is a file.
+NO_JSON = {"up", "demo", "worker", "search", "gateway", "vectors watch", "warm-up", "init"}
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        one = group.get_command(context, name)
+        assert one is not None
+        if isinstance(one, click.Group):
+            yield from commands(one, *path, name)
+        else:
+            yield " ".join((*path, name)), one
+
+
+def test_every_command_with_a_result_has_json() -> None:
+    found = {
+        name
+        for name, command in commands(cli)
+        if not any("--json" in one.opts for one in command.params) and name.split()[0] != "worker"
+    }
+    assert found == NO_JSON - {"worker"}
 
 
 def test_a_cell_is_never_empty_and_a_row_never_two_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,3 +187,15 @@ def test_a_space_is_paused_and_resumed(system: System) -> None:
     assert system.cli("spaces", "resume", "a").exit_code == 0
     system.run()
     assert listed(system)["a"]["status"] == "active"
+
+
+def test_programs_are_told_where_a_control_record_lies(system: System) -> None:
+    partition = partition_of("a", 2)
+    for offset, command in enumerate(("create", "pause", "resume", "reset", "delete")):
+        more = {"create": ("--dimension", "4"), "reset": ("--yes",), "delete": ("--yes",)}.get(command, ())
+        found = json.loads(system.cli("spaces", command, "a", *more, "--json").stdout)
+        place = {"topic": EVENTS, "partition": partition, "offset": offset}
+        epoch = {} if command in ("pause", "resume") else {"epoch": offset}
+        assert found == {"action": command, "space": "a"} | place | epoch
+        system.run()
+    assert listed(system)["a"]["epoch"] == offset

@@ -114,6 +114,9 @@ def test_a_person_orders_at_any_time(system: Embedded) -> None:
     for number in (1, 2):
         assert "is ordered" in system.cli("vectors", "publish", "digits").stdout
         assert len(system.orders()) == number
+    told = json.loads(system.cli("vectors", "publish", "digits", "--json").stdout)
+    assert told["space"] == "digits" and told["version"] == told["offset"]
+    assert len(system.orders()) == 3
     system.run()
     assert system.status()["version"] > 0
     result = system.cli("vectors", "publish", "shop")

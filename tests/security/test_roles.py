@@ -280,6 +280,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "vectors": (*VECTORS, "worker", "vectors", "--create", "--unsupervised"),
     "sink": (*SINK, "worker", "sink", "shop", "--create", "--unsupervised"),
     "vector-orders": (*VECTORS, "vectors", "publish", "s"),
+    "status": ("status",),
     "replay": ("replay", "--learner", "opml", "--from", "events"),
     "promotion": ("models", "promote", "STATE"),
     "models": ("models", "list"),
@@ -376,6 +377,20 @@ def test_a_principal_that_lacks_one_is_told_which(
         assert "kinstream topics acls" in last and PASSWORD not in text
     finally:
         case.broker.allow(f"User:{case.user(name)}", [one])
+
+
+@pytest.mark.parametrize("role", ["topics", "builder", "learner"])
+def test_a_check_by_one_role_says_what_each_agent_lacks(standing: Case, role: str) -> None:
+    status, text = standing.attempt(role, "check", "--json")
+    assert status == 1
+    found = {one["about"]: one for one in json.loads(text)}
+    own = {"topics": "topics", "builder": "builder-one-pass", "learner": "learner-opml"}
+    for about in (*own.values(), "metrics"):
+        one = found[about]
+        assert one["good"] is (about == own[role])
+        if not one["good"]:
+            assert f"User:{standing.user(role)} lacks" in one["text"] and "topics acls" in one["text"]
+    assert found["settings"]["good"] and found["brokers"]["good"] and found["checkpoints"]["good"]
 
 
 def test_nobody_at_all_gets_nothing(standing: Case) -> None:

@@ -47,8 +47,17 @@ def _settings(name: str, folder: Path) -> Path:
     return file
 
 
-def _try(name: str, folder: Path, records: Path) -> str:
-    command = ["--config", str(_settings(name, folder)), "sources", "try", name, "--file", str(records)]
+def _try(name: str, folder: Path, records: Path, *more: str) -> str:
+    command = [
+        "--config",
+        str(_settings(name, folder)),
+        "sources",
+        "try",
+        name,
+        "--file",
+        str(records),
+        *more,
+    ]
     return CliRunner().invoke(cli, command, catch_exceptions=False).output
 
 
@@ -57,6 +66,16 @@ def test_a_recipe_prints_what_the_page_says(name: str, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     records.write_text(RECIPES[name]["jsonl"])
     assert _try(name, tmp_path, records) == RECIPES[name]["text"]
+
+
+def test_programs_get_whole_events(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text(RECIPES["clicks"]["jsonl"])
+    found = json.loads(_try("clicks", tmp_path, records, "--json"))
+    assert found["records"] == found["fit"] + found["left_out"] + len(found["refused"])
+    lines = RECIPES["clicks"]["text"].splitlines()
+    shown = [line.split(": ") for line in lines if line.startswith("record ") and "refused" not in line]
+    assert [[one["place"], one["event"]["record"]] for one in found["events"]] == shown
 
 
 def _run(name: str, folder: Path, records: list[tuple[bytes | None, bytes | None]]) -> tuple[Any, Agent]:

@@ -70,5 +70,13 @@ class Writer(Protocol):
         kinstream.search.stores.base.StoreAway : the store does not answer, or refuses; nothing is lost by another try.
         """
 
+    def check(self) -> None:
+        """Ask the store whether a sink may begin; nothing is changed.
+
+        Raises
+        ------
+        kinstream.search.stores.base.StoreAway : it does not answer, or would refuse what a sink creates.
+        """
+
     def close(self) -> None:
         """End connections."""

@@ -39,6 +39,10 @@ _SCHEMA: Final = (
     " items bigint, dimension int not null, learner text not null, model text not null,"
     " primary key (collection, epoch, number))",
 )
+_CHECK: Final = (
+    "select to_regtype('vector') is not null, current_schema(),"
+    " coalesce(has_schema_privilege(current_schema(), 'create'), false)"
+)
 
 
 class PgVectorWriter:
@@ -66,8 +70,23 @@ class PgVectorWriter:
                 self._drop_old(connection)
         except psycopg.Error as error:
             self.close()
-            text = str(error).strip().splitlines() or [type(error).__name__]
-            raise StoreAway(hide(f"{self._collection}: {text[0]}")) from error
+            raise self._away(error) from error
+
+    def check(self) -> None:
+        try:
+            with psycopg.connect(self._url, connect_timeout=_CONNECT_SECONDS) as connection:
+                has_type, schema, may_create = connection.execute(_CHECK).fetchone() or (False, None, False)
+        except psycopg.Error as error:
+            raise self._away(error) from error
+        if not may_create:
+            where = f"the schema {schema}" if schema else "any schema of its search path"
+            raise StoreAway(f"{self._collection}: this user may not create tables in {where}")
+        if not has_type:
+            raise StoreAway(f"{self._collection}: the database has no type vector: create extension vector")
+
+    def _away(self, error: psycopg.Error) -> StoreAway:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        return StoreAway(hide(f"{self._collection}: {text[0]}"))
 
     def close(self) -> None:
         if self._open is not None:

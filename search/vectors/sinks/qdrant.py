@@ -61,6 +61,19 @@ class QdrantWriter:
             self.close()
             raise StoreAway(hide(f"{self._alias}: {error}")) from error
 
+    def check(self) -> None:
+        if "://" not in self._place.connection:
+            # A folder of the client's local mode belongs to one process: the sink.
+            return
+        try:
+            client = connected(self._place)
+            try:
+                client.get_collections()
+            finally:
+                client.close()
+        except (ApiException, OSError, RuntimeError, ValueError) as error:
+            raise StoreAway(hide(f"{self._alias}: {error}")) from error
+
     def close(self) -> None:
         if self._client is not None:
             self._client.close()

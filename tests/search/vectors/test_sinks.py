@@ -324,6 +324,30 @@ def test_a_reader_of_an_old_version_delays_its_table_and_not_the_new_one(
     agrees(place, said)
 
 
+def test_what_a_sink_would_be_refused_is_known_before_it_begins(server: Postgres) -> None:
+    wiped(server)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+
+        def refused(change: str, undo: str) -> str:
+            connection.execute(change)
+            try:
+                with pytest.raises(StoreAway) as error:
+                    PgVectorWriter(server.url, "shop", index=False).check()
+            finally:
+                connection.execute(undo)
+            return str(error.value)
+
+        assert "create extension vector" in refused("drop extension vector", "create extension vector")
+        assert "public" in refused(
+            "create role reader; grant usage on schema public to reader; alter database postgres set role = reader",
+            "alter database postgres reset role; drop owned by reader; drop role reader",
+        )
+        PgVectorWriter(server.url, "shop", index=False).check()
+        assert connection.execute(
+            "select count(*) from pg_tables where schemaname = 'public'"
+        ).fetchone() == (0,)
+
+
 def test_a_store_that_is_away_says_so_without_its_password() -> None:
     settings = sink_settings("pgvector", "postgresql://me:secret-word@127.0.0.1:1/x")
     with pytest.raises(StoreAway) as error:

@@ -1,0 +1,21 @@
+"""What a command has done: sentences for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import click
+
+#: For commands that tell what they have done by `tell`.
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+def tell(fields: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the fields as one JSON object, or the lines."""
+    if as_json:
+        click.echo(json.dumps(fields, indent=2))
+        return
+    for line in lines:
+        click.echo(line)
