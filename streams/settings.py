@@ -37,7 +37,7 @@ from kinstream.streams.configuration.kafka import KafkaSettings as KafkaSettings
 from kinstream.streams.configuration.layers import Layers, broken_json, environment_faults, merged
 from kinstream.streams.configuration.randomise import RandomiseSettings as RandomiseSettings
 from kinstream.streams.configuration.randomise import check_shares
-from kinstream.streams.configuration.section import Name, Section, start_of, with_secrets
+from kinstream.streams.configuration.section import KeyFault, Name, Section, start_of, with_secrets
 from kinstream.streams.configuration.services import GatewaySettings as GatewaySettings
 from kinstream.streams.configuration.services import GatewaySpaceSettings as GatewaySpaceSettings
 from kinstream.streams.configuration.services import SearchSettings as SearchSettings
@@ -103,7 +103,7 @@ class SpaceSettings(Section):
 class CheckpointSettings(Section):
     """The checkpoint store (a path or an fsspec URL), the interval of checkpoints, and the number kept."""
 
-    url: str = Field(default="checkpoints", repr=False)
+    url: str = Field(default="checkpoints", min_length=1, repr=False)
     interval_seconds: float = Field(default=10.0, gt=0)
     keep: int = Field(default=3, ge=2)
 
@@ -150,11 +150,20 @@ class LogSettings(Section):
 class TraceSettings(Section):
     """The collector of traces: the base URL of its OTLP/HTTP receiver; without it, no span is exported."""
 
-    endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$", repr=False)
+    endpoint: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="is a URL that begins with http:// or https://, and has no spaces",
+        repr=False,
+    )
 
 
 class TopicSettings(Section):
-    prefix: str = Field(default="kinstream", pattern=r"^[a-z0-9][a-z0-9-]*$")
+    prefix: str = Field(
+        default="kinstream",
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        description="is made of a-z, 0-9 and -, and begins with a letter or a digit",
+    )
     partitions: int = Field(default=PARTITIONS, ge=1)
     replication: int = Field(default=REPLICATION, ge=1)
 
@@ -206,7 +215,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _gates_have_a_key(self) -> Settings:
         key = self.gate_key.get_secret_value()
-        check_key(key, bool(self.gate or self.randomise))
+        try:
+            check_key(key, bool(self.gate or self.randomise))
+        except ValueError as error:
+            source = "gate_key_file" if self.gate_key_file else "gate_key"
+            raise KeyFault(source if key else "gate" if self.gate else "randomise", str(error)) from None
         remember(key)
         check_shares(self.randomise, self.gate)
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,7 +33,14 @@ def create(ctx: click.Context, as_json: bool) -> None:
 
     settings = settings_of(ctx)
     cluster = Cluster(settings.kafka)
-    cluster.wait(settings.worker.startup_seconds, setting="worker.startup_seconds")
+    hints = iter(["worker.startup_seconds is how long this waits for the brokers; Ctrl-C ends it"])
+
+    def pause(seconds: float) -> None:
+        for hint in hints:
+            logging.getLogger("kinstream.topics").warning(hint)
+        time.sleep(seconds)
+
+    cluster.wait(settings.worker.startup_seconds, pause)
     warning = cluster.replication_warning(settings)
     if warning:
         click.echo(f"warning: {warning}", err=True)

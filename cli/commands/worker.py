@@ -162,7 +162,7 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
     from kinstream.streams.processes.json_lines import describe_process
     from kinstream.streams.processes.listening import bound, handed
     from kinstream.streams.processes.log_lines import report
-    from kinstream.streams.processes.supervisor import REFUSED, RESTART
+    from kinstream.streams.processes.supervisor import REFUSED, RESTART, WRONG_SETTINGS
     from kinstream.streams.worker.worker import FOR_PEOPLE, Worker
 
     try:
@@ -181,7 +181,7 @@ def _serve(role: str, name: str | None, settings: Any, *, create: bool, new: boo
         return RESTART
     except KinstreamError as error:
         report(str(error))
-        return REFUSED
+        return WRONG_SETTINGS if error.exit_status == WRONG_SETTINGS else REFUSED
 
     async def run() -> int:
         return await Worker(spec, settings, generation, listener).run()

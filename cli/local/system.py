@@ -237,5 +237,5 @@ def stop_on_signals() -> threading.Event:
 
 
 def status_of(ended: int | None) -> int:
-    """The exit status after an agent has ended: 3 if it refused, because a restart would not help."""
-    return REFUSED if ended in (REFUSED, WRONG_SETTINGS) else 1
+    """The exit status after an agent has ended: its own, 2 or 3, if a restart would not help."""
+    return ended if ended in (REFUSED, WRONG_SETTINGS) else 1

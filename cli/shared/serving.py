@@ -36,7 +36,7 @@ def serve(ctx: click.Context, name: str, unsupervised: bool, module: str) -> Non
 def _serve(settings: Any, name: str, server_of: Callable[[Any], Any]) -> int:
     from kinstream.streams.errors import BrokerUnavailable, KinstreamError
     from kinstream.streams.processes.log_lines import report
-    from kinstream.streams.processes.supervisor import REFUSED, RESTART
+    from kinstream.streams.processes.supervisor import REFUSED, RESTART, WRONG_SETTINGS
 
     try:
         server = server_of(settings)
@@ -46,7 +46,7 @@ def _serve(settings: Any, name: str, server_of: Callable[[Any], Any]) -> int:
         return RESTART
     except KinstreamError as error:
         report(str(error))
-        return REFUSED
+        return WRONG_SETTINGS if error.exit_status == WRONG_SETTINGS else REFUSED
     try:
         status: int = server.run()
     except Exception:

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
 from kinstream.cli.system.first_settings import DATA, first_settings
 
+_FILE: Final = Path("kinstream.toml")
+
+
+def _brokers(text: str) -> str:
+    from kinstream.streams.configuration.kafka import addresses
+
+    try:
+        found = addresses(text, port=None)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return _given(found)
+
+
+def _given(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise click.BadParameter("must be text that can be printed, and not empty")
+    return text
+
 
 @click.command()
 @click.option("--data", type=click.Choice(list(DATA)), help="What your events say; see below.")
-@click.option("--brokers", help="Addresses of your brokers. [default: localhost:9092]")
 @click.option(
-    "--checkpoints", help="Folder or fsspec URL that every worker reaches. [default: ./checkpoints]"
+    "--brokers",
+    type=_brokers,
+    metavar="HOST:PORT,...",
+    help="Addresses of your brokers. [default: localhost:9092]",
+)
+@click.option(
+    "--checkpoints",
+    type=_given,
+    metavar="TEXT",
+    help="Folder or fsspec URL that every worker reaches. [default: ./checkpoints]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("kinstream.toml"),
+    default=_FILE,
     show_default=True,
     help="File to write; - prints it.",
 )
@@ -48,19 +77,32 @@ def init(
     from kinstream.cli.views.tables import for_a_person
 
     printed = str(output) == "-"
+    if not printed and not output.parent.is_dir():
+        raise click.UsageError(f"{output.parent} is not a folder: create it, or name another file with -o")
     if not printed and output.exists() and not force:
         raise click.UsageError(f"{output} exists: name another file with -o, or replace it with --force")
-    if for_a_person() and not printed:
+    if for_a_person() and sys.stdin.isatty() and not printed:
         data = data or click.prompt(
             "What do your events hold", type=click.Choice(list(DATA)), default="labels"
         )
-        brokers = brokers or click.prompt("Addresses of your brokers", default="localhost:9092")
-        checkpoints = checkpoints or click.prompt("Folder or URL of the checkpoints", default="./checkpoints")
+        brokers = brokers or click.prompt(
+            "Addresses of your brokers", default="localhost:9092", value_proc=_brokers
+        )
+        checkpoints = checkpoints or click.prompt(
+            "Folder or URL of the checkpoints", default="./checkpoints", value_proc=_given
+        )
     if data is None:
         raise click.UsageError(f"--data is missing: {', '.join(DATA)}")
     text = first_settings(data, brokers or "localhost:9092", checkpoints or "./checkpoints")
     if printed:
         click.echo(text, nl=False)
         return
-    output.write_text(text)
-    click.echo(f"{output} is written. Next: kinstream check; kinstream topics create; kinstream up", err=True)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{output}: {error.strerror}: name another file with -o") from None
+    kinstream = "kinstream"
+    if output.resolve() != _FILE.resolve():
+        kinstream += f" --config {shlex.quote(str(output))}"
+    steps = "; ".join(f"{kinstream} {command}" for command in ("check", "topics create", "up"))
+    click.echo(f"{output} is written. Next: {steps}", err=True)

@@ -5,7 +5,7 @@
 #     deploy/image/build_steps.sh SOURCE PREFIX
 #
 # From the environment, each with the name of the image's build argument:
-#   EXTRAS           extras of pyproject.toml (worker,learn,files,baselines,search,gateway,pgvector)
+#   EXTRAS           extras of pyproject.toml (worker,learn,files,baselines,search,gateway,pgvector,otel)
 #   PACKAGES         more packages, such as that of an object store: s3fs, gcsfs, adlfs
 #   CONSTRAINTS      a file with versions for pip: deploy/constraints.txt, where you keep the requirements.txt of an earlier image
 #   TORCH_INDEX_URL  where torch comes from: the CPU index that PyTorch's install page names. Empty: no torch
@@ -41,7 +41,7 @@ fi
 
 step "Kinstream"
 # shellcheck disable=SC2086
-pip_install "$source[${EXTRAS-worker,learn,files,baselines,search,gateway,pgvector}]" ${PACKAGES:-}
+pip_install "$source[${EXTRAS-worker,learn,files,baselines,search,gateway,pgvector,otel}]" ${PACKAGES:-}
 "$python" -m pip check --disable-pip-version-check >&2
 "$python" -m pip freeze --disable-pip-version-check --exclude kinstream > "$prefix/requirements.txt"
 unused=pip

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Final
 
 #: Sources and headers for compilers; the image has none.
-SUFFIXES: Final = frozenset((".pyi", ".pyx", ".pxd", ".h", ".hpp", ".c", ".cpp", ".cc", ".cuh", ".a", ".lib"))
+SUFFIXES: Final = frozenset(
+    (".pyi", ".pyx", ".pxd", ".pxi", ".tp", ".h", ".hpp", ".c", ".cpp", ".cc", ".cuh", ".a", ".lib")
+)
 #: Tests of the packages themselves.
 FOLDERS: Final = frozenset(("tests", "__pycache__"))
 #: pyarrow's parts for RPC, for object stores (checkpoints take fsspec's) and for encrypted files, and second copies of
-#: libraries that a wheel has instead of links. Nothing that Kinstream imports is linked to them.
+#: libraries that a wheel has instead of links. Nothing that Kinstream imports is linked to them. Then numpy's test of
+#: processor features, and scipy's reader of Matrix Market files.
 PATTERNS: Final = (
     "pyarrow/include",
     "pyarrow/src",
@@ -35,6 +38,8 @@ PATTERNS: Final = (
     "pyarrow/_parquet_encryption.*",
     "pyarrow/_dataset_parquet_encryption.*",
     "pyarrow/_pyarrow_cpp_tests.*",
+    "numpy/_core/_simd.*",
+    "scipy/io/_fast_matrix_market/_fmm_core.*",
 )
 
 

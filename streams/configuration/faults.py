@@ -16,7 +16,9 @@ from kinstream.streams.spelling import meant
 Path = tuple[str, ...]
 
 #: Values of these, and under them, are not shown: one of them may be a secret.
-_HIDDEN: Final = ("kafka", "connection", "gate_key")
+_HIDDEN: Final = ("kafka", "connection", "gate_key", "endpoint", "registry")
+#: A wrong word in place of one of a few is shown there too.
+_WORD: Final = re.compile(r"[A-Z_]{0,16}|[a-z_]{0,16}")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 #: Longest text of a value that is repeated.
 _SHOWN: Final = 60
@@ -101,8 +103,7 @@ def faults_of(
         where = [part for part in found["loc"] if isinstance(part, str)]  # without the number of an entry
         if where and where[-1] == "[key]":
             where.pop()
-            text = "a name is made of a-z, 0-9 and -, begins with a letter or a digit, and has at most 63 characters"
-            yield (*above, *where), True, text
+            yield (*above, *where), True, f"a name {_patterns(model)[found['ctx']['pattern']]}"
             continue
         around, kind = _types(model, where)
         path = (*above, *where)
@@ -115,7 +116,31 @@ def faults_of(
                 yield path, False, f"there is no such setting{_known(where[-1], known)}"
             continue
         hidden = not set(_HIDDEN).isdisjoint(path)
+        if found["type"] == "string_pattern_mismatch":
+            value = found["input"]
+            given = "" if hidden or len(value) > _SHOWN else f"; {shown(value)} is not"
+            yield path, False, f"{_patterns(model)[found['ctx']['pattern']]}{given}"
+            continue
+        # A `KeyFault`, of a whole section.
+        if key := getattr(found.get("ctx", {}).get("error"), "key", None):
+            yield (*path, key), False, str(found["ctx"]["error"])
+            continue
         yield path, bool(names(_bare(kind))), _words(found, kind, hidden=hidden)
+
+
+def _patterns(model: type[BaseModel]) -> dict[str, str]:
+    """The description of each pattern of the settings."""
+    found: dict[str, str] = {}
+    left: list[Any] = [model.model_json_schema()]
+    while left:
+        match left.pop():
+            case {"pattern": str(pattern), "description": str(text)}:
+                found[pattern] = text
+            case dict() as table:
+                left += table.values()
+            case list() as entries:
+                left += entries
+    return found
 
 
 def _known(word: str, known: Sequence[str]) -> str:
@@ -179,12 +204,16 @@ def _words(found: Any, kind: Any, *, hidden: bool) -> str:
         case "literal_error":
             known = [str(one) for one in get_args(kind)] if get_origin(kind) is Literal else []
             close = meant([value], known) if isinstance(value, str) else ""
-            given = shown(value) if isinstance(value, str) and not hidden else given
+            if isinstance(value, str) and hidden and not close and not _WORD.fullmatch(value):
+                return f"must be one of {', '.join(known)}; the value may be a secret, and is not shown"
+            given = shown(value) if isinstance(value, str) else given
             return f"must be one of {', '.join(known)}, not {given}{close}"
         case "too_short":
             return "must name at least one"
-        case "string_pattern_mismatch":
-            return "is made of a-z, 0-9 and -, and begins with a letter or a digit"
+        case "string_too_short":
+            return "must not be empty"
+        case "string_too_long":
+            return f"must have at most {limits['max_length']} characters"
         case "string_unicode" | "string_sub_type":
             return "must be text in UTF-8"
     return f"must be {_wanted(kind)}, not {given}"

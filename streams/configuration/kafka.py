@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+import re
+from ipaddress import IPv6Address
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr, field_validator, model_validator
+from pydantic import SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from kinstream.streams.configuration.section import with_secrets
+from kinstream.streams.configuration.faults import shown
+from kinstream.streams.configuration.section import KeyFault, with_secrets
 from kinstream.streams.secrets import remember
 
 #: Settings whose value is a secret; each has a `_file` beside it.
 SECRETS: Final = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password")
 _OAUTH: Final = "KAFKA_SASL_OAUTHBEARER_"
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+#: Port of a broker whose address names none: librdkafka and aiokafka agree on it.
+_PORT: Final = "9092"
+_ADDRESS: Final = re.compile(r"(?P<host>[\w.-]+|\[(?P<ipv6>[^]]*)\])(:(?P<port>[0-9]{1,5}))?", re.ASCII)
+
+
+def addresses(text: str, port: str | None = _PORT) -> str:
+    """Addresses of brokers, each as HOST:PORT.
+
+    The clients differ in what else they take: of 99999 librdkafka makes another port, and a worker ends.
+
+    Parameters
+    ----------
+    port : for an address without one; None refuses it.
+
+    Raises
+    ------
+    ValueError : an address has another form.
+    """
+    found = []
+    for address in filter(None, map(str.strip, text.split(","))):
+        if "@" in address:
+            raise ValueError("must be HOST:PORT, without a user or a password")
+        match = _ADDRESS.fullmatch(address)
+        number = match and (match["port"] or port)
+        if (
+            match is None
+            or number is None
+            or not 0 < int(number) < 65_536
+            or not _is_ipv6(match["ipv6"] or "::")
+        ):
+            wanted = "HOST:PORT, with a port from 1 to 65535 and an IPv6 address in brackets"
+            raise ValueError(f"must be {wanted}; {shown(address[:60])} is not")
+        found.append(f"{match['host']}:{number}")
+    return ",".join(found)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class KafkaSettings(BaseSettings):
@@ -62,10 +107,17 @@ class KafkaSettings(BaseSettings):
     def _read_secrets(cls, values: Any) -> Any:
         return with_secrets(values, *SECRETS)
 
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        return addresses(value)
+
     @field_validator("security_protocol", "sasl_mechanism", mode="before")
     @classmethod
-    def _upper(cls, value: object) -> object:
-        return value.upper() if isinstance(value, str) else value
+    def _upper(cls, value: object, info: ValidationInfo) -> object:
+        """Any case is taken. What is wrong stays as it was written, so that an error can quote it."""
+        known = get_args(cls.model_fields[info.field_name or ""].annotation)
+        return value.upper() if isinstance(value, str) and value.upper() in known else value
 
     @field_validator("sasl_oauthbearer_token_endpoint_url")
     @classmethod
@@ -99,16 +151,17 @@ class KafkaSettings(BaseSettings):
                     "CLIENT_SECRET": self.sasl_oauthbearer_client_secret.get_secret_value(),
                 }
                 if lacking := [f"{_OAUTH}{name}" for name, value in needed.items() if not value]:
-                    raise ValueError(f"OAUTHBEARER needs {', '.join(lacking)}")
+                    raise KeyFault("sasl_mechanism", f"OAUTHBEARER needs {', '.join(lacking)}")
             elif self.sasl_mechanism == "AWS_MSK_IAM":
                 if self.security_protocol != "SASL_SSL":
-                    raise ValueError("AWS_MSK_IAM needs KAFKA_SECURITY_PROTOCOL=SASL_SSL")
+                    raise KeyFault("sasl_mechanism", "AWS_MSK_IAM needs KAFKA_SECURITY_PROTOCOL=SASL_SSL")
             elif not self.sasl_username:
-                raise ValueError(
-                    f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD"
+                raise KeyFault(
+                    "security_protocol",
+                    f"{self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD",
                 )
         if self.ssl_key_file and not self.ssl_certificate_file:
-            raise ValueError("KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
+            raise KeyFault("ssl_key_file", "KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
         remember(*(getattr(self, name).get_secret_value() for name in SECRETS))
         return self
 

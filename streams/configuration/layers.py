@@ -56,22 +56,32 @@ class Layers:
         for name in self.overrides:
             if _covers(tuple(name.split(".")), path):
                 return f"--set {name}"
-        if _deepest(self.environment, path) == path:
+        in_environment = _is_section(self.environment, path)
+        if _deepest(self.environment, path) == path and not in_environment:
             return _variable(path)
-        here = place(path, section=section or _is_section(self.in_file, path))
-        if len(path) > 1 and _deepest(self.in_file, path[:-1]) == path[:-1]:
-            return f"{self.file}, {here}"
-        # A setting is missing in a section that only another layer has.
-        for name in self.overrides:
-            if _covers(path[:-1], tuple(name.split("."))):
-                return f"--set {name}: {here}"
-        if len(path) > 1 and _deepest(self.environment, path[:-1]) == path[:-1]:
-            return f"{_variable(path[:-1])}: {here}"
-        return f"{self.file}, {here}"
+        section = section or in_environment or _is_section(self.in_file, path)
+        here = place(path, section=section)
+        # A setting that is missing has no place of its own: its section has.
+        around = path if section else path[:-1]
+        setters = [_variable(one) for one in _leaves(self.environment) if one and _covers(around, one)]
+        setters += [f"--set {name}" for name in self.overrides if _covers(around, tuple(name.split(".")))]
+        others = ", ".join(sorted(set(setters)))
+        if others and _deepest(self.in_file, around) != around:
+            return f"{others}: {here}"
+        return f"{self.file}, {here}{f' with {others}' if others and section else ''}"
 
 
 def _covers(above: Path, below: Path) -> bool:
     return below[: len(above)] == above
+
+
+def _leaves(data: Any, path: Path = ()) -> Iterator[Path]:
+    """The path of each value that is not a section with something in it."""
+    if isinstance(data, dict) and data:
+        for name, value in data.items():
+            yield from _leaves(value, (*path, name))
+    else:
+        yield path
 
 
 def _deepest(data: Any, path: Path) -> Path:
@@ -94,13 +104,11 @@ def _is_section(data: Any, path: Path) -> bool:
 def _variable(path: Path) -> str:
     """The variable that set it: one of its own, or one with a whole section in it as JSON."""
     present = {name.upper() for name in os.environ}
-    for length in range(len(path), 0, -1):
-        name = PREFIX + _BETWEEN.join(path[:length]).upper()
-        if name in present:
-            return name
+    candidates = [PREFIX + _BETWEEN.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     if path[0] == "kafka" and len(path) > 1:
-        return BROKERS + path[1].upper()
-    return PREFIX + _BETWEEN.join(path).upper()
+        # Kafka's own variables override ours.
+        candidates.insert(0, BROKERS + path[1].upper())
+    return next((name for name in candidates if name in present), candidates[0])
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

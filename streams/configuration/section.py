@@ -11,7 +11,13 @@ from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import remember_url
 
 MAX_SECRET_BYTES: Final = 4_096
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}$",
+        description="is made of a-z, 0-9 and -, begins with a letter or a digit, and has at most 63 characters",
+    ),
+]
 
 
 class Section(BaseModel):
@@ -27,6 +33,14 @@ class Section(BaseModel):
         if isinstance(value, bool) and kind in (int, float, int | None):
             raise ValueError(f"must be a number, not {str(value).lower()}")
         return value
+
+
+class KeyFault(ValueError):
+    """A fault of a section that one of its keys has caused: its place is the place of that key."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
 
 
 def start_of(path: FilePath, limit: int) -> bytes:
@@ -80,7 +94,7 @@ def with_secrets(values: Any, *names: str) -> Any:
 
     Raises
     ------
-    ValueError : a secret and its file are both set, or the file cannot be used.
+    KeyFault : a secret and its file are both set, or the file cannot be used.
     """
     if not isinstance(values, dict):
         return values
@@ -89,6 +103,9 @@ def with_secrets(values: Any, *names: str) -> Any:
         file = found.get(f"{name}_file")
         if isinstance(file, str) and file:
             if found.get(name):
-                raise ValueError(f"set one of {name} and {name}_file, not both")
-            found[name] = SecretStr(secret_in(file))
+                raise KeyFault(f"{name}_file", f"set one of {name} and {name}_file, not both")
+            try:
+                found[name] = SecretStr(secret_in(file))
+            except ValueError as error:
+                raise KeyFault(f"{name}_file", str(error)) from None
     return found

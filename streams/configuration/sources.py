@@ -24,7 +24,12 @@ class SourceSettings(Section):
     registry is in a file.
     """
 
-    topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
+    topic: str = Field(
+        min_length=1,
+        max_length=249,
+        pattern=r"^[a-zA-Z0-9._-]+$",
+        description="is made of a-z, A-Z, 0-9, ., _ and -",
+    )
     kind: Literal["samples", "items", "clicks", "relations"] | None = None
     preset: Literal["ubi"] | None = None
     format: Literal["json", "avro"] = "json"

@@ -36,7 +36,10 @@ class SinkSettings(Section):
     store: Literal["pgvector", "qdrant"]
     connection: SecretStr = SecretStr("")
     connection_file: str = ""
-    collection: str = Field(pattern=r"^[a-z_][a-z0-9_]{0,30}$")
+    collection: str = Field(
+        pattern=r"^[a-z_][a-z0-9_]{0,30}$",
+        description="is made of a-z, 0-9 and _, begins with a letter or _, and has at most 31 characters",
+    )
     index: Literal["none", "hnsw"] = "none"
 
     @model_validator(mode="after")

@@ -180,7 +180,10 @@ def test_the_summary_of_a_demonstration_is_columns_where_it_is_piped(
     ids=" ".join,
 )
 def test_where_no_broker_answers_every_command_says_so_in_the_same_words(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "kinstream.toml").write_text(TOML, encoding="utf-8")
     with reserve_port() as reserved:
@@ -191,3 +194,6 @@ def test_where_no_broker_answers_every_command_says_so_in_the_same_words(
     assert isinstance(result.exception, BrokerUnavailable), result.exception
     told = str(result.exception)
     assert re.match(rf"No broker answers at {address}( within 1 s)?: check KAFKA_BOOTSTRAP_SERVERS", told)
+    # This one waits for minutes by default.
+    hints = [line for line in caplog.messages if "worker.startup_seconds is how long" in line]
+    assert len(hints) == (command == ("topics", "create"))

@@ -1,9 +1,8 @@
-"""`kinstream init`, `check` and `status`: settings to begin with, what is wrong and what mends it, what runs."""
+"""`kinstream check` and `status`: what is wrong and what mends it, what runs."""
 
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinstream.cli.main import cli
-from kinstream.cli.shared.context import checked
 from kinstream.cli.system import checks
-from kinstream.cli.system.first_settings import DATA, first_settings
+from kinstream.cli.system.first_settings import first_settings
 from kinstream.streams.settings import Settings
 from tests.cli.test_on_kafka import Operator
 from tests.kafka.broker import KafkaBroker, reserve_port
@@ -22,47 +20,6 @@ from tests.kafka.broker import KafkaBroker, reserve_port
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments))
-
-
-# ---- init ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("data", DATA)
-def test_settings_to_begin_with_are_accepted_by_every_command(data: str, tmp_path: Path) -> None:
-    file = tmp_path / "kinstream.toml"
-    given = ("--brokers", "a:1,b:2", "--checkpoints", "s3://bucket/folder")
-    result = run("init", "--data", data, *given, "-o", str(file))
-    assert result.exit_code == 0, result.output
-    assert "kinstream check" in result.stderr
-    settings = checked(str(file))
-    assert settings.kafka.bootstrap_servers == "a:1,b:2"
-    assert settings.checkpoints.url == "s3://bucket/folder"
-    (learner,) = settings.learners.values()
-    assert set(learner.follows) == set(settings.builders)
-
-
-@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ü", "a'b", "#"])
-def test_odd_characters_of_an_answer_stay_what_they_are(name: str) -> None:
-    found = tomllib.loads(first_settings("labels", name, name))
-    assert found["kafka"]["bootstrap_servers"] == found["checkpoints"]["url"] == name
-
-
-def test_a_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) -> None:
-    file = tmp_path / "kinstream.toml"
-    file.write_text("# mine")
-    refused = run("init", "--data", "labels", "-o", str(file))
-    assert refused.exit_code == 2 and "--force" in refused.stderr
-    assert file.read_text() == "# mine"
-    assert run("init", "--data", "labels", "-o", str(file), "--force").exit_code == 0
-    assert file.read_text() == run("init", "--data", "labels", "-o", "-").stdout
-
-
-def test_without_a_terminal_the_data_must_be_given(tmp_path: Path) -> None:
-    result = run("init", "-o", str(tmp_path / "a.toml"))
-    assert result.exit_code == 2 and "--data is missing" in result.stderr
-
-
-# ---- check --------------------------------------------------------------------------------------------------------
 
 
 def lines(result: Result) -> dict[str, str]:

@@ -10,16 +10,29 @@ from typing import Any, Final
 import yaml
 
 from tests.deploy.go_tools import HELM, ROOT, tool
+from tests.docs.pages import blocks
 
 CHART: Final = ROOT / "deploy" / "helm" / "kinstream"
 #: Files of values that the chart is rendered with, by what they stand for.
 VALUES: Final = {
     path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*.yaml"))
 }
+PAGE: Final = ROOT / "docs" / "deploying.md"
 RELEASE: Final = "blue"
 NAMESPACE: Final = "ml"
 
 Document = dict[str, Any]
+
+
+def values_of_the_page() -> list[str]:
+    """What the page shows of my-values.yaml: what a release begins with, then what may be added, in its order."""
+    return [block.text for block in blocks(PAGE, "yaml") if "rules" not in yaml.safe_load(block.text)]
+
+
+def commands_of_the_page(mark: str) -> list[str]:
+    """The lines of the shell example below `<!-- test: MARK -->`, without comments."""
+    (found,) = [block.text for block in blocks(PAGE, "sh") if block.before == f"<!-- test: {mark} -->"]
+    return [line for line in found.splitlines() if not line.startswith("#")]
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +52,7 @@ def rendered(name: str, *more: str) -> tuple[Document, ...]:
     """All documents of a rendering that succeeds. Do not change them."""
     done = template(VALUES[name], *more)
     assert done.returncode == 0, done.stderr
-    return tuple(document for document in yaml.safe_load_all(done.stdout) if document)
+    return tuple(document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document)
 
 
 def refusal(*more: str, name: str = "minimal") -> str:

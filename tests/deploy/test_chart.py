@@ -428,39 +428,6 @@ def test_a_pod_has_no_rights_that_it_does_not_need(documents: tuple[Document, ..
         assert account["automountServiceAccountToken"] is False
 
 
-def test_only_the_metrics_can_be_reached() -> None:
-    policy = of_kind("NetworkPolicy", rendered("secured"))["blue-kinstream"]
-    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-    (rule,) = policy["spec"]["ingress"]
-    assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
-    assert rule["from"]
-    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-    for one in of_kind("Deployment", rendered("secured")).values():
-        assert wanted <= one["spec"]["template"]["metadata"]["labels"].items()
-
-
-@pytest.mark.parametrize("agent", ["blue-kinstream-search", "blue-kinstream-gateway"])
-def test_clients_reach_the_agents_with_queries_alone(agent: str) -> None:
-    documents = rendered("secured")
-    policy = of_kind("NetworkPolicy", documents)[agent]
-    # What is not named stays as the policy of all pods has it: who asks is let in, and nobody is let out.
-    assert policy["spec"]["policyTypes"] == ["Ingress"]
-    (rule,) = policy["spec"]["ingress"]
-    assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
-    assert rule["from"] == yaml.safe_load(VALUES["secured"].read_text())["networkPolicy"]["searchFrom"]
-    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-    reached = [
-        name
-        for name, one in of_kind("Deployment", documents).items()
-        if wanted <= one["spec"]["template"]["metadata"]["labels"].items()
-    ]
-    assert reached == [agent]
-    everybody = rendered("secured", "--set", "networkPolicy.searchFrom=null")
-    (rule,) = of_kind("NetworkPolicy", everybody)[agent]["spec"]["ingress"]
-    assert "from" not in rule
-    assert not of_kind("NetworkPolicy", rendered("strimzi"))
-
-
 def test_secrets_are_files_and_the_settings_take_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,9 +493,10 @@ def test_the_gates_key_and_the_files_of_a_store_are_secrets() -> None:
         named = entry.get("settings", entry)
         file = named.get("clients_file") or named["connection_file"]
         assert file.startswith("/etc/kinstream-secrets/")
-    for name in ("minimal", "strimzi"):
-        assert "gate_key_file" not in settings_file(rendered(name))
-        assert not [one for pod in pods(rendered(name)).values() for one in pod["volumes"] if "secret" in one]
+    assert "gate_key_file" not in settings_file(rendered("minimal"))
+    assert not [
+        one for pod in pods(rendered("minimal")).values() for one in pod["volumes"] if "secret" in one
+    ]
 
 
 def test_login_without_a_secret_is_refused() -> None:
@@ -619,9 +587,9 @@ def test_every_pod_has_the_one_volume_and_it_stays() -> None:
     for pod in pods(documents).values():
         (volume,) = (one for one in pod["volumes"] if one["name"] == "checkpoints")
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-        (mount,) = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
-        assert mount["mountPath"] == "/var/lib/kinstream"
-        # Query agents and gateways only read.
+        # What services may write of it: test_chart_services.py.
+        mount, *_ = (one for one in container(pod)["volumeMounts"] if one["name"] == "checkpoints")
+        assert (mount["mountPath"], mount.get("subPath")) == ("/var/lib/kinstream", None)
         assert mount.get("readOnly", False) is (container(pod)["args"] in (["search"], ["gateway"]))
 
 
@@ -746,6 +714,7 @@ def test_a_user_of_strimzi_may_what_its_role_needs() -> None:
         "blue-kinstream-search": as_json(role("search").grants("red")),
         "blue-kinstream-learner-queries": as_json(role("learner").grants("red", "queries")),
         "blue-kinstream-gateway": as_json(role("models").grants("red")),
+        "blue-kinstream-gate": as_json(role("gate").grants("red")),
         "blue-kinstream-source-orders": as_json(role("source").grants("red", "orders", ["shop.orders"])),
         "mender": as_json(role("redrive").grants("red", None, ["shop.orders"])),
         "shop": as_json(role("producer").grants("red")),

@@ -23,6 +23,7 @@ from kinstream.streams.settings import KafkaSettings, Settings, load
 from tests.deploy.composed_agents import Agents
 from tests.deploy.composed_kafka import ComposedKafka
 from tests.deploy.go_tools import COMPOSE, ROOT, tool
+from tests.deploy.mounted import STORE, Mount, Volume
 
 #: The first test may have to build the loader.
 pytestmark = pytest.mark.timeout(900)
@@ -138,7 +139,7 @@ def test_agents_wait_for_the_topics_and_those_for_the_broker() -> None:
 
 def test_kinstream_runs_with_no_rights_that_it_does_not_need() -> None:
     own = {name: one for name, one in services().items() if one["image"] == IMAGE}
-    assert own.keys() == {*everything(), "topics", "kinstream"}
+    assert own.keys() == {*everything(), "topics", "gate-models", "kinstream"}
     for service in own.values():
         assert service["read_only"] is True
         assert service["user"] == "10001:10001"
@@ -156,15 +157,33 @@ def test_an_agent_is_left_more_time_than_the_worker_takes() -> None:
 
 def test_agents_share_the_checkpoints() -> None:
     for service in agents().values():
-        volumes = {volume["target"]: volume["source"] for volume in service["volumes"]}
-        assert volumes[settings().checkpoints.url] == "checkpoints"
+        assert store_mounts(service) == [Mount("", settings().checkpoints.url, read_only=False)]
 
 
-def test_the_query_agent_reads_the_checkpoints_and_answers_this_machine() -> None:
+def store_mounts(service: dict[str, Any]) -> list[Mount]:
+    """The mounts of the checkpoint volume in a service."""
+    return [
+        Mount(one["volume"].get("subpath", ""), one["target"], one.get("read_only", False))
+        for one in service["volumes"]
+        if one["source"] == "checkpoints"
+    ]
+
+
+def test_the_query_agent_writes_copies_of_models_and_nothing_else(tmp_path: Path) -> None:
+    search, first = services()["search"], services()["gate-models"]
+    assert search["depends_on"]["gate-models"]["condition"] == "service_completed_successfully"
+    assert settings().checkpoints.url == STORE and "command" not in first
+    volume = Volume(tmp_path)
+    for _ in range(2):
+        # It runs at every `up`.
+        assert volume.run(store_mounts(first), first["entrypoint"][1:]) == ""
+    refused = dict.fromkeys(("learner-opml", "gate", "new"), "Read-only file system")
+    assert volume.faults(store_mounts(search)) == refused | {"copies": None}
+
+
+def test_the_query_agent_answers_this_machine() -> None:
     search = services()["search"]
     assert search["command"] == ["search"]
-    (volume,) = (one for one in search["volumes"] if one["target"] == settings().checkpoints.url)
-    assert (volume["source"], volume["read_only"]) == ("checkpoints", True)
     (port,) = search["ports"]
     assert (port["host_ip"], int(port["published"]), port["target"]) == (
         "127.0.0.1",

@@ -78,12 +78,12 @@ class Walk:
         assert ended.returncode == 0, f"{commands}\n{ended.stdout}{ended.stderr}\n{self.logs()}"
         return ended.stdout
 
-    def start(self, name: str) -> Path:
-        """Start the example of that name in a terminal of its own; the file that its output goes to."""
+    def start(self, name: str, command: str | None = None) -> Path:
+        """Start the example of that name, or a line of one, in a terminal of its own; the file of its output."""
         log = self.folder / f"{name}.log"
         stream = log.open("wb")
         process = subprocess.Popen(
-            ["bash", "-euc", f"exec {self.commands(name).strip()}"],
+            ["bash", "-euc", f"exec {(command or self.commands(name)).strip()}"],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ class Walk:
         return "\n".join(f"---- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
 
     def close(self) -> None:
-        """Ctrl-C in every terminal, the newest first, and wait."""
+        """Ctrl-C in every terminal, the newest first, and wait; further ones may be opened."""
         for process, stream in reversed(self._running):
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGINT)
@@ -126,6 +126,7 @@ class Walk:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(30)
             stream.close()
+        self._running.clear()
 
 
 @contextmanager

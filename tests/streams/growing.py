@@ -192,9 +192,10 @@ class GrowingSystem:
 
     def __init__(self, root: Path, partitions: int, *, log: TimedLog | None = None, **changes: Any) -> None:
         config = {**CONFIG, **changes}
-        kafka = {"bootstrap_servers": str(root)}
+        name = f"growing-{len(_systems)}:1"
+        kafka = {"bootstrap_servers": name}
         self.settings = Settings.model_validate({**config, "checkpoints": {"url": str(root)}, "kafka": kafka})
-        _systems[str(root)] = self
+        _systems[name] = self
         self.root = root
         self.log = log or TimedLog(partitions=partitions)
         self.cluster = GrowingCluster(self.log, {t.name("kinstream"): partitions for t in CATALOGUE})

@@ -107,7 +107,7 @@ def test_a_refused_worker_ends_with_an_object(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     (line,) = ended.stderr.splitlines()
     record = json.loads(line)
-    assert ended.returncode == 3
+    assert ended.returncode == 2
     assert record["application"] == "learner-x" and "no [learners.x]" in record["message"]
 
 

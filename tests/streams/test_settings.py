@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiokafka.conn import collect_hosts
 
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.kafka.clients import confluent, confluent_producer, faust_broker
@@ -114,6 +115,26 @@ def test_both_clients_get_the_same_credentials() -> None:
         SECRET,
         "SCRAM-SHA-512",
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("b", "b:9092"), (" b:1, [::1]:2,c-1.d_e", "b:1,[::1]:2,c-1.d_e:9092"), ("[fe80::1]", "[fe80::1]:9092")],
+)
+def test_an_address_without_a_port_has_the_port_of_the_clients(written: str, meant: str) -> None:
+    kafka = KafkaSettings(bootstrap_servers=written)
+    assert kafka.bootstrap_servers == confluent(kafka)["bootstrap.servers"] == meant
+    # What aiokafka reads in both.
+    assert collect_hosts(written.rstrip(","), randomize=False) == collect_hosts(meant, randomize=False)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["b:0", "b:65536", "b:", "b:x", ":1", "::1", "[::1", "[b]:1", "a b", "a;b", "SSL://b:1", "b/c", "b:1:2"],
+)
+def test_an_address_that_a_client_would_take_for_another_one_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="must be HOST:PORT"):
+        KafkaSettings(bootstrap_servers=written)
 
 
 def test_the_producer_is_gapless_and_hashes_as_java_does() -> None:

@@ -1,4 +1,4 @@
-"""A collector of OTLP over HTTP on this machine, which keeps what it receives."""
+"""A collector of OTLP over HTTP, which keeps what it receives."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from typing import Any
 
 @dataclass
 class Collector:
-    """`spans` are (service, span of OTLP); `status` is what it answers; while `hold` is set, it does not answer."""
+    """`spans` are (service, span of OTLP); `logins` the header `Authorization` of each request.
+
+    `status` is what it answers; while `hold` is set, it does not answer.
+    """
 
     url: str = ""
     status: int = 200
     hold: threading.Event = field(default_factory=threading.Event)
     spans: list[tuple[str, Any]] = field(default_factory=list)
-    requests: int = 0
+    logins: list[str | None] = field(default_factory=list)
 
     def of(self, service: str) -> list[Any]:
         return [span for name, span in self.spans if name == service]
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def collecting(host: str = "127.0.0.1", port: int = 0) -> Iterator[Collector]:
+    """A collector that listens there; port 0 stands for any free one."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     found = Collector()
@@ -34,7 +38,7 @@ def collecting() -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.requests += 1
+            found.logins.append(self.headers["Authorization"])
             while found.hold.is_set():
                 threading.Event().wait(0.01)
             if self.headers.get("Content-Encoding") == "gzip":
@@ -51,10 +55,10 @@ def collecting() -> Iterator[Collector]:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Print nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    found.url = f"http://{host}:{server.server_address[1]}"
     try:
         yield found
     finally:

@@ -26,9 +26,9 @@ def span(number: int = 0, **more: object) -> Span:
     )
 
 
-def test_a_span_reaches_a_collector_with_all_that_is_in_it() -> None:
+def test_a_span_reaches_a_collector_with_all_that_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="kinstream[otel] is not installed")
-    settings = Settings.model_validate({"traces": {"endpoint": "http://127.0.0.1:1"}})
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
     with collecting() as collector:
         settings = Settings.model_validate({"traces": {"endpoint": collector.url + "/"}})
         exporter = open_exporter(settings, "kinstream-learner-opml")
@@ -39,6 +39,7 @@ def test_a_span_reaches_a_collector_with_all_that_is_in_it() -> None:
         exporter.close(10.0)
         assert (exporter.exported, exporter.dropped) == (2, 0)
         first, second = collector.of("kinstream-learner-opml")
+        assert set(collector.logins) == {"Bearer x"}
     assert first.trace_id.hex() == whole.context.trace_id and first.span_id.hex() == whole.context.span_id
     assert first.parent_span_id.hex() == "12" * 8 and second.parent_span_id == b""
     assert (first.name, first.start_time_unix_nano, first.end_time_unix_nano) == ("process t", 1_000, 2_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -26,6 +28,13 @@ class Release:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "warning" not in done.stderr.lower(), done.stderr
         return done.stdout
+
+    def typed(self, line: str, values: Path) -> list[str]:
+        """The words of a line of the docs after `helm`, for this namespace and with this file of values."""
+        program, *words = shlex.split(line)
+        assert program == "helm", line
+        own = {"deploy/helm/kinstream": str(CHART), "my-values.yaml": str(values), "ml": self.namespace}
+        return [own.get(word, word) for word in words]
 
     def install(self, name: str, *more: str) -> str:
         return self.helm("install", RELEASE, str(CHART), "--values", str(VALUES[name]), *more)

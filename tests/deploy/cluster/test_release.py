@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.deploy.charts import CHART, RELEASE, VALUES
+from tests.deploy.charts import (
+    CHART,
+    PAGE,
+    RELEASE,
+    VALUES,
+    commands_of_the_page,
+    of_kind,
+    pods,
+    values_of_the_page,
+)
 from tests.deploy.cluster.release import Release
 from tests.deploy.cluster.server import ApiServer, RefusedError
 from tests.deploy.go_tools import API_SERVER
+from tests.deploy.test_chart import read_settings
 
 #: The first test may have to build the API server and Helm.
 pytestmark = pytest.mark.timeout(1800)
@@ -20,8 +32,7 @@ DEADLINE = 30.0
 
 def test_the_server_is_of_the_version_that_the_docs_name(cluster: ApiServer) -> None:
     assert cluster.version == API_SERVER.version
-    page = (CHART.parents[2] / "docs" / "deploying.md").read_text(encoding="utf-8")
-    assert f"kube-apiserver {API_SERVER.version.removeprefix('v')}" in page
+    assert f"kube-apiserver {API_SERVER.version.removeprefix('v')}" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -75,30 +86,40 @@ def test_an_upgrade_changes_what_has_other_values_and_nothing_else(release: Rele
     assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 3
 
 
-#: Each changes the pods, or a name of an object.
-CHANGES = (
-    "workload.resources.limits.memory=3Gi",
-    "workload.extraEnv[0].name=NO_PROXY,workload.extraEnv[0].value=kafka",
-    "workload.secretFiles=kinstream-files",
-    "settings.worker.shutdown_seconds=40",
-    "image.pullPolicy=Always",
-    "image.tag=0.2.0",
-    "checkpoints.credentialsSecret=kinstream-s3",
-    "settings.topics.partitions=12",
-    "kafka.bootstrapServers=other.example.org:9092",
-    "serviceAccount.name=workers",
-)
+#: Each changes the pods, or a name of an object, or which objects there are.
+CHANGES = {
+    "minimal": (
+        "workload.resources.limits.memory=3Gi",
+        "workload.extraEnv[0].name=NO_PROXY,workload.extraEnv[0].value=kafka",
+        "workload.secretFiles=kinstream-files",
+        "settings.worker.shutdown_seconds=40",
+        "image.pullPolicy=Always",
+        "image.tag=0.2.0",
+        "checkpoints.credentialsSecret=kinstream-s3",
+        "settings.topics.partitions=12",
+        "kafka.bootstrapServers=other.example.org:9092",
+        "serviceAccount.name=workers",
+    ),
+    "secured": (
+        "kafka.saslPasswordSecret.name=exchanged,search.secretFiles=exchanged",
+        "dashboards.enabled=false,gate.keySecret.name=exchanged",
+        "networkPolicy.enabled=false,serviceMonitor.enabled=false",
+    ),
+}
 
 
-def test_a_running_release_can_be_changed_and_rolled_back(release: Release) -> None:
-    release.install("minimal")
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_running_release_can_be_changed_and_rolled_back(
+    operators: ApiServer, release: Release, name: str
+) -> None:
+    release.install(name)
     found = [release.contents()]
-    for change in CHANGES:
-        release.upgrade("minimal", "--set", change)
+    for change in CHANGES[name]:
+        release.upgrade(name, "--set", change)
         found.append(release.contents())
         assert found[-1] not in found[:-1], change
     # Helm keeps ten revisions.
-    for revision in (3, 5):
+    for revision in {"minimal": (3, 5), "secured": (1, 3)}[name]:
         release.helm("rollback", RELEASE, str(revision))
         assert release.contents() == found[revision - 1]
 
@@ -115,25 +136,72 @@ def test_agents_come_and_go_with_their_values(release: Release) -> None:
     assert not added & release.objects().keys()
 
 
-def test_a_new_generation_is_a_job_until_the_next_upgrade(release: Release) -> None:
-    stopped, begun = ("--set", "learners.opml.replicas=0"), ("--set", "newGeneration.agents={learner-opml}")
-    job = ("jobs", "blue-kinstream-learner-opml-new")
-    release.install("minimal")
-    release.upgrade("minimal", *stopped)
-    release.upgrade("minimal", *stopped, *begun)
-    assert job in release.objects()
+def test_a_new_generation_is_a_job_until_the_next_upgrade(release: Release, tmp_path: Path) -> None:
+    values = tmp_path / "my-values.yaml"
+    values.write_text(values_of_the_page()[0])
+    (install,) = commands_of_the_page("install")
+    stop, wait, begin, logs, end = commands_of_the_page("generation")
+    release.helm(*release.typed(install, values))
+    release.helm(*release.typed(stop, values))
+    deployment = release.one("deployments", "learner-opml")
+    assert deployment["spec"]["replicas"] == 0
+    # No kubelet runs, so there are neither pods to wait for nor logs: both lines have to name what there would be.
+    selector = dict(label.split("=") for label in shlex.split(wait)[-1].split(","))
+    assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    kind, name = shlex.split(logs)[-1].split("/")
+    job = (f"{kind}s", name)
+    values.write_text(values.read_text().replace("gamma: 0.001", "gamma: 0.002"))
+    begun = release.typed(begin, values)
+    release.helm(*begun)
     assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 0
     # The same again changes nothing, and does not begin another one.
     uid = release.objects()[job]["metadata"]["uid"]
-    release.upgrade("minimal", *stopped, *begun)
+    release.helm(*begun)
     assert release.objects()[job]["metadata"]["uid"] == uid
     for change in ("newGeneration.fromStart=true", "image.tag=0.2.0", "settings.worker.shutdown_seconds=40"):
-        told = release.refusal("upgrade", "minimal", *stopped, *begun, "--set", change)
-        assert "blue-kinstream-learner-opml-new of an earlier upgrade has other settings" in told, change
+        refused = release.server.helm(*begun, "--set", change)
+        assert refused.returncode != 0
+        assert f"{name} of an earlier upgrade has other settings" in refused.stderr, change
         assert release.objects()[job]["metadata"]["uid"] == uid
-    release.upgrade("minimal")
+    release.helm(*release.typed(end, values))
     assert job not in release.objects()
-    assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 1
+    assert release.one("deployments", "learner-opml")["spec"]["replicas"] == 2
+    assert "gamma = 0.002" in release.one("configmaps", "")["data"]["kinstream.toml"]
+
+
+#: The Deployments that each block of the page adds.
+ADDED = (
+    {"builder-one-pass", "learner-opml", "learner-euclidean", "metrics"},
+    {"search"},
+    {"builder-clicks", "learner-queries", "gateway"},
+    {"vectors", "vectors-watch", "sink-main"},
+    set[str](),
+    set[str](),
+)
+
+
+def test_each_block_of_the_page_adds_what_is_said_above_it(
+    operators: ApiServer, release: Release, tmp_path: Path
+) -> None:
+    given: list[str] = []
+    before: set[str] = set()
+    for text, added in zip(values_of_the_page(), ADDED, strict=True):
+        file = tmp_path / f"{len(given)}.yaml"
+        file.write_text(text)
+        given += ["--values", str(file)]
+        told = release.helm("template", RELEASE, str(CHART), "--validate", *given)
+        documents = tuple(one for one in yaml.safe_load_all(told) if one)
+        found = {name.removeprefix("blue-kinstream-") for name in of_kind("Deployment", documents)}
+        assert found - before == added
+        before = found
+        settings = read_settings(documents, tmp_path)
+    for one in documents:
+        if one["kind"] != "Pod":
+            operators.create(one, release.namespace, dry_run=True)
+    assert settings.search.clients_file.startswith("/etc/kinstream-secrets/")
+    (files,) = (v for v in pods(documents)["blue-kinstream-search"]["volumes"] if v["name"] == "secret-files")
+    assert "kinstream-clients" in str(files)
+    assert of_kind("ScaledObject", documents).keys() == {"blue-kinstream-learner-opml"}
 
 
 def test_an_existing_claim_is_looked_up(cluster: ApiServer, release: Release) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from tests.deploy.charts import RELEASE, of_kind, refusal, rendered
+import pytest
+import yaml
+
+from tests.deploy.charts import PAGE, RELEASE, of_kind, refusal, rendered, values_of_the_page
 from tests.deploy.cluster.release import Release
 from tests.deploy.cluster.server import ApiServer, RefusedError
+from tests.docs.pages import blocks
 
 pytestmark = pytest.mark.timeout(1800)
 HPA = ("--set", "autoscaling.kind=hpa,autoscaling.agents.learner-opml.lag=60000")
-KEDA = (
-    "--set",
-    "autoscaling.kind=keda,autoscaling.prometheus=http://prometheus.monitoring:9090,autoscaling.agents.learner-opml.lag=60000",
+#: That of the page.
+(KEDA,) = (
+    ("--set-json", f"autoscaling={json.dumps(found['autoscaling'])}")
+    for found in map(yaml.safe_load, values_of_the_page())
+    if "autoscaling" in found
 )
 NAME = "blue-kinstream-learner-opml"
 
@@ -57,6 +63,20 @@ def test_an_object_of_keda_is_stored_as_it_was_meant(operators: ApiServer, relea
     }
     behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 600
+
+
+def test_the_rule_of_the_page_for_an_adapter_asks_what_keda_asks() -> None:
+    (text,) = (block.text for block in blocks(PAGE, "yaml") if "rules" in yaml.safe_load(block.text))
+    (rule,) = yaml.safe_load(text)["rules"]["external"]
+    (hpa,) = of_kind("HorizontalPodAutoscaler", rendered("minimal", *HPA)).values()
+    metric = hpa["spec"]["metrics"][0]["external"]["metric"]
+    assert rule["seriesQuery"] == metric["name"]
+    # Autoscalers of all namespaces ask for it, and the series have the labels of Prometheus' job.
+    assert rule["resources"] == {"namespaced": False}
+    labels = ",".join(f'{key}="{metric["selector"]["matchLabels"][key]}"' for key in ("job", "agent"))
+    asked = rule["metricsQuery"].replace("<<.Series>>", metric["name"]).replace("<<.LabelMatchers>>", labels)
+    (keda,) = of_kind("ScaledObject", rendered("minimal", *KEDA)).values()
+    assert keda["spec"]["triggers"][0]["metadata"]["query"] == asked
 
 
 def test_the_definition_of_keda_refuses_what_is_wrong(operators: ApiServer, release: Release) -> None:

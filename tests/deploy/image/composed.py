@@ -238,7 +238,7 @@ class Composed:
                 owner = inside.stat()
                 os.chown(source, owner.st_uid, owner.st_gid)
                 shutil.copytree(inside, source, dirs_exist_ok=True)
-        return str(source), volume["target"], how
+        return str(source / volume.get("volume", {}).get("subpath", "")), volume["target"], how
 
 
 def _postgres_folders() -> list[Path]:

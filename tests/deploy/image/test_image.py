@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
+from tests.deploy.charts import VALUES, settings_file, template
 from tests.deploy.image.build import ROOT, Image
 from tests.deploy.image.container import Specification, completed
+from tests.docs.pages import blocks
+from tests.traces.collector import collecting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 #: Bytes of the whole image, unpacked.
@@ -54,6 +58,20 @@ for kind in ("csv", "csv.gz", "parquet", "zstd.parquet", "npz"):
     parts = open_table(f"/tmp/rows.{kind}", CsvFormat()).parts(["x"], 0)
     found.append(f"{kind} {sum(float(cell) for part in parts for cell in part.column('x').to_pylist())}")
 print(", ".join(found))
+"""
+#: Exports a span by the settings that are its argument.
+EXPORT: Final = """
+import pathlib, sys
+from kinstream.streams.settings import load
+from kinstream.streams.traces.context import root_of
+from kinstream.streams.traces.exporter import open_exporter
+from kinstream.streams.traces.spans import Span
+path = pathlib.Path("/tmp/kinstream.toml")
+path.write_text(sys.argv[1])
+exporter = open_exporter(load(path), "kinstream-chart")
+exporter.add(Span("process t", "consumer", root_of("image"), None, 1, 2, {}))
+exporter.close(10.0)
+print("exported:", exporter.exported)
 """
 
 
@@ -230,3 +248,16 @@ def test_files_of_every_kind_are_read(image: Image, tmp_path: Path) -> None:
     assert (
         told.splitlines()[-1] == "csv 4950.0, csv.gz 4950.0, parquet 4950.0, zstd.parquet 4950.0, npz 4950.0"
     )
+
+
+def test_spans_are_exported_by_the_settings_of_the_chart(image: Image, tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "tracing.md", "yaml")
+    values = tmp_path / "values.yaml"
+    with collecting() as collector:
+        values.write_text(block.text.replace("http://collector.monitoring:4318", collector.url))
+        done = template(VALUES["minimal"], "--values", str(values))
+        assert done.returncode == 0, done.stderr
+        settings = settings_file(tuple(one for one in yaml.safe_load_all(done.stdout) if one))
+        told = run(image, tmp_path, "/opt/kinstream/venv/bin/python", "-c", EXPORT, settings)
+    assert told.splitlines()[-1] == "exported: 1"
+    assert [service for service, _ in collector.spans] == ["kinstream-chart"]

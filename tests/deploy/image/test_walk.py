@@ -2,6 +2,7 @@
 
 Grafana is the one service that does not run: no server of it is within reach of the test machines. What it would do is
 done in its place: the expressions of every panel are asked at the address that its data source has in the file.
+Spans go to a collector of these tests.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 import pytest
+import yaml
 
 from tests.deploy.image.build import DEPLOY, Image
 from tests.deploy.image.composed import POSTGRES, POSTGRES_URL, TOPIC, Composed
+from tests.deploy.image.network import PREFIX
 from tests.deploy.monitoring.boards import FILES, asks, filled, read
+from tests.deploy.monitoring.live import expressions, without_data
 from tests.deploy.test_compose import IMAGE, services, settings
 from tests.support.processes import until
+from tests.traces.collector import Collector, collecting
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.timeout(1800)]
 #: Services of the file that do not run here.
@@ -37,9 +44,16 @@ OTHERS: Final = {
     "learner-adapter": ["worker", "learner", "adapter", "--create"],
     "sink": ["worker", "sink", "main", "--create"],
     "gateway": ["gateway"],
+    "search-gated": ["search"],
 }
 #: Where it answers, of those that have another address than the file's builder.
-PORTS: Final = {"gateway": 8089}
+PORTS: Final = {"gateway": 8089, "search-gated": 8088}
+#: On the bridge's side of the network.
+COLLECTOR: Final = (f"{PREFIX}1", 4318)
+#: Names the collector in the environment of `docker compose`.
+ENDPOINT: Final = "KINSTREAM_TRACES__ENDPOINT"
+#: Of every request that these tests send.
+TRACEPARENT: Final = f"00-{'a' * 32}-{'b' * 16}-01"
 SETTINGS_OF_OTHERS: Final = """gate_key_file = "/etc/kinstream/gate-key"
 {settings}
 [builders.closure]
@@ -55,6 +69,10 @@ from = ["one-pass"]
 
 [gate.digits]
 share = 0.2
+
+[randomise.digits]
+kind = "swaps"
+share = 0.5
 
 [vectors.digits]
 learner = "adapter"
@@ -93,7 +111,8 @@ class Client:
         query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
         url = f"http://{self._system.network.address(service)}:{port}{path}{query}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "traceparent": TRACEPARENT}
+        request = urllib.request.Request(url, data, headers)
 
         def work() -> str | None:
             try:
@@ -123,12 +142,14 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
     found = services()
     own = sorted(name for name, one in found.items() if one["image"] == IMAGE)
     serving = [name for name in own if "healthcheck" in found[name]]
-    present = {name: one for name, one in found.items() if name not in ABSENT} | others(tmp_path)
-    with Composed(present, image, tmp_path) as system:
+    present = traced({name: one for name, one in found.items() if name not in ABSENT} | others(tmp_path))
+    with Composed(present, image, tmp_path) as system, ExitStack() as stack:
         client = Client(system)
+        collector = system.network.inside(lambda: stack.enter_context(collecting(*COLLECTOR)))
         system.start("kafka")
         system.wait_until_healthy("kafka")
         system.complete("topics")
+        system.complete("gate-models")
         for name in serving:
             system.start(name)
         system.start("prometheus")
@@ -141,9 +162,8 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
             told = system.specification(name)
             assert (told.root, told.uid, told.rights) == (image.root, 10001, False)
 
-        produced = system.run(
-            "kinstream", "produce", "labelled", "sklearn:digits", "--space", "digits", "--json"
-        )
+        digits = ("labelled", "sklearn:digits", "--space", "digits", "--trace-share", "1")
+        produced = system.run("kinstream", "produce", *digits, "--json")
         assert json.loads(produced.splitlines()[-1])["rows"] == 1797
         system.run("kinstream", "produce", "items", *items(tmp_path), "--space", "digits")
         learners = settings().learners.keys()
@@ -174,6 +194,8 @@ def test_every_service_runs_as_the_file_says(image: Image, tmp_path: Path) -> No
         for name in OTHERS:
             system.wait_until_healthy(name)
         check_stores(client, system)
+        check_comparison(client, system, tmp_path)
+        check_traces(collector)
 
         statuses = system.stop([*serving, *OTHERS, "postgres", "prometheus", "alertmanager"])
         logs = {name: system.running[name].text()[-3000:] for name, status in statuses.items() if status}
@@ -187,6 +209,8 @@ def others(folder: Path) -> dict[str, dict[str, Any]]:
     """Services like the builder of the file."""
     like = services()["builder-one-pass"]
     text = (DEPLOY / "compose" / "kinstream.toml").read_text()
+    # In a space with a gate all services ask with one learner.
+    text = text.replace('learner = "opml"', 'learner = "adapter"')
     files = {
         "kinstream.toml": SETTINGS_OF_OTHERS.format(settings=text),
         "gate-key": "0123456789abcdef" * 3,
@@ -203,7 +227,34 @@ def others(folder: Path) -> dict[str, dict[str, Any]]:
         test = [word.replace(":9108/", f":{port}/") for word in check["test"]]
         assert test != check["test"]
         found[name]["healthcheck"] = check | {"test": test}
-    return found | {"postgres": POSTGRES}
+    return found | {"postgres": POSTGRES, "prometheus": scraping(folder)}
+
+
+def scraping(folder: Path) -> dict[str, Any]:
+    """The Prometheus of the file, which scrapes the other services as well."""
+    found = services()["prometheus"]
+    targets = folder / "targets"
+    shutil.copytree(DEPLOY / "compose" / "targets", targets)
+    more = [f"{name}:{PORTS.get(name, 9108)}" for name in OTHERS]
+    (targets / "others.yml").write_text(yaml.safe_dump([{"targets": more}]))
+    volumes = [
+        one | ({"source": str(targets)} if one["target"] == "/etc/prometheus/targets" else {})
+        for one in found["volumes"]
+    ]
+    assert volumes != found["volumes"]
+    return found | {"volumes": volumes}
+
+
+def traced(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The services as they are if the environment of `docker compose` names the collector."""
+    host, port = COLLECTOR
+    told = {ENDPOINT: f"http://{host}:{port}"}
+    for one in found.values():
+        assert (one["image"] == IMAGE) == ((one.get("environment") or {}).get(ENDPOINT) == "")
+    return {
+        name: one | ({"environment": one["environment"] | told} if one["image"] == IMAGE else {})
+        for name, one in found.items()
+    }
 
 
 def vectors() -> list[list[int]]:
@@ -267,14 +318,55 @@ def check_stores(client: Client, system: Composed) -> None:
     until(lambda: system.network.inside(shown) == len(vectors()), "the sink shows the whole version")
 
 
+def check_comparison(client: Client, system: Composed, folder: Path) -> None:
+    """The panels about gate, gateway, exposure and traces have data once clicks on the gateway's lists are there."""
+    asked = {"space": "digits", "vectors": vectors()[1:17], "k": 5}
+    until(lambda: client.query("kinstream_exposure_lists_total"), "Prometheus has the page of the gate")
+    lists = client.get("gateway", 8089, "/search", asked)["results"]
+    assert any(one["list_id"] for one in lists)
+    written = []
+    for number, one in enumerate(lists):
+        shown = [hit["id"] for hit in one["neighbours"]]
+        clicks = [{"item": item} for item in shown[:2]]
+        list_id = one["list_id"] or f"ranked-{number}"
+        written.append(json.dumps({"list_id": list_id, "items": shown, "clicks": clicks}))
+    file = work_file(folder, "lists.jsonl", written)
+    system.run("kinstream", "produce", "clicks", file, "--space", "digits", "--shown-at", "now")
+    empty = expressions(elsewhere=True)
+
+    def all_have_data() -> bool:
+        client.get("gateway", 8089, "/search", asked)
+        empty[:] = without_data(client.query, empty)
+        return not empty
+
+    try:
+        until(all_have_data, "every panel has data", every=3.0)
+    except TimeoutError as error:
+        raise AssertionError(f"without data: {[ask.place for ask in empty]}") from error
+
+
+def check_traces(collector: Collector) -> None:
+    """Containers of every role export spans."""
+    wanted = {"produce", "builder-one-pass", "learner-opml", "metrics", "search", "gateway"}
+    until(
+        lambda: {f"kinstream-{name}" for name in wanted} <= {service for service, _ in collector.spans},
+        "spans of every role have come",
+    )
+
+
 def items(folder: Path) -> list[str]:
     """A catalogue where the command is started."""
     rows = [f"{row}," + ",".join(map(str, x)) for row, x in enumerate(vectors())]
     header = "id," + ",".join(f"f{column}" for column in range(64))
-    path = folder / "volumes" / "work" / "items.csv"
-    path.write_text("\n".join([header, *rows]) + "\n")
+    return [work_file(folder, "items.csv", [header, *rows]), "--ids", "id"]
+
+
+def work_file(folder: Path, name: str, lines: list[str]) -> str:
+    """A file where commands are started; its name."""
+    path = folder / "volumes" / "work" / name
+    path.write_text("\n".join(lines) + "\n")
     os.chown(path, 10001, 10001)
-    return ["items.csv", "--ids", "id"]
+    return name
 
 
 def check_search(client: Client) -> None:
@@ -302,6 +394,6 @@ def check_monitoring(client: Client, serving: list[str]) -> None:
     assert len(rules) > 50 and not [rule for rule in rules if rule.get("lastError")]
     answered = {ask.place: len(client.query(filled(ask.expr))) for path in FILES for ask in asks(read(path))}
     print(f"{len(answered)} queries of panels, {sum(count > 0 for count in answered.values())} with data")
-    # No gate runs, so the page of the gate is empty.
+    # No gate runs yet, so its page is empty.
     with_data = {place.partition(":")[0] for place, count in answered.items() if count}
     assert with_data >= {"kinstream-stream", "kinstream-learners", "kinstream-learning"}

@@ -1,17 +1,18 @@
-"""What the live test needs around the system: somebody who is paged, and a stream of events that can change."""
+"""What the live test needs around the system: what is asked, somebody who is paged, and events that can change."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from confluent_kafka import Producer
@@ -20,6 +21,37 @@ from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.values import ItemBlock, SampleBlock, Table
 from kinstream.streams.settings import KafkaSettings
+from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, read, recorded
+from tests.deploy.monitoring.hurried import hurried
+
+#: Series of a gate, of a gateway and of traces. The system of the live test has none of them: the walk of compose.yaml
+#: asks for these.
+ELSEWHERE: Final = re.compile(
+    "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted|search_randomised)_"
+)
+
+
+def expressions(*, elsewhere: bool, divisor: int = 1) -> list[Ask]:
+    """Of every panel, and of every recording rule: what it is recorded as, and what it is made of.
+
+    Parameters
+    ----------
+    elsewhere : those about `ELSEWHERE`, or all others.
+    divisor : of the durations of rules.
+    """
+    every = [ask for path in FILES for ask in asks(read(path))]
+    every += [Ask(f"rule {name}", name) for name in recorded()]
+    every += [Ask(f"rule {name}, expression", hurried(expr, divisor)) for name, expr in recorded().items()]
+    return [ask for ask in every if bool(ELSEWHERE.search(ask.place + ask.expr)) == elsewhere]
+
+
+def without_data(query: Callable[[str], list[dict[str, Any]]], asked: list[Ask]) -> list[Ask]:
+    """Those of the expressions for which Prometheus has no number."""
+    return [ask for ask in asked if not any(_number(one) for one in query(filled(ask.expr)))]
+
+
+def _number(sample: dict[str, Any]) -> bool:
+    return sample["value"][1] not in ("NaN", "+Inf", "-Inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from tests.crash.processes import Agent, System, running
-from tests.deploy.monitoring.boards import FILES, Ask, asks, filled, label_queries, read, recorded
+from tests.deploy.monitoring.boards import FILES, filled, label_queries, read
 from tests.deploy.monitoring.hurried import hurried
-from tests.deploy.monitoring.live import Asking, Feed, OnCall
+from tests.deploy.monitoring.live import Asking, Feed, OnCall, expressions, without_data
 from tests.deploy.monitoring.programs import ALERTS, DEPLOY, RECORDING, RULES, Alertmanager, Prometheus
 from tests.docs.pages import ROOT, anchors
 from tests.kafka.broker import KafkaBroker, reserve_port
@@ -149,25 +149,6 @@ def alertmanager_config(folder: Path, receiver: str) -> Path:
     return path
 
 
-def expressions() -> list[Ask]:
-    """Of every panel, and of every recording rule: what it is recorded as, and what it is made of."""
-    every = [ask for path in FILES for ask in asks(read(path))]
-    every += [Ask(f"rule {name}", name) for name in recorded()]
-    every += [Ask(f"rule {name}, expression", hurried(expr, DIVISOR)) for name, expr in recorded().items()]
-    # Neither a gate nor a gateway runs in this system, and no spans are exported.
-    elsewhere = "kinstream_(gate|gateway|exposure|trace|search_decided|search_drafted|search_randomised)_"
-    return [ask for ask in every if not re.search(elsewhere, ask.place + ask.expr)]
-
-
-def without_data(prometheus: Prometheus, asked: list[Ask]) -> list[Ask]:
-    """Those of the expressions for which Prometheus has no number."""
-    return [ask for ask in asked if not any(_number(one) for one in prometheus.query(filled(ask.expr)))]
-
-
-def _number(sample: dict[str, list[str]]) -> bool:
-    return sample["value"][1] not in ("NaN", "+Inf", "-Inf")
-
-
 def stays(condition: Callable[[], bool], seconds: float, what: str) -> None:
     """See that something holds for so long."""
     limit = time.monotonic() + seconds
@@ -210,10 +191,10 @@ def test_the_right_page_is_delivered_once(kafka: KafkaBroker, tmp_path: Path) ->
         feed.send(feed.items(200))
         stack.enter_context(Asking(f"http://{query_agent}", Feed.DIMENSION).running())
 
-        empty = expressions()
+        empty = expressions(elsewhere=False, divisor=DIVISOR)
 
         def all_have_data() -> bool:
-            empty[:] = without_data(prometheus, empty)
+            empty[:] = without_data(prometheus.query, empty)
             return not empty
 
         try:

@@ -134,7 +134,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if or .Values.gate.spaces .Values.randomise }}
 gate_key_file = "/etc/kinstream-gate/key"
 {{- end }}
-{{- range $name := list "topics" "spaces" "worker" "metrics" }}
+{{- range $name := keys .Values.settings | sortAlpha }}
 {{- include "kinstream.tomlSection" (dict "name" $name "values" (default dict (get $.Values.settings $name))) }}
 {{- end }}
 {{- $store := .Values.checkpoints }}
@@ -343,6 +343,13 @@ gate_key_file = "/etc/kinstream-gate/key"
 {{- end -}}
 {{- end -}}
 
+{{- define "kinstream.noRights" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
 {{/*
 The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "component" NAME "serves" BOOL "probes" BOOL "user" NAME).
 `serves`: it has a metrics page. `workload.secretFiles` is a name, or a list of names whose keys differ.
@@ -357,6 +364,13 @@ The pod of one command: (dict "root" $ "workload" MAP "arguments" LIST "componen
 {{- $port := $worker.http_port -}}
 {{- if $service -}}{{- $port = (get $root.Values .component).settings.http_port -}}{{- end -}}
 {{- $gate := $root.Values.gate -}}
+{{- /* Whether it keeps copies of models: docs/gate.md, "When the decided model is missing". */ -}}
+{{- $copies := false -}}
+{{- if and $claim $service -}}
+{{- range $space, $_ := (get $root.Values .component).spaces -}}
+{{- if hasKey (default dict $gate.spaces) $space -}}{{- $copies = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 serviceAccountName: {{ include "kinstream.serviceAccount" $root }}
 automountServiceAccountToken: false
 # A Service called kafka or kinstream would otherwise become variables that look like settings.
@@ -374,6 +388,19 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
+{{- if $copies }}
+initContainers:
+  # A missing folder would be made by the kubelet, as root.
+  - name: gate-models
+    image: {{ include "kinstream.image" $root }}
+    imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+    command: [/opt/kinstream/venv/bin/python, -c, "import os; os.makedirs('/var/lib/kinstream/gate-models', exist_ok=True)"]
+    resources: {{- toYaml $workload.resources | nindent 6 }}
+    securityContext: {{- include "kinstream.noRights" . | nindent 6 }}
+    volumeMounts:
+      - name: checkpoints
+        mountPath: /var/lib/kinstream
+{{- end }}
 containers:
   - name: kinstream
     image: {{ include "kinstream.image" $root }}
@@ -409,11 +436,7 @@ containers:
       failureThreshold: 3
     {{- end }}
     resources: {{- toYaml $workload.resources | nindent 6 }}
-    securityContext:
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-      capabilities:
-        drop: [ALL]
+    securityContext: {{- include "kinstream.noRights" . | nindent 6 }}
     volumeMounts:
       - name: settings
         mountPath: /etc/kinstream
@@ -426,6 +449,11 @@ containers:
         {{- if $service }}
         readOnly: true
         {{- end }}
+      {{- end }}
+      {{- if $copies }}
+      - name: checkpoints
+        mountPath: /var/lib/kinstream/gate-models
+        subPath: gate-models
       {{- end }}
       {{- if $workload.secretFiles }}
       - name: secret-files
