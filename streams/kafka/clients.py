@@ -38,8 +38,10 @@ def confluent(kafka: KafkaSettings) -> dict[str, Any]:
     if kafka.security_protocol.endswith("SSL"):
         # librdkafka gives little detail on a file that it cannot use, and does not name it.
         ssl_context(kafka)
+        # librdkafka would search for a file of the system itself, and ignore SSL_CERT_FILE, which aiokafka reads.
+        if file := kafka.ssl_ca_file or ssl.get_default_verify_paths().cafile:
+            config["ssl.ca.location"] = file
     for name, value in (
-        ("ssl.ca.location", kafka.ssl_ca_file),
         ("ssl.certificate.location", kafka.ssl_certificate_file),
         ("ssl.key.location", kafka.ssl_key_file),
         ("ssl.key.password", kafka.ssl_key_password.get_secret_value()),

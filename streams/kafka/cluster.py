@@ -48,8 +48,7 @@ class Cluster:
     def __init__(self, kafka: KafkaSettings) -> None:
         # A callback for errors: without one librdkafka prints.
         self._config: dict[str, Any] = {**confluent(kafka), "log_level": 0, "error_cb": self._on_error}
-        self._kafka = kafka
-        self._servers = kafka.bootstrap_servers
+        self._kafka, self._servers = kafka, kafka.bootstrap_servers
         self._refused: str | None = None
         self._diagnosed_at: float | None = None
         self._admin: AdminClient | None = None
@@ -111,8 +110,9 @@ class Cluster:
                 # Serves the callback for errors. No record can arrive: nothing is ever assigned.
                 client.poll(0)
         if self._refused is not None:
-            reason, self._refused = self._refused, None
-            return refused_login(self._kafka, reason)
+            reason, self._refused, self._diagnosed_at = self._refused, None, None
+            if not self._kafka.by_token:  # A token may have expired since: the diagnosis tries the newest.
+                return refused_login(self._kafka, reason)
         now = time.monotonic()
         if self._diagnosed_at is not None and now - self._diagnosed_at < _DIAGNOSIS_SECONDS:
             return None
@@ -374,7 +374,7 @@ class Cluster:
 
         # librdkafka aborts the process if an administrative request times out and its broker comes back later.
         if not answers(self.admin):
-            raise unanswered(self._kafka, f"group {group}")
+            raise self._refusal() or unanswered(self._kafka, f"group {group}")
         try:
             answer = self.admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
             found = answer.result(timeout=ANSWER_SECONDS * 2)

@@ -123,8 +123,12 @@ def _try(kafka: KafkaSettings, host: str, port: int) -> str | None:
                 "KAFKA_SASL_PASSWORD, or use another port"
             )
         if kafka.by_token and answer:
-            token = source_of(kafka).token().text
+            source = source_of(kafka)
+            token = source.token().text
             told = attempt.refusal(lambda request: _ask(connection, request), token, kafka.extensions)
+            if told is not None and source.failure is not None:
+                # The token has expired, and the cause is what keeps another from being fetched.
+                raise source.failure
             return None if told is None else _refused(kafka, told)
     return None
 

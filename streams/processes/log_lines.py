@@ -29,6 +29,7 @@ _LEVELS: Final = {
     "mode": logging.WARNING,
     SERVICES: logging.WARNING,
     "aiokafka": logging.CRITICAL,
+    "botocore": logging.WARNING,
     # `kinstream.traces` logs what was dropped.
     "opentelemetry": logging.CRITICAL,
     "urllib3": logging.ERROR,
@@ -50,7 +51,7 @@ def begin(level: str) -> None:
         lines.addFilter(OneLine())
     logging.basicConfig(level=level.upper(), handlers=[lines])
     for name, least in _LEVELS.items():
-        # At DEBUG aiokafka would log its credentials.
+        # At DEBUG aiokafka would log its credentials, and botocore what it signs and the answers that hold its own.
         logging.getLogger(name).setLevel(logging.INFO if debug else least)
     threading.excepthook = _thread_ended
 

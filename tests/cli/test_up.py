@@ -127,6 +127,13 @@ def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
     assert "learner-opml ended with status 3" in output and "generation 7" in output
 
 
+def test_a_service_with_wrong_settings_ends_up_with_status_2(tmp_path: Path) -> None:
+    spaces = 'search.spaces={"s": {"learner": "opml"}}'
+    status, output = ended(begin(tmp_path, "--set", spaces, "--set", "search.clients_file=missing", "up"))
+    assert status == 2
+    assert "search ended with status 2" in output and "clients_file: missing: No such file" in output
+
+
 def test_readyz_names_the_agent_and_its_process_and_a_second_up_is_refused_by_the_first_ones_id(
     tmp_path: Path,
 ) -> None:

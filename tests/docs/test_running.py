@@ -20,7 +20,6 @@ def test_from_the_first_check_to_a_replay_that_compares_equal(kafka: KafkaBroker
     # What the page leaves to its reader, or what may be taken on this machine.
     variables = {
         "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap,
-        "KINSTREAM_CHECKPOINTS__URL": str(tmp_path / "checkpoints"),
         "KINSTREAM_TOPICS__PREFIX": "page-running",
         "KINSTREAM_WORKER__HTTP_PORT": str(free_port()),
     }

@@ -1,9 +1,10 @@
-"""An OpenID provider for tests: a token endpoint and the keys that sign its tokens, made with the openssl command."""
+"""An OpenID provider for tests: a token endpoint over TLS, and the keys that sign its tokens."""
 
 from __future__ import annotations
 
 import base64
 import json
+import ssl
 import subprocess
 import threading
 import time
@@ -11,6 +12,8 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
+
+from tests.kafka.certificates import Authority
 
 CLIENT: Final = "learner"
 #: With signs that HTTP Basic must carry form-encoded.
@@ -31,6 +34,7 @@ class Provider:
     fails : (status, body) that the token endpoint answers instead; None for tokens.
     asked : number of requests for a token.
     extra : further members of an answer.
+    authority : which signed the certificate of the endpoint, and which no system trusts.
     """
 
     def __init__(self, folder: Path, audience: str) -> None:
@@ -47,16 +51,26 @@ class Provider:
         )
         self._jwk = {"kty": "RSA", "kid": "one", "use": "sig", "alg": "RS256", "e": "AQAB"}
         self._jwk["n"] = _encoded(bytes.fromhex(modulus))
-        self._server: ThreadingHTTPServer | None = None
-        self._port = 0
+        self.authority = Authority(folder / "authority", "Authority of the provider")
+        own = self.authority.sign("provider", "IP:127.0.0.1")
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._tls.load_cert_chain(own.certificate, own.key)
+        #: With TLS, and without.
+        self._servers: list[ThreadingHTTPServer] = []
+        self._ports = [0, 0]
 
     @property
     def url(self) -> str:
         """Also the issuer of its tokens."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"https://127.0.0.1:{self._ports[0]}"
+
+    @property
+    def plain_url(self) -> str:
+        """The same without TLS: for the keys, which a broker fetches."""
+        return f"http://127.0.0.1:{self._ports[1]}"
 
     def start(self) -> Provider:
-        """Answer; the port stays the same."""
+        """Answer; the ports stay the same."""
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -80,16 +94,22 @@ class Provider:
                 self.end_headers()
                 self.wfile.write(body)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._servers = [_Server(("127.0.0.1", port), Handler) for port in self._ports]
+        self._ports = [server.server_address[1] for server in self._servers]
+        secured = self._servers[0]
+        # The handshake is made by the thread of a connection, at its first read.
+        secured.socket = self._tls.wrap_socket(
+            secured.socket, server_side=True, do_handshake_on_connect=False
+        )
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        while self._servers:
+            server = self._servers.pop()
+            server.shutdown()
+            server.server_close()
 
     def _answer(self, authorization: str, form: dict[str, list[str]]) -> tuple[int, bytes]:
         self.asked += 1
@@ -127,6 +147,11 @@ class Provider:
         parts = ".".join(_encoded(json.dumps(part).encode()) for part in (head, claims))
         signature = _openssl("dgst", "-sha256", "-sign", str(self._key), data=parts.encode())
         return f"{parts}.{_encoded(signature)}"
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: a client that does not trust the certificate ends the handshake."""
 
 
 def _openssl(*arguments: str, data: bytes | None = None) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from kinstream.streams.kafka.acls import ROLES, Grant, as_json, commands, role
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings, load
 from kinstream.streams.topics import CATALOGUE
-from tests.docs.pages import ROOT, rows
+from tests.docs.pages import ROOT, blocks, rows
 from tests.kafka.secured import SecuredBroker
 from tests.security.users import acting_as, by_password, read_line, until
 
@@ -92,11 +94,39 @@ def test_the_page_has_every_role_and_every_grant() -> None:
     assert told == [(name, one.runs) for name, one in ROLES.items()]
 
 
+def test_the_help_names_every_role() -> None:
+    found = re.search(r"ROLEis(.*)or(.*);NAMEis", "".join(_printed("--help").split()))
+    assert found and [*found[1].split(","), found[2]] == list(ROLES)
+
+
 def _printed(*arguments: str, config: Path | None = None) -> str:
     options = [] if config is None else ["--config", str(config)]
     result = CliRunner().invoke(cli, [*options, "topics", "acls", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
+
+
+def _examples() -> dict[str, list[str]]:
+    """The words after `kinstream topics acls` in the examples of the page, by role."""
+    lines = [line for block in blocks(PAGE, "sh") for line in block.text.splitlines()]
+    found = [shlex.split(line)[3:] for line in lines if line.startswith("kinstream topics acls ")]
+    return {words[0]: words for words in found}
+
+
+def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "kinstream.toml"
+    path.write_text(TOML)
+    printed = {name: _printed(*words, config=path) for name, words in _examples().items()}
+    for name, agent, who in (
+        ("learner", "opml", "User:learner"),
+        ("builder", "one-pass", "User:CN=builder,O=Example"),
+    ):
+        lines = printed.pop(name).splitlines()
+        wanted = [replace(grant, why="", optional=False) for grant in role(name).grants(agent=agent)]
+        assert list(map(read_line, lines)) == [(who, grant) for grant in wanted]
+        assert all("--command-config admin.properties" in line for line in lines)
+    assert json.loads(printed.pop("metrics")) == as_json(role("metrics").grants())
+    assert not printed
 
 
 def test_the_commands_say_what_the_grants_say() -> None:
@@ -160,7 +190,9 @@ def test_kafka_acls_takes_the_commands(
         f'[topics]\nprefix = "{prefix}"\n[kafka]\nbootstrap_servers = "{secured_kafka.bootstrap}"\n'
     )
     login = ["--command-config", str(secured_kafka.admin_properties())]
-    for line in _printed(name, "--principal", f"User:{user}", *login, config=path).splitlines():
+    words = _examples().get(name, [name, "--principal", f"User:{name}"])
+    asked = [word.replace(f"User:{name}", f"User:{user}") for word in words]
+    for line in _printed(*asked, *login, config=path).splitlines():
         assert secured_kafka.kafka_acls(*shlex.split(line)[1:])
     with acting_as(monkeypatch, by_password(secured_kafka, user, "pa55-of-the-tool")):
         cluster = Cluster(KafkaSettings())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from kinstream.streams.kafka.clients import confluent, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.settings import KafkaSettings
 from tests.kafka.secured import SecuredBroker
-from tests.security.consumers import aiokafka_fails
-from tests.security.users import acting_as, by_certificate, by_password
+from tests.security.consumers import aiokafka_fails, both_are_let_in
+from tests.security.users import acting_as, by_certificate, by_password, recipe
 
 PASSWORD = "pa55-of-the-login-tests"
 KEY_PASSWORD = "k3y-of-the-login-tests"
@@ -155,25 +155,30 @@ def test_aiokafkas_error_is_explained_alike(
     _check(found, told)
 
 
-def test_who_is_let_in_is_let_in_by_both(broker: SecuredBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiokafka import AIOKafkaClient
-    from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
-
-    async def bootstrap(kafka: KafkaSettings) -> int:
-        login = credentials_to_aiokafka_auth(faust_broker(kafka)["broker_credentials"])
-        client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers, **login)
-        await client.bootstrap()
-        found = len(client.cluster.brokers())
-        await client.close()
-        return found
-
-    for environment in (_login()(broker), _certificate(broker)):
-        kafka = _settings(monkeypatch, environment)
-        cluster = Cluster(kafka)
-        cluster.wait(20.0)
-        assert cluster.view([]).brokers == 1
-        cluster.close()
-        assert asyncio.run(bootstrap(kafka)) == 1
+def test_the_recipes_for_password_and_certificate_log_in_with_both(
+    broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of docs/security.md, where the addresses and the files are those of this test."""
+    secret, key_secret = tmp_path / "kafka-password", tmp_path / "key-password"
+    secret.write_text(PASSWORD)
+    key_secret.write_text(KEY_PASSWORD)
+    by_name = recipe(
+        "Login by password over TLS",
+        KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:1,{broker.at('SCRAM')}",
+        KAFKA_SASL_PASSWORD_FILE=str(secret),
+        KAFKA_SSL_CA_FILE=str(broker.authority.certificate),
+    )
+    broker.add_user(by_name["KAFKA_SASL_USERNAME"], PASSWORD)
+    own = broker.client_certificate("recipe", KEY_PASSWORD)
+    mutual = recipe(
+        "Login by certificate (mutual TLS)",
+        KAFKA_SSL_CA_FILE=str(broker.authority.certificate),
+        KAFKA_SSL_CERTIFICATE_FILE=str(own.certificate),
+        KAFKA_SSL_KEY_FILE=str(own.key),
+        KAFKA_SSL_KEY_PASSWORD_FILE=str(key_secret),
+    )
+    for told in (by_name, mutual | {"KAFKA_BOOTSTRAP_SERVERS": broker.at("MUTUAL")}):
+        both_are_let_in(_settings(monkeypatch, told))
 
 
 def test_brokers_that_are_away_are_no_refusal(broker: SecuredBroker, monkeypatch: pytest.MonkeyPatch) -> None:

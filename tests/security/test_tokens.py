@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from kinstream.streams.errors import BrokerUnavailable, LoginRefused, SettingsEr
 from kinstream.streams.kafka.clients import confluent, faust_broker
 from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.tokens import oidc
-from kinstream.streams.kafka.tokens.source import PAUSE_SECONDS, TokenSource
+from kinstream.streams.kafka.tokens.source import PAUSE_SECONDS, TokenSource, source_of
 from kinstream.streams.kafka.tokens.token import Away, Token
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import KafkaSettings
@@ -43,6 +44,7 @@ def settings(provider: Provider, **changes: Any) -> KafkaSettings:
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauthbearer_token_endpoint_url": f"{provider.url}/token",
+        "sasl_oauthbearer_ca_file": str(provider.authority.certificate),
         "sasl_oauthbearer_client_id": CLIENT,
         "sasl_oauthbearer_client_secret": SECRET,
         "sasl_oauthbearer_scope": SCOPE,
@@ -50,10 +52,17 @@ def settings(provider: Provider, **changes: Any) -> KafkaSettings:
     return KafkaSettings(**{**given, **changes})
 
 
-def test_both_libraries_get_the_same_token_by_one_request(provider: Provider) -> None:
+@pytest.mark.parametrize("tls", [True, False])
+def test_both_libraries_get_the_same_token_by_one_request(tls: bool, provider: Provider) -> None:
+    """Without TLS only from this machine."""
     from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-    kafka = settings(provider, sasl_oauthbearer_extensions="logicalCluster=lkc-1, identityPoolId=pool-2")
+    url = provider.url if tls else provider.plain_url
+    kafka = settings(
+        provider,
+        sasl_oauthbearer_token_endpoint_url=f"{url}/token",
+        sasl_oauthbearer_extensions="logicalCluster=lkc-1, identityPoolId=pool-2",
+    )
     options = confluent(kafka)
     text, expires, principal, extensions = options["oauth_cb"]("")
     assert (options["sasl.mechanism"], principal) == ("OAUTHBEARER", "service-account-learner")
@@ -107,6 +116,26 @@ def test_the_expiry_is_the_answers_or_the_tokens(provider: Provider) -> None:
     assert told.expires == told.claims()["exp"] and 290 < told.expires - time.time() <= 300
 
 
+@pytest.mark.parametrize(("host", "trusted"), [("127.0.0.1", False), ("localhost", True)])
+def test_an_endpoint_whose_certificate_is_foreign_or_for_another_host_never_sees_the_secret(
+    host: str, trusted: bool, provider: Provider
+) -> None:
+    url = f"{provider.url.replace('127.0.0.1', host)}/token"
+    file = str(provider.authority.certificate) if trusted else ""
+    kafka = settings(provider, sasl_oauthbearer_token_endpoint_url=url, sasl_oauthbearer_ca_file=file)
+    told = f"^{re.escape(url)}: the certificate of the token endpoint is not trusted .*CA_FILE and the URL$"
+    with pytest.raises(LoginRefused, match=told) as error:
+        oidc.fetch(kafka)
+    assert error.value.exit_status == 3 and not provider.asked
+
+
+def test_without_a_file_the_systems_authorities_vouch_for_the_endpoint(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(provider.authority.certificate))
+    assert oidc.fetch(settings(provider, sasl_oauthbearer_ca_file="")).claims()["iss"] == provider.url
+
+
 def test_an_endpoint_that_does_not_answer_is_away() -> None:
     kafka = KafkaSettings(sasl_oauthbearer_token_endpoint_url="http://127.0.0.1:1/token")
     with pytest.raises(
@@ -151,6 +180,21 @@ def test_a_token_is_renewed_before_it_expires_and_used_while_the_endpoint_is_awa
     endpoint.now, endpoint.error = endpoint.now + 101, LoginRefused("disabled")
     with pytest.raises(LoginRefused, match="disabled"):
         source.token()
+
+
+def test_librdkafka_asks_again_soon_while_the_endpoint_is_away(provider: Provider) -> None:
+    """After an error it would wait for 10 s, so it is given the token that has expired once more."""
+    kafka = settings(provider, sasl_oauthbearer_extensions="test=away")
+    give = confluent(kafka)["oauth_cb"]
+    text, *_ = give("")
+    source = source_of(kafka)
+    source.newest = Token(text, time.time() - 10, time.time() - 1)
+    provider.fails = (503, b"")
+    again, until, *_ = give("")
+    assert again == text and 0 < until - time.time() <= PAUSE_SECONDS
+    source.newest = None
+    with pytest.raises(BrokerUnavailable, match="503"):
+        give("")
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,19 @@ def by_certificate(broker: SecuredBroker, name: str, password: str) -> dict[str,
     }
 
 
-def recipe(title: str) -> dict[str, str]:
-    """The environment that the first recipe after these words in docs/security.md sets."""
+def recipe(title: str, **here: str) -> dict[str, str]:
+    """The environment that the first recipe after these words in docs/security.md sets.
+
+    Parameters
+    ----------
+    here : values of this machine for variables that the recipe sets; it must set each of them.
+    """
     text = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
     block = text.partition(title)[2].partition("```sh\n")[2].partition("```")[0]
     lines = [line.removeprefix("export ") for line in block.splitlines()]
-    return dict(word.split("=", 1) for line in lines for word in shlex.split(line))
+    found = dict(word.split("=", 1) for line in lines for word in shlex.split(line))
+    assert here.keys() <= found.keys(), here.keys() - found.keys()
+    return found | here
 
 
 def as_admin(broker: SecuredBroker) -> dict[str, str]:

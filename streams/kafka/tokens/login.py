@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from kinstream.streams.errors import KinstreamError, LoginRefused
+from kinstream.streams.errors import BrokerUnavailable, KinstreamError, LoginRefused
 from kinstream.streams.kafka.tokens import msk_iam, oidc
-from kinstream.streams.kafka.tokens.source import TokenSource, source_of
+from kinstream.streams.kafka.tokens.source import PAUSE_SECONDS, TokenSource, source_of
 from kinstream.streams.settings import KafkaSettings
 
 
@@ -20,9 +21,16 @@ def confluent_login(kafka: KafkaSettings) -> dict[str, Any]:
     source = _source(kafka)
 
     def token(_: str) -> tuple[str, float, str, dict[str, str]]:
-        # An error here becomes one of librdkafka's, which tries again; `TokenSource.failure` has the reason.
-        found = source.token()
-        return found.text, found.expires, str(found.claims().get("sub", "")), kafka.extensions
+        # An error here becomes one of librdkafka's; `TokenSource.failure` has the reason.
+        try:
+            found = source.token()
+            until = found.expires
+        except BrokerUnavailable:
+            # After an error librdkafka would not ask again for 10 s.
+            if (expired := source.newest) is None:
+                raise
+            found, until = expired, time.time() + PAUSE_SECONDS
+        return found.text, until, str(found.claims().get("sub", "")), kafka.extensions
 
     return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
 

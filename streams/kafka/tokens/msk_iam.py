@@ -43,11 +43,11 @@ def fetch() -> Token:
     began = time.time()
     try:
         text, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
-    except (exceptions.HTTPClientError, exceptions.MetadataRetrievalError) as error:
-        raise Away(
-            f"AWS_MSK_IAM in {region}: the source of AWS credentials does not answer: {error}"
-        ) from None
     except (exceptions.BotoCoreError, exceptions.ClientError, ValueError) as error:
+        if isinstance(error, exceptions.MetadataRetrievalError) or _unanswered(error):
+            raise Away(
+                f"AWS_MSK_IAM in {region}: the source of AWS credentials does not answer: {error}"
+            ) from None
         raise LoginRefused(
             f"AWS_MSK_IAM in {region}: no token can be signed ({error}): check the AWS credentials of this process"
         ) from None
@@ -55,3 +55,14 @@ def fetch() -> Token:
         # The signer does not check that botocore found any.
         raise LoginRefused(f"AWS_MSK_IAM in {region}: this process has no AWS credentials") from None
     return Token(text, began, expires_ms / 1000)
+
+
+def _unanswered(error: BaseException | None) -> bool:
+    """Whether a request for credentials got no answer: the error itself, or one that botocore has wrapped."""
+    from botocore import exceptions
+
+    while error is not None:
+        if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
+            return not isinstance(error, exceptions.SSLError)
+        error = error.__context__
+    return False
