@@ -21,6 +21,7 @@ LONG: Final = (
     "tests/deploy/image/",
     "tests/deploy/monitoring/",
     "tests/deploy/test_chart.py",
+    "tests/deploy/test_chart_services.py",
     "tests/deploy/test_compose.py",
     "tests/deploy/test_container.py",
     "tests/deploy/test_go_toolchain.py",
