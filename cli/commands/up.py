@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def up(
     """Run every agent and service of the settings together. Example: kinstream --config kinstream.toml up
 
     The query agent and the gateway run if their settings name a space. Without KAFKA_BOOTSTRAP_SERVERS all of them use
-    the embedded broker, with a fresh checkpoint folder.
+    the embedded broker, with a checkpoint folder that is removed at the end.
     """
     from kinstream.cli.local.folder_lock import FolderLock
     from kinstream.cli.local.system import LocalSystem, stop_on_signals
@@ -48,14 +49,17 @@ def up(
         )
     arguments = global_arguments(ctx)
     broker = None
-    with FolderLock(logs):
+    with FolderLock(logs), ExitStack() as stack:
         stopping = stop_on_signals()
         system = LocalSystem(settings, arguments, {}, logs)
         try:
             system.reserve()
             if not settings.kafka.bootstrap_servers:
                 broker = EmbeddedBroker(settings)
-                checkpoints = tempfile.mkdtemp(prefix="kinstream-checkpoints-")
+                # The broker forgets everything when it ends, and these mean nothing without it.
+                checkpoints = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="kinstream-checkpoints-", ignore_cleanup_errors=True)
+                )
                 system.give(
                     {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
                     ["--set", f"checkpoints.url={checkpoints}"],

@@ -122,9 +122,14 @@ def test_a_worker_alone_refuses_a_port_that_is_taken_and_is_not_started_again(
 
 
 def test_an_agent_that_refuses_ends_up_with_status_3(tmp_path: Path) -> None:
-    status, output = ended(begin(tmp_path, "--set", "learners.opml.generation=7", "up"))
+    (tmp_path / "temporary").mkdir()
+    refused = ("--set", "learners.opml.generation=7", "up")
+    status, output = ended(begin(tmp_path, *refused, TMPDIR=str(tmp_path / "temporary")))
     assert status == 3
     assert "learner-opml ended with status 3" in output and "generation 7" in output
+    # The checkpoints of the embedded broker's log end with it.
+    assert f"KINSTREAM_CHECKPOINTS__URL={tmp_path}/temporary/kinstream-checkpoints-" in output
+    assert not list((tmp_path / "temporary").glob("kinstream-checkpoints-*"))
 
 
 def test_a_service_with_wrong_settings_ends_up_with_status_2(tmp_path: Path) -> None:
