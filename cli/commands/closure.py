@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON
 
 if TYPE_CHECKING:
     from kinstream.processors.closure.closure import Closure
@@ -25,7 +26,7 @@ def closure() -> None:
 @click.argument("left", metavar="A")
 @click.argument("right", metavar="B")
 @click.option("--builder", metavar="NAME", help="The closure, if several build the space.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def explain(
     ctx: click.Context, space: str, left: str, right: str, builder: str | None, as_json: bool

@@ -54,7 +54,7 @@ def list_models(ctx: click.Context, checkpoints: bool, as_json: bool) -> None:
 @click.argument("space")
 @_LEARNER
 @_CHECKPOINTS
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def show(ctx: click.Context, space: str, learner: str | None, checkpoints: bool, as_json: bool) -> None:
     """Show a model, and verify its file.
@@ -193,7 +193,7 @@ def _as_onnx(
     help="Start spaces that the state lacks with their declaration and nothing learned.",
 )
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would be written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def promote(
     ctx: click.Context,

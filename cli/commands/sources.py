@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +16,6 @@ from kinstream.cli.shared.told import JSON, tell
 if TYPE_CHECKING:
     from kinstream.producers.sources.formats import AvroRecord
     from kinstream.streams.records.message import Message
-
-#: Place of an event whose records have not all come.
-_HELD: Final = "not complete yet"
 
 
 @click.group()
@@ -68,50 +65,46 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     else:
         mapping = mapper(section)
         messages = _lines(section.topic, file, limit) if file else _newest(settings, section.topic, limit)
-    events: list[tuple[str, Any]] = []
-    refusals: list[tuple[str, BadRecord]] = []
+    # Kept for JSON alone: there may be a million.
+    events: list[dict[str, Any]] = []
+    refusals: list[dict[str, str]] = []
+    refused: Counter[str] = Counter()
     read = mapped = left_out = 0
+
+    def show(place: str, found: Iterable[Any]) -> None:
+        for event in () if quiet else found:
+            if as_json:
+                events.append({"place": place, "event": plain(event)})
+            else:
+                _print(place, event)
+
     for message in messages:
         read += 1
         place = f"partition {message.partition} offset {message.offset}" if file is None else f"record {read}"
         try:
             found = mapping.events(message)
         except BadRecord as error:
-            refusals.append((place, error))
-            if not as_json:
+            refused[error.reason.value] += 1
+            if as_json:
+                refusals.append({"place": place, "reason": error.reason.value, "detail": str(error)})
+            else:
                 click.echo(escaped(f"{place}: refused, {error}"))
             continue
         if found is None:
             left_out += 1
             continue
         mapped += 1
-        events += _shown(((place, event) for event in found), hidden=quiet or as_json)
-    events += _shown(((_HELD, event) for event in mapping.held_back()), hidden=quiet or as_json)
-    refused = Counter(error.reason.value for _, error in refusals)
+        show(place, found)
+    show("not complete yet", mapping.held_back())
     reasons = "".join(f"; {number} {reason}" for reason, number in sorted(refused.items()))
     lines = [] if read else [f"no records in {file or section.topic}"]
     lines.append(f"{read} records: {mapped} fit, {left_out} left out, {refused.total()} refused{reasons}")
-    fields = {
-        "records": read,
-        "fit": mapped,
-        "left_out": left_out,
-        "refused": [
-            {"place": place, "reason": error.reason.value, "detail": str(error)} for place, error in refusals
-        ],
-    }
+    fields: dict[str, Any] = {"records": read, "fit": mapped, "left_out": left_out, "refused": refusals}
     if not quiet:
-        fields["events"] = [{"place": place, "event": plain(event)} for place, event in events]
+        fields["events"] = events
     tell(fields, lines, as_json=as_json)
     if refused:
         ctx.exit(1)
-
-
-def _shown(events: Iterable[tuple[str, Any]], *, hidden: bool) -> Iterator[tuple[str, Any]]:
-    """The same events, each printed unless they are hidden."""
-    for place, event in events:
-        if not hidden:
-            _print(place, event)
-        yield place, event
 
 
 def _print(place: str, event: Any) -> None:

@@ -124,7 +124,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
     help="An agent no longer in the settings, such as learner-old; its states are not moved.",
 )
 @click.option("--dry-run", is_flag=True, help="Check everything and print what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def repartition(
     ctx: click.Context, partitions: int, leave: tuple[str, ...], dry_run: bool, as_json: bool

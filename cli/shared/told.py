@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-#: For commands that tell what they have done by `tell`.
+#: The option of commands whose result is one object.
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 

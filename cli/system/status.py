@@ -7,10 +7,11 @@ import json
 import click
 
 from kinstream.cli.shared.context import settings_of
+from kinstream.cli.shared.told import JSON
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show every agent with its backlog, every model with its age and rates, and who serves.

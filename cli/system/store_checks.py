@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from functools import partial
 
 from kinstream.cli.system.finding import Finding, refusable
 from kinstream.streams.checkpoints.local_files import LocalFiles
@@ -52,9 +53,9 @@ def _missing_folder(folder: str) -> Finding:
 def vector_stores(settings: Settings) -> Iterator[Finding]:
     """Whether the stores of the gateway and of the sinks answer."""
     for name, space in settings.gateway.spaces.items():
-        yield refusable(f"store of {name}", lambda space=space: _read(settings, space))  # type: ignore[misc]
+        yield refusable(f"store of {name}", partial(_read, settings, space))
     for name, sink in settings.sinks.items():
-        yield refusable(f"store of sink {name}", lambda sink=sink: _written(sink))  # type: ignore[misc]
+        yield refusable(f"store of sink {name}", partial(_written, sink))
 
 
 def _read(settings: Settings, space: GatewaySpaceSettings) -> str:
