@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from kinstream.producers.clicks.rows import UNKNOWN_TIME
+from kinstream.producers.files.numbers import RowError
 from kinstream.producers.files.times import END_OF_TIME
-from kinstream.streams.errors import KinstreamError, SourceError
+from kinstream.streams.errors import KinstreamError
 from kinstream.streams.records.values import Click
 
 #: Creates the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
@@ -92,9 +93,7 @@ class ClickTally:
         sizes = tuple((t.name, t.vectors.shape[1]) for t in record.query_vector)
         self.modalities = self.modalities or sizes
         if sizes != self.modalities:
-            raise SourceError(
-                f"{self._place}: row {row + 1}: a query vector of {dict(sizes)} numbers, but others have "
-                f"{dict(self.modalities)}"
-            )
+            fault = f": a query vector of {dict(sizes)} numbers, but others have {dict(self.modalities)}"
+            raise RowError(self._place, row, fault)
         if not all(np.isfinite(t.vectors).all() for t in record.query_vector):
-            raise SourceError(f"{self._place}: row {row + 1}: the query vector is not finite")
+            raise RowError(self._place, row, ": the query vector is not finite")

@@ -20,7 +20,7 @@ from kinstream.producers.files.columns import matching
 from kinstream.producers.files.fields import find_columns, require
 from kinstream.producers.files.json_lines import JsonLines, open_cells
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.producers.files.tables import file_digest
+from kinstream.producers.files.tables import file_digest, lines_of
 from kinstream.producers.loads.record_rows import RecordSource
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Click
@@ -89,7 +89,8 @@ def open_clicks(
         reader = ListRows(file, columns) if in_lists else ImpressionRows(file, columns)
     described |= {"reading": file.reading, "now": reading.now}
     identity = hashlib.sha256(f"{digest} {json.dumps(described, sort_keys=True)}".encode()).hexdigest()
-    return RecordSource(name, identity, reader.read, click_bytes, ClickRows, ClickTally(name))
+    with lines_of(file):
+        return RecordSource(name, identity, reader.read, click_bytes, ClickRows, ClickTally(name))
 
 
 def _columns(file: CellFile, reading: ClickReading, name: str) -> ClickColumns:

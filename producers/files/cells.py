@@ -39,6 +39,9 @@ class CellFile(Protocol):
     def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """The number of each row from `first` on, and its values in those columns, raising SourceError."""
 
+    def line(self, row: int) -> int | None:
+        """As that of a `TableFile`."""
+
 
 class TableCells:
     """A CSV or Parquet file as such rows. A text cell of a CSV file that is empty is missing."""
@@ -48,6 +51,9 @@ class TableCells:
         self.path: Final = file.path
         self.names: Final = file.names
         self.reading: Final = file.reading
+
+    def line(self, row: int) -> int | None:
+        return self._file.line(row)
 
     def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         number = first

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv as text_csv
+import gzip
+import io
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import csv
 
-from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.numbers import RowError, Where
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.streams.errors import SourceError
 
@@ -19,6 +23,8 @@ BLOCK_BYTES: Final = 8 * 1024 * 1024
 
 class CsvFile:
     """A CSV file in UTF-8. Values are read as text, so that an error can name its row and column.
+
+    Blank lines, and lines of spaces, are no rows.
 
     Raises
     ------
@@ -39,7 +45,8 @@ class CsvFile:
 
     def _names(self) -> list[str]:
         """Names of all columns; without a header f0, f1, and so on."""
-        reader = self._reader(csv.ConvertOptions(), 0)
+        # A bad row is named once the rows are read.
+        reader = self._reader(csv.ConvertOptions(), None)
         try:
             found: list[str] = reader.schema.names
         except UnicodeDecodeError as error:
@@ -55,8 +62,10 @@ class CsvFile:
             column_types=dict.fromkeys(columns, pa.string()),
             strings_can_be_null=False,
         )
-        bad: list[Any] = []
-        reader = self._reader(text, first, bad)
+        bad: list[RowError] = []
+        reader = self._reader(text, bad)
+        # The rows before `first` are read as well: only what is read has the numbers that it was sent with.
+        skip = first
         while True:
             try:
                 part = reader.read_next_batch()
@@ -64,14 +73,45 @@ class CsvFile:
                 return
             except pa.ArrowInvalid as error:
                 raise self._error(error, bad, columns) from error
-            if part.num_rows:
-                yield part
+            left = part.slice(skip)
+            skip = max(0, skip - part.num_rows)
+            if left.num_rows:
+                yield left
 
-    def _reader(self, convert: csv.ConvertOptions, first: int, bad: list[Any] | None = None) -> Any:
-        found: list[Any] = [] if bad is None else bad
+    def line(self, row: int) -> int | None:
+        form = {"delimiter": self._delimiter, "strict": False}
+        number, before, width = -self._header, 0, len(self.names)
+        try:
+            with self._opened() as stream:
+                rows = text_csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), **form)
+                for cells in rows:
+                    if len(cells) == width or any(cell.strip() for cell in cells):
+                        if number == row:
+                            begin = before + 1
+                            return None if begin == row + 1 + self._header else begin
+                        number += 1
+                    before = rows.line_num
+        except (OSError, EOFError, zlib.error, text_csv.Error):
+            # The row's number is still right.
+            return None
+        return None
+
+    def _opened(self) -> Any:
+        return gzip.open(self.path) if self.path.name.lower().endswith(".gz") else self.path.open("rb")
+
+    def _reader(self, convert: csv.ConvertOptions, bad: list[RowError] | None) -> Any:
+        """The parser. A row with too few or too many columns ends it, and is put into `bad`, unless that is None."""
+        spaces = 0
 
         def ragged(row: Any) -> str:
-            found.append(row)
+            nonlocal spaces
+            if bad is None or not row.text.strip():
+                spaces += 1
+                return "skip"
+            # The parser counts the header and lines of spaces, and no blank ones.
+            number = row.number - self._header - spaces - 1
+            fault = f": {row.actual_columns} columns, but others have {row.expected_columns}"
+            bad.append(RowError(str(self.path), number, fault))
             return "error"
 
         try:
@@ -82,7 +122,6 @@ class CsvFile:
                     use_threads=False,
                     block_size=BLOCK_BYTES,
                     autogenerate_column_names=not self._header,
-                    **({"skip_rows_after_names": first} if first else {}),
                 ),
                 parse_options=csv.ParseOptions(
                     delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=ragged
@@ -90,7 +129,7 @@ class CsvFile:
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
-            raise self._error(error, found, convert.include_columns or ()) from error
+            raise self._error(error, bad or [], convert.include_columns or ()) from error
         except OSError as error:
             raise SourceError(f"{self.path}: {error}") from error
 
@@ -98,7 +137,7 @@ class CsvFile:
         """The error of the first value that is not UTF-8; None if all are. Reads the file once more."""
         raw = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
         row = 0
-        for part in self._reader(raw, 0):
+        for part in self._reader(raw, []):
             for name, column in zip(part.schema.names, part.columns, strict=True):
                 values = column.to_pylist()
                 for at, value in enumerate(values):
@@ -111,14 +150,13 @@ class CsvFile:
             row += part.num_rows
         return None
 
-    def _error(self, error: pa.ArrowInvalid, bad: list[Any], columns: Sequence[str]) -> SourceError:
+    def _error(self, error: pa.ArrowInvalid, bad: list[RowError], columns: Sequence[str]) -> SourceError:
         if not bad and "UTF8" in str(error):
             return self._no_text(columns) or SourceError(f"{self.path}: {error}")
-        if not bad:
-            return SourceError(f"{self.path}: {error}")
-        row = bad[0]
-        # The parser also counts the header.
-        at = "" if row.number is None else f"row {row.number - self._header}: "
-        return SourceError(
-            f"{self.path}: {at}{row.actual_columns} columns, but others have {row.expected_columns}"
-        )
+        if bad:
+            return bad[0]
+        if "straddl" in str(error):
+            return SourceError(
+                f"{self.path}: a row is longer than {BLOCK_BYTES // 2**20} MiB, or a quote has no end"
+            )
+        return SourceError(f"{self.path}: {error}")

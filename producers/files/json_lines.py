@@ -56,6 +56,9 @@ class JsonLines:
                 raise SourceError(f"{self.path}: row {number + 1}: more than {MAX_FIELDS} fields so far")
         return found
 
+    def line(self, row: int) -> int | None:
+        return None
+
     def rows(self, columns: Sequence[str], first: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         for number, body in self.objects(first):
             yield number, tuple(body.get(name) for name in columns)

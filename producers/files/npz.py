@@ -41,6 +41,9 @@ class NpzFile:
         self.reading: Final[dict[str, Any]] = {"npz": 1}
         self._columns: dict[str, pa.Array] = {}
 
+    def line(self, row: int) -> int | None:
+        return None
+
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         missing = [name for name in columns if name not in self._columns]
         with opened(self.path) as file:

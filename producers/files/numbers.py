@@ -13,6 +13,23 @@ from numpy.typing import NDArray
 from kinstream.streams.errors import SourceError
 
 
+class RowError(SourceError):
+    """A row of a file cannot be used.
+
+    Parameters
+    ----------
+    row : its number, from 0.
+    fault : what follows the place: "column ...: ..." or a sentence.
+    """
+
+    def __init__(self, place: str, row: int, fault: str, line: int | None = None) -> None:
+        at = "" if line is None else f" (line {line})"
+        super().__init__(f"{place}: row {row + 1}{at}{fault}")
+        self.place = place
+        self.row = row
+        self.fault = fault
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """A column in a file, from some row on. Rows are counted from 1 in messages, without the header."""
@@ -21,9 +38,9 @@ class Where:
     column: str
     first: int = 0
 
-    def error(self, row: int, fault: str) -> SourceError:
+    def error(self, row: int, fault: str) -> RowError:
         """The error for row `row` of this part."""
-        return SourceError(f"{self.place}: row {self.first + row + 1}, column {self.column!r}: {fault}")
+        return RowError(self.place, self.first + row, f", column {self.column!r}: {fault}")
 
     def wrong(self, fault: str) -> SourceError:
         """The error for the whole column."""

@@ -42,6 +42,9 @@ class ParquetFile:
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{self.path}: {error}") from error
 
+    def line(self, row: int) -> int | None:
+        return None
+
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         file = self._file()
         groups: list[int] = []

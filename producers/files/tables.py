@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from kinstream.producers.files.numbers import RowError
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.streams.errors import SourceError
 
@@ -45,6 +47,25 @@ class TableFile(Protocol):
 
     def parts(self, columns: Sequence[str], first: int) -> Iterator[pa.RecordBatch]:
         """Those columns from row `first` on, raising SourceError."""
+
+    def line(self, row: int) -> int | None:
+        """The line of the file at which a row begins; None if the row's number says it, or there are no lines."""
+
+
+class _Lines(Protocol):
+    def line(self, row: int) -> int | None: ...
+
+
+@contextmanager
+def lines_of(file: _Lines) -> Iterator[None]:
+    """Add the line of the file to the error of a row, where its number does not say it."""
+    try:
+        yield
+    except RowError as error:
+        line = file.line(error.row)
+        if line is None:
+            raise
+        raise RowError(error.place, error.row, error.fault, line) from error
 
 
 def open_table(name: str, csv: CsvFormat, *others: str) -> TableFile:

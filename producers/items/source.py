@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from kinstream.producers.files.cells import JOINT, flag, timely
 from kinstream.producers.files.columns import matching
-from kinstream.producers.files.numbers import Where, numbers
+from kinstream.producers.files.numbers import RowError, Where, numbers
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.producers.files.tables import TableFile, file_digest, open_table
+from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
 from kinstream.producers.files.text import names
 from kinstream.producers.files.times import Times
 from kinstream.producers.items.categories import Category, OneHot, category_values
@@ -77,13 +77,14 @@ class ItemSource:
         self._widths: dict[str, int] = {}
         rows = deleted = 0
         self._longest = (0, 0)
-        for part in file.parts(self._read, 0):
-            found = self._rows(part, rows, learn=True)
-            names = found.sizes()
-            longest = int(names.argmax())
-            self._longest = max(self._longest, (int(names[longest]), rows + longest))
-            rows += len(found)
-            deleted += int(found.deleted.sum())
+        with lines_of(file):
+            for part in file.parts(self._read, 0):
+                found = self._rows(part, rows, learn=True)
+                names = found.sizes()
+                longest = int(names.argmax())
+                self._longest = max(self._longest, (int(names[longest]), rows + longest))
+                rows += len(found)
+                deleted += int(found.deleted.sum())
         if not rows:
             raise SourceError(f"{self._place}: there are no rows")
         sizes = self._sizes() if deleted < rows else ()
@@ -199,10 +200,8 @@ class ItemSource:
             width = sum(vectors.shape[1] for vectors in self._numbers(part, first, columns, kept))
             wanted = self._widths.setdefault(modality, width)
             if width != wanted:
-                raise SourceError(
-                    f"{self._place}: row {first + int(kept[0]) + 1}: {modality!r} has {width} numbers, but "
-                    f"others have {wanted}"
-                )
+                fault = f": {modality!r} has {width} numbers, but others have {wanted}"
+                raise RowError(self._place, first + int(kept[0]), fault)
             for category in self._categories[modality]:
                 category.learn(
                     self._category(part, first, category.column, kept), self._where(category.column, first)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from kinstream.producers.files.columns import Columns
-from kinstream.producers.files.numbers import Where, numbers
-from kinstream.producers.files.tables import TableFile, file_digest
+from kinstream.producers.files.numbers import RowError, Where, numbers
+from kinstream.producers.files.tables import TableFile, file_digest, lines_of
 from kinstream.producers.files.text import names
 from kinstream.producers.labelled.batch import Batch, LabelType, Layout, entries
 from kinstream.producers.labelled.labels import LabelScan, check_rows, labels
@@ -48,10 +48,11 @@ class TableSource:
         scan = LabelScan(label_type, text_is_typed=file.text_is_typed)
         self._sizes: tuple[tuple[str, int], ...] = ()
         self._features: tuple[tuple[str, ...], ...] = ()
-        for part in file.parts(columns.all(), 0):
-            self._tables(part, scan.rows)
-            self._ids(part, scan.rows)
-            scan.add(part.column(columns.label), Where(str(path), columns.label, scan.rows))
+        with lines_of(file):
+            for part in file.parts(columns.all(), 0):
+                self._tables(part, scan.rows)
+                self._ids(part, scan.rows)
+                scan.add(part.column(columns.label), Where(str(path), columns.label, scan.rows))
         check_rows(scan, str(path))
         self._labels: LabelType = scan.kind
         self.layout = Layout(self._sizes, scan.kind, scan.rows, scan.classes, self._features)
@@ -102,9 +103,7 @@ class TableSource:
         self._sizes, self._features = self._sizes or sizes, self._features or tuple(features)
         for (name, size), (_, wanted) in zip(sizes, self._sizes, strict=True):
             if size != wanted:
-                raise SourceError(
-                    f"{place}: row {first + 1}: {name!r} has {size} features, but others have {wanted}"
-                )
+                raise RowError(place, first, f": {name!r} has {size} features, but others have {wanted}")
             if size > MAX_DIMENSION:
                 raise SourceError(f"{place}: {name!r} has {size} features; the limit is {MAX_DIMENSION}")
         return tuple(tables)

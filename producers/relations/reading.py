@@ -13,7 +13,7 @@ from kinstream.producers.files.fields import Field, find_columns, require
 from kinstream.producers.files.json_lines import open_cells
 from kinstream.producers.files.numbers import Where
 from kinstream.producers.files.selection import CsvFormat
-from kinstream.producers.files.tables import file_digest
+from kinstream.producers.files.tables import file_digest, lines_of
 from kinstream.producers.files.times import Times
 from kinstream.producers.loads.record_rows import RecordSource
 from kinstream.producers.relations.rows import UNKNOWN_TIME, RelationRows, relation_bytes
@@ -54,7 +54,8 @@ def open_relations(
     described = json.dumps({"reading": file.reading, "columns": found, "times": times}, sort_keys=True)
     identity = hashlib.sha256(f"{file_digest(path)} {described}".encode()).hexdigest()
     reader = _Reader(file, found, times)
-    return RecordSource(name, identity, reader.read, relation_bytes, RelationRows, _Tally())
+    with lines_of(file):
+        return RecordSource(name, identity, reader.read, relation_bytes, RelationRows, _Tally())
 
 
 class _Reader:
