@@ -79,11 +79,11 @@ class CsvFile:
                 yield left
 
     def line(self, row: int) -> int | None:
-        form = {"delimiter": self._delimiter, "strict": False}
         number, before, width = -self._header, 0, len(self.names)
         try:
             with self._opened() as stream:
-                rows = text_csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), **form)
+                text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+                rows = text_csv.reader(text, delimiter=self._delimiter)
                 for cells in rows:
                     if len(cells) == width or any(cell.strip() for cell in cells):
                         if number == row:

@@ -150,6 +150,7 @@ def expected_rows(load: Load[Any], rows: int) -> list[Any]:
     if isinstance(load, LabelledLoad):
         kept = ~is_held_out(load.settings.hold_out, load.settings.hold_out_seed, 0, rows)
         return sorted([float(n) for n in np.flatnonzero(kept)] * 2)
+    assert isinstance(load, PhasedLoad)
     prefix = "i" if load.kind == "items" else "a"
     return sorted(f"{prefix}{n}" for n in range(rows))
 
