@@ -21,7 +21,7 @@ from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import not_finite_rows
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, decode_event, encode
 from kinstream.streams.records.gate import GateOrder
-from kinstream.streams.records.load_rows import known_rows, rows_of, without_first
+from kinstream.streams.records.load_rows import known_rows, numbers_of, rows_of, without_first
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import (
     Action,
@@ -171,7 +171,7 @@ class BuilderMachine(Machine):
         if isinstance(record, GateOrder | ItemMap):
             self._order(name, record, message)
             return
-        known = self._count_once(name, record) if ordinary else 0
+        known = self._count_once(name, record, message) if ordinary else 0
         if known and known == rows_of(record):
             self.counts["duplicates"] += 1
             return
@@ -188,7 +188,7 @@ class BuilderMachine(Machine):
         """Obey an order. Builders leave it to the agent that it is for."""
         self.counts["not_followed"] += 1
 
-    def _count_once(self, name: str, record: Loaded) -> int:
+    def _count_once(self, name: str, record: Loaded, message: Message) -> int:
         """Note the load's sequence; returns how many of the first rows were seen. A refused record uses up its sequence
         too."""
         load = record.load
@@ -197,7 +197,7 @@ class BuilderMachine(Machine):
         space = self.find(name)
         stray = (name, load.load_id)
         seen = max(self._strays.get(stray, -1), -1 if space is None else space.loads.get(load.load_id, -1))
-        known = known_rows(record, load, seen)
+        known = known_rows(record, load, seen, numbers_of(load, message.headers, rows_of(record)))
         if load.sequence <= seen:
             return known
         if space is None:

@@ -1,8 +1,9 @@
 """The source agent: records of another system's topic in, events out. It maps them and packs those that wait.
 
-Every row has a number in a load: the load is (source, generation, input partition), and the rows of a space are counted
-in the order of the input. So a row has the same number in every run, whatever block it is packed into, and a builder
-that has seen a number applies no row up to it again (`kinstream.streams.records.load_rows`).
+Every row has a number in a load: the load is (source, generation, input partition), and the number comes from the
+offset of the record. So a row has the same number in every run, whatever block it is packed into and whatever the log
+has lost since, and a builder that has seen a number applies no row up to it again
+(`kinstream.streams.records.load_rows`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from kinstream.producers.sources.mapping import Mapper, mapper
-from kinstream.producers.sources.packing import Packing
+from kinstream.producers.sources.packing import Block, Packing
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
@@ -19,15 +20,14 @@ from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.codec.every_kind import CODEC_VERSION, encode
 from kinstream.streams.records.identity import EMITTER, EPOCH, GENERATION, ORIGIN
-from kinstream.streams.records.load_rows import ROWS
+from kinstream.streams.records.load_rows import NUMBERS, ROWS, numbers_text
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.records.state import State, with_prefix, without_prefix
-from kinstream.streams.records.values import Loaded
 from kinstream.streams.settings import Settings
 from kinstream.streams.spelling import meant
 from kinstream.streams.topics import partition_of
 
-ALGORITHM: Final = "source/1"
+ALGORITHM: Final = "source/2"
 _MAPPER: Final = "mapper."
 _PACKING: Final = "packing."
 
@@ -98,7 +98,7 @@ class SourceMachine(Machine):
         if found is None:
             self.counts["not_followed"] += 1
         else:
-            full = self._packing.add(found)
+            full = self._packing.add(found, message.offset)
             if full:
                 self._send(full, message.offset)
             self.counts["applied"] += 1
@@ -117,15 +117,18 @@ class SourceMachine(Machine):
     def pass_over(self, message: Message) -> bool:
         return True
 
-    def _send(self, events: Iterable[Loaded], offset: int) -> None:
+    def _send(self, blocks: Iterable[Block], offset: int) -> None:
         """Emit blocks whose last row comes from the record at `offset` or one before it."""
         topic = self.place.output_topic
         assert topic is not None
-        for event in events:
+        for event, numbers in blocks:
             origin = (ORIGIN, f"{self._origin}{offset}/0".encode())
+            rows = ((NUMBERS, numbers_text(numbers)),) if len(numbers) > 1 else ()
             space = event.space
             home = partition_of(space, self.place.output_partitions)
-            self._outputs.append(Output(topic, space.encode(), encode(event), (*self._headers, origin), home))
+            self._outputs.append(
+                Output(topic, space.encode(), encode(event), (*self._headers, origin, *rows), home)
+            )
 
     def _note_fates(self) -> None:
         if not self._has_fates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kinstream.producers.clicks.rows import click_block
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
 from kinstream.producers.relations.rows import relation_block, relation_bytes
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.load_rows import rows_of
+from kinstream.streams.records.load_rows import number_of, rows_of
 from kinstream.streams.records.state import State
 from kinstream.streams.records.values import (
     Click,
@@ -37,6 +37,13 @@ _ROWS: Final = "rows"
 _NO_QUERY: Final = (Click,)
 
 
+class Block(NamedTuple):
+    """A block, and the numbers of its rows."""
+
+    event: Loaded
+    numbers: list[int]
+
+
 @dataclass(slots=True)
 class _Pending:
     """Events of one space and one shape, which fit into one block.
@@ -46,12 +53,14 @@ class _Pending:
     shape : equal for events that may share a block.
     size : upper bound of their bytes.
     items : catalogue entries of the events: a block holds each once.
+    numbers : of their rows.
     """
 
     shape: tuple[Any, ...]
     events: list[Loaded]
     size: int
     items: set[str]
+    numbers: list[int]
 
     def has_room(self, shape: tuple[Any, ...], size: int, items: tuple[str, ...]) -> bool:
         """Whether an event may share the block."""
@@ -59,7 +68,7 @@ class _Pending:
 
 
 class Packing:
-    """Packs the events of a load, and counts its rows in each space.
+    """Packs the events of a load, numbers its rows, and counts them in each space.
 
     Parameters
     ----------
@@ -71,8 +80,8 @@ class Packing:
         self._pending: dict[str, _Pending] = {}
         self._rows: dict[str, int] = {}
 
-    def add(self, events: Sequence[Loaded]) -> list[Loaded]:
-        """Add events, and return the blocks that are full.
+    def add(self, events: Sequence[Loaded], offset: int) -> list[Block]:
+        """Add the events of the record at an offset, and return the blocks that are full.
 
         Raises
         ------
@@ -86,8 +95,9 @@ class Packing:
             raise BadRecord(
                 Reason.TOO_LARGE, f"its event takes {max(sizes)} bytes; {MAX_BLOCK_BYTES} are the limit"
             )
-        full: list[Loaded] = []
-        for event, size in zip(events, sizes, strict=True):
+        numbers = _numbers(events, offset)
+        full: list[Block] = []
+        for event, size, mine in zip(events, sizes, numbers, strict=True):
             space, shape = event.space, _shape(event)
             items = event.ids + event.tombstones if isinstance(event, ItemBlock) else ()
             pending = self._pending.get(space)
@@ -95,10 +105,11 @@ class Packing:
                 pending.events.append(event)
                 pending.size += size
                 pending.items.update(items)
+                pending.numbers += mine
                 continue
             if pending is not None:
                 full.append(self._block(space))
-            self._pending[space] = _Pending(shape, [event], size, set(items))
+            self._pending[space] = _Pending(shape, [event], size, set(items), mine)
         return full
 
     def _check_room(self, space: str) -> None:
@@ -109,16 +120,17 @@ class Packing:
                 Reason.SPACE_LIMIT, f"space {space!r} would be one more than {MAX_SPACES} in this partition"
             )
 
-    def flush(self) -> Iterator[Loaded]:
+    def flush(self) -> Iterator[Block]:
         """All blocks that are not full, the space that began first first."""
         for space in list(self._pending):
             yield self._block(space)
 
-    def _block(self, space: str) -> Loaded:
-        event = _joined(self._pending.pop(space).events)
-        last = self._rows.get(space, 0) + rows_of(event)
-        self._rows[space] = last
-        return replace(event, load=LoadPosition(self._load_id, last - 1))
+    def _block(self, space: str) -> Block:
+        pending = self._pending.pop(space)
+        numbers = pending.numbers
+        self._rows[space] = self._rows.get(space, 0) + len(numbers)
+        event = replace(_joined(pending.events), load=LoadPosition(self._load_id, numbers[-1]))
+        return Block(event, numbers)
 
     def state(self) -> State:
         return {_ROWS: json.dumps(self._rows, sort_keys=True)}
@@ -126,6 +138,22 @@ class Packing:
     def restore(self, state: State) -> None:
         self._rows = json.loads(str(state[_ROWS]))
         self._pending = {}
+
+
+def _numbers(events: Sequence[Loaded], offset: int) -> list[list[int]]:
+    """The numbers of the rows of each event.
+
+    Raises
+    ------
+    BadRecord : they have too many rows together.
+    """
+    found, first = [], 0
+    for event in events:
+        rows = rows_of(event)
+        start = number_of(offset, first + rows - 1) - rows + 1
+        found.append(list(range(start, start + rows)))
+        first += rows
+    return found
 
 
 def _size(event: Loaded) -> int:

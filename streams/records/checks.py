@@ -18,8 +18,8 @@ MAX_STRING_LENGTH: Final = 4096
 #: A builder remembers the ids of many loads, in every checkpoint of a space.
 MAX_LOAD_ID_LENGTH: Final = 200
 MAX_DIMENSION: Final = 100_000
-#: Sequences are offsets in a load; above this they are not numbers that a producer counted to.
-MAX_SEQUENCE: Final = 2**53
+#: Sequences are positions in a load.
+MAX_SEQUENCE: Final = 2**63 - 1
 
 
 def check_space(space: str) -> str:

@@ -1,16 +1,24 @@
-"""Loads whose sequence counts rows: a reader that has some rows of a block takes the others.
+"""Loads whose rows have numbers: a reader that has some rows of a block takes the others.
 
 The agent of a source packs the records that wait into one block, so a run after a crash may pack the same rows in
-other blocks. The sequence of its block is the number of the block's last row in the load and the space, counted from 0.
+other blocks. The number of a row is the offset of its record and its place among the rows of it, so it stays the same
+where the log has lost records in between. The sequence of a block is the number of its last row; the numbers of all
+are in a header.
+
+Sources of earlier versions counted rows from 0. Their blocks have no such header: their numbers follow each other.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, groupby, pairwise, repeat
 from typing import Final
 
 import numpy as np
 
+from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.values import (
     ClickBlock,
     ItemBlock,
@@ -23,10 +31,67 @@ from kinstream.streams.records.values import (
 
 #: Begins the ids of such loads. Ids that users give to their loads hold no slash.
 ROWS: Final = "source/"
+#: The header with the numbers of a block of several rows.
+NUMBERS: Final = "kinstream-rows"
+#: Rows of one record. Offsets stay below 2^43.
+MAX_ROWS: Final = 2**20
+
+
+def number_of(offset: int, row: int) -> int:
+    """The number of a row of the record at an offset.
+
+    Raises
+    ------
+    BadRecord : the record has too many rows.
+    """
+    if row >= MAX_ROWS:
+        raise BadRecord(Reason.TOO_LARGE, f"a record with more than {MAX_ROWS} rows")
+    return offset * MAX_ROWS + row
+
+
+def numbers_text(numbers: Sequence[int]) -> bytes:
+    """The header: the first number, and the steps to the others, each with how often it comes.
+
+    Examples
+    --------
+    >>> numbers_text([7, 8, 9, 20])
+    b'7 1*2 11*1'
+    """
+    steps = (f"{step}*{sum(1 for _ in same)}" for step, same in groupby(b - a for a, b in pairwise(numbers)))
+    return " ".join((str(numbers[0]), *steps)).encode()
+
+
+def numbers_of(
+    load: LoadPosition, headers: Sequence[tuple[str, bytes | None]], rows: int
+) -> list[int] | None:
+    """The numbers of the rows of a block; None if it has no such header.
+
+    Raises
+    ------
+    BadRecord : the header is not that of these rows.
+    """
+    text = next((value for name, value in headers if name == NUMBERS), None) if counts_rows(load) else None
+    if text is None:
+        return None
+    try:
+        first, *steps = text.decode("ascii").split(" ")
+        runs = [(int(step), int(count)) for step, count in (one.split("*") for one in steps)]
+        if min(chain.from_iterable(runs), default=1) < 1 or sum(count for _, count in runs) != rows - 1:
+            raise ValueError("other rows")
+        found = [int(first)]
+        for step in chain.from_iterable(repeat(step, count) for step, count in runs):
+            found.append(found[-1] + step)
+    except ValueError as error:
+        raise BadRecord(Reason.BAD_IDENTITY, f"{NUMBERS}: not the numbers of {rows} rows") from error
+    if found[-1] != load.sequence:
+        raise BadRecord(
+            Reason.BAD_IDENTITY, f"{NUMBERS}: its last number is not the sequence {load.sequence}"
+        )
+    return found
 
 
 def counts_rows(load: LoadPosition) -> bool:
-    """Whether the sequence counts rows; otherwise it counts blocks."""
+    """Whether the sequence is the number of a row; otherwise it counts blocks."""
     return load.load_id.startswith(ROWS)
 
 
@@ -42,11 +107,18 @@ def rows_of(event: Loaded) -> int:
     return 1
 
 
-def known_rows(event: Loaded, load: LoadPosition, seen: int) -> int:
-    """How many of the first rows a reader has that has seen the sequence `seen`; all of them for a duplicate."""
+def known_rows(event: Loaded, load: LoadPosition, seen: int, numbers: Sequence[int] | None = None) -> int:
+    """How many of the first rows a reader has that has seen the sequence `seen`; all of them for a duplicate.
+
+    Parameters
+    ----------
+    numbers : of the rows, where a header has them.
+    """
     rows = rows_of(event)
     if load.sequence <= seen:
         return rows
+    if numbers is not None:
+        return bisect_right(numbers, seen)
     if not counts_rows(load):
         return 0
     return min(rows, max(0, seen - (load.sequence - rows)))

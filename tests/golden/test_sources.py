@@ -1,14 +1,20 @@
-"""Records of other systems become the same events, byte for byte, in every version; old states are continued."""
+"""Records of other systems become the same events in every version, byte for byte; old states are continued.
+
+Version 2 numbers the rows of a load by their offsets, so the place in the load is not compared.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kinstream.streams.checkpoints.state_bytes import from_bytes
+from kinstream.streams.records.codec.every_kind import decode_event, encode
+from kinstream.streams.records.message import Output
 from tests.golden.write_sources import FILE, cases
 from tests.sources.shop import machine, message
 
@@ -17,6 +23,17 @@ GOLDEN: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
+
+
+def _event(value: bytes | None) -> bytes:
+    event: Any = decode_event(value)
+    return encode(replace(event, load=None))
+
+
+def _same(made: list[Output], wanted: list[str | None]) -> bool:
+    if made and made[0].topic == "kinstream.dead-letters":
+        return [one.value for one in made] == [_bytes(one) for one in wanted]
+    return [_event(one.value) for one in made] == [_event(_bytes(one)) for one in wanted]
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -30,7 +47,7 @@ def test_the_events_are_those_of_the_version_that_wrote_them(name: str, begun: b
     for offset, ((key, value), wanted) in enumerate(zip(golden["records"], golden["outputs"], strict=True)):
         if offset >= first:
             made = [*agent.step(message(_bytes(value), offset, _bytes(key))), *agent.flush()]
-            assert [one.value for one in made] == [_bytes(one) for one in wanted], offset
+            assert _same(made, wanted), offset
     assert agent.next_offset == len(golden["records"])
 
 

@@ -27,14 +27,29 @@ def numbered(records: Iterable[Message | Output]) -> tuple[Rows, int]:
         event: Any = decode_event(record.value)
         rows = list(_rows(event))
         known = found.setdefault((event.space, event.load.load_id), {})
-        first = event.load.sequence - len(rows) + 1
-        assert first <= len(known), f"rows {len(known)} to {first - 1} are missing before {first}"
-        for number, row in enumerate(rows, first):
+        numbers = _numbers(record, len(rows), event.load.sequence)
+        # The first appearances come in order.
+        newest = max(known, default=-1)
+        for number, row in zip(numbers, rows, strict=True):
             repeated += number in known
+            assert number in known or number > newest, f"row {number} comes after {newest}"
             assert known.setdefault(number, row) == row
-    for rows_of_load in found.values():
-        assert sorted(rows_of_load) == list(range(len(rows_of_load)))
     return found, repeated
+
+
+def _numbers(record: Message | Output, rows: int, last: int) -> list[int]:
+    """The offset of a row's record, times 2^20, and its place in it. Steps are written with how often they come."""
+    text = dict(record.headers).get("kinstream-rows")
+    if text is None:
+        assert rows == 1, "several rows without their numbers"
+        return [last]
+    first, *steps = text.decode().split(" ")
+    found = [int(first)]
+    for step, _, times in (one.partition("*") for one in steps):
+        for _ in range(int(times)):
+            found.append(found[-1] + int(step))
+    assert len(found) == rows and found[-1] == last and found == sorted(set(found))
+    return found
 
 
 def rows_of_event(value: bytes | None) -> list[Any]:

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from kinstream.producers.clicks.rows import click_block
 from kinstream.producers.relations.rows import relation_block
+from kinstream.streams.errors import BadRecord
 from kinstream.streams.records.codec.every_kind import decode_event, encode
-from kinstream.streams.records.load_rows import known_rows, rows_of, without_first
+from kinstream.streams.records.load_rows import (
+    NUMBERS,
+    known_rows,
+    numbers_of,
+    numbers_text,
+    rows_of,
+    without_first,
+)
 from kinstream.streams.records.values import (
     Click,
     ItemBlock,
@@ -86,3 +94,39 @@ def test_a_sequence_counts_rows_or_blocks() -> None:
     # Rows 5 to 9 of a load.
     assert [known_rows(event, ours, seen) for seen in (-1, 3, 4, 5, 8, 9, 20)] == [0, 0, 0, 1, 4, 5, 5]
     assert [known_rows(event, theirs, seen) for seen in (-1, 4, 8, 9, 20)] == [0, 0, 0, 5, 5]
+
+
+@given(st.lists(st.integers(0, 2**43), min_size=1, max_size=40, unique=True).map(sorted), st.data())
+def test_numbers_come_back_from_their_header_and_split_a_block(
+    numbers: list[int], data: st.DataObject
+) -> None:
+    load = LoadPosition("source/a/1/0", numbers[-1])
+    assert numbers_of(load, [(NUMBERS, numbers_text(numbers))], len(numbers)) == numbers
+    seen = data.draw(st.integers(-1, numbers[-1] + 1))
+    event = _events(len(numbers), 0)["samples"]
+    assert known_rows(event, load, seen, numbers) == sum(number <= seen for number in numbers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff",
+        b"x",
+        b"5",
+        b"5 1*3",
+        b"5 1*1",
+        b"5 0*2",
+        b"5 -1*2",
+        b"5 1*2 1*0",
+        b"4 1*2",
+        b"5 1*9999999999",
+    ],
+)
+def test_a_header_that_is_not_of_its_rows_is_refused(text: bytes) -> None:
+    load = LoadPosition("source/a/1/0", 7)
+    assert numbers_of(load, [(NUMBERS, b"5 1*2")], 3) == [5, 6, 7]
+    with pytest.raises(BadRecord, match="kinstream-rows"):
+        numbers_of(load, [(NUMBERS, text)], 3)
+    # Loads of others have no such numbers.
+    assert numbers_of(LoadPosition("load", 7), [(NUMBERS, text)], 3) is None

@@ -43,6 +43,14 @@ class MemoryLog:
         """A transaction marker: an offset that is never delivered."""
         self.ends[topic, partition] += 1
 
+    def lose(self, topic: str, partition: int, *offsets: int) -> None:
+        """Drop records, as compaction does, or retention."""
+        left = [m for m in self.entries[topic, partition] if m.offset not in offsets]
+        previous = [-1, *(m.offset for m in left)]
+        self.entries[topic, partition] = [
+            m._replace(previous=p) for m, p in zip(left, previous, strict=False)
+        ]
+
     def read(self, topic: str, partition: int, start: int) -> list[Message]:
         return [message for message in self.entries[topic, partition] if message.offset >= start]
 
