@@ -21,7 +21,7 @@ from kinstream.search.serving.desk import RETRY_SECONDS
 from kinstream.search.serving.refusals import Refused, Why
 from kinstream.search.serving.requests import checked, read
 from kinstream.search.serving.traces import note_model
-from kinstream.search.stores.base import BadFilter, Hit, StoreAway
+from kinstream.search.stores.base import BadFilter, BadVectors, Hit, StoreAway
 from kinstream.streams.records.gate import UNADAPTED, Version
 from kinstream.streams.records.values import Vectors
 
@@ -51,7 +51,8 @@ class Answering:
         try:
             answer = space.search(pair, queries, rows, asked.k, asked.filter)
         except BadFilter as error:
-            place = "vectors" if asked.filter is None else "filter"
+            vectors = asked.filter is None or isinstance(error, BadVectors)
+            place = "vectors" if vectors else "filter"
             raise Refused(422, Why.INVALID, str(error), place=place) from None
         except StoreAway as error:
             detail = f"the store of {space.name!r} is away: {error}"
@@ -211,4 +212,17 @@ def _store(space: GatewaySpace, version: str | None) -> dict[str, Any]:
 
 def _written(body: dict[str, Any]) -> bytes:
     # Columns may hold values that JSON has no form for, such as dates.
-    return json.dumps(body, ensure_ascii=False, default=str, separators=(",", ":")).encode()
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, default=str, separators=(",", ":"))
+    except ValueError:
+        return _written(_finite(body))
+    return text.encode()
+
+
+def _finite(value: Any) -> Any:
+    """The same without numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

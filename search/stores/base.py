@@ -22,6 +22,10 @@ class BadFilter(KinstreamError):
     """The filter of a request, or without one its vectors, are not what the store takes."""
 
 
+class BadVectors(BadFilter):
+    """The vectors of a request are not what the store takes, whatever its filter is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where items lie, as the settings of a space say.

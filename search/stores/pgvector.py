@@ -1,7 +1,8 @@
 """PostgreSQL with the extension pgvector, through psycopg.
 
 All queries of a request are one statement, so they see one snapshot, which the answer names. An index for the column
-and the distance is used as for a query of the user's own.
+and the distance is used as for a query of the user's own. No statement relies on an earlier one of its connection, or
+on what the table was before: a pooler may lie between, and the table may change.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
-import re
 import struct
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from kinstream.search.stores.base import BadFilter, Hit, Place, StoreAway, StoreHits, no_options
-from kinstream.search.stores.filters import conditions
+from kinstream.search.stores.base import (
+    BadFilter,
+    BadVectors,
+    Hit,
+    Place,
+    StoreAway,
+    StoreHits,
+    no_options,
+)
+from kinstream.search.stores.filters import Condition, conditions
+from kinstream.search.stores.postgres import local, sessionless
 from kinstream.streams.configuration.services import COSINE
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
@@ -31,8 +40,34 @@ from kinstream.streams.secrets import hide
 _OPERATORS: Final = {COSINE: ("<=>", "1 - "), "inner-product": ("<#>", "-")}
 #: Statements that are kept, by number of queries and shape of the filter.
 _STATEMENTS: Final = 128
-#: The types that a column may have, with their dimension.
-_TYPE: Final = re.compile(r"((?:\w+\.)?(?:vector|halfvec))(?:\((\d+)\))?")
+#: Types that a column may have.
+_TYPES: Final = ("vector", "halfvec")
+#: What an operand of a filter can be guilty of.
+_UNFIT: Final = (
+    errors.UndefinedFunction,
+    errors.AmbiguousFunction,
+    errors.IndeterminateDatatype,
+    errors.InvalidTextRepresentation,
+    errors.InvalidBinaryRepresentation,
+    errors.NumericValueOutOfRange,
+    errors.InvalidDatetimeFormat,
+    errors.DatetimeFieldOverflow,
+    errors.CharacterNotInRepertoire,
+    errors.UntranslatableCharacter,
+)
+_COLUMN: Final = (
+    "select n.nspname, t.typname, a.atttypmod from pg_attribute a join pg_type t on t.oid = a.atttypid"
+    " join pg_namespace n on n.oid = t.typnamespace"
+    " where a.attrelid = {}::regclass and a.attname = {} and not a.attisdropped"
+)
+
+
+class _Column(NamedTuple):
+    """What the column of vectors is now: its type, the schema of the extension, and its dimension if it has one."""
+
+    schema: str
+    type: str
+    dimension: int | None
 
 
 class _Timed(psycopg.Connection[TupleRow]):
@@ -43,7 +78,7 @@ class _Timed(psycopg.Connection[TupleRow]):
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         try:
             return super().wait(gen, interval, timeout=self.seconds if timeout is None else timeout)
-        except psycopg.errors._WaitTimeout:
+        except errors._WaitTimeout:
             self.pgconn.finish()
             raise _Late(f"no answer within {self.seconds:g} s") from None
 
@@ -56,8 +91,7 @@ class _Packed:
     """A vector as the server receives it: how many numbers, and the numbers."""
 
     def __init__(self, row: Vectors, half: bool) -> None:
-        with np.errstate(over="ignore"):
-            self.data = struct.pack(">HH", len(row), 0) + row.astype(">f2" if half else ">f4").tobytes()
+        self.data = struct.pack(">HH", len(row), 0) + row.astype(">f2" if half else ">f4").tobytes()
 
 
 class _PackedDumper(Dumper):
@@ -79,7 +113,7 @@ class PgVector:
 
     Raises
     ------
-    SettingsError : an option is unknown.
+    SettingsError : an option is unknown, or the connection is not valid.
     """
 
     def __init__(self, place: Place) -> None:
@@ -88,142 +122,212 @@ class PgVector:
         self._id = sql.Identifier(str(place.options.get("id", "id")))
         self._name = str(place.options.get("vector", "embedding"))
         self._table = sql.Identifier(*place.collection.split("."))
-        self._type: str | None = None
         self._columns = sql.SQL("").join(
             sql.SQL(", {}").format(sql.Identifier(name)) for name in place.columns
         )
+        #: As it was last seen; None before.
+        self._column: _Column | None = None
+        self._connection, settings = sessionless(place.connection)
+        # A server does not go on with what nothing waits for any more.
+        settings["statement_timeout"] = str(max(1, int(1000 * place.seconds)))
+        self._settings = local(settings).as_string(None)
         self._statement = lru_cache(_STATEMENTS)(self._composed)
         self._kind: type[_Timed] = type("Connection", (_Timed,), {"seconds": place.seconds})
         #: Connections that nothing uses. There are as many as threads ask at once.
         self._idle: queue.LifoQueue[_Timed] = queue.LifoQueue()
+        #: A connection of checks alone: those are answered while searches take all others.
+        self._checking: queue.LifoQueue[_Timed] = queue.LifoQueue()
 
     def check(self) -> int | None:
-        rows = self._run(
-            sql.SQL(
-                "select format_type(atttypid, atttypmod) from pg_attribute"
-                " where attrelid = {}::regclass and attname = {} and not attisdropped"
+        try:
+            column = self._look(self._checking)
+            # All that a search does but for looking at rows.
+            self._run(
+                self._checking, self._statement(column, 1, ()), [*_operands(column, np.zeros((1, 1))), 0]
             )
-            .format(sql.Literal(self._table.as_string(None)), sql.Literal(self._name))
-            .as_string(None)
-        )
-        if not rows:
-            raise StoreAway(f"{self._place.collection} has no column {self._name}")
-        found = _TYPE.fullmatch(rows[0][0])
-        if found is None:
-            raise StoreAway(
-                f"{self._place.collection}.{self._name} is of the type {rows[0][0]}, not vector or halfvec"
-            )
-        # This shows whether the table may be read, with these columns.
-        self._run(
-            sql.SQL("select {}{} from {} limit 0")
-            .format(self._id, self._columns, self._table)
-            .as_string(None)
-        )
-        self._type = found[1]
-        return None if found[2] is None else int(found[2])
+        except psycopg.Error as error:
+            raise StoreAway(_line(error)) from None
+        return column.dimension
 
     def search(self, queries: Vectors, k: int, where: Any) -> StoreHits:
-        if self._type is None:
-            self.check()
-        assert self._type is not None
         wanted = conditions(where, self._place.columns)
-        shape = tuple((one.column, one.operator) for one in wanted)
-        half = self._type.endswith("halfvec")
-        parameters = [*(_Packed(row, half) for row in queries), *(one.value for one in wanted), k]
-        hits: list[list[Hit]] = [[] for _ in queries]
-        version = None
-        for row in self._run(self._statement(self._type, len(queries), shape), parameters, bool(wanted)):
-            query, version, name, similarity, *fields = row
-            if name is not None:
-                shown = dict(zip(self._place.columns, fields, strict=True))
-                hits[query].append(Hit(str(name), float(similarity), shown))
-        return StoreHits(hits, version)
+        try:
+            column = self._column or self._look(self._idle)
+            if column.dimension not in (None, queries.shape[1]):
+                column = self._look(self._idle)
+            try:
+                return self._hits(column, queries, k, wanted)
+            except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError):
+                # The table may be another one than it was.
+                before, column = column, self._look(self._idle)
+                if column == before:
+                    raise
+                return self._hits(column, queries, k, wanted)
+        except psycopg.Error as error:
+            unfit = bool(wanted) and isinstance(error, _UNFIT)
+            raise (BadFilter if unfit else StoreAway)(_line(error)) from None
 
     def close(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._idle.get_nowait().close()
+        for idle in (self._idle, self._checking):
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    idle.get_nowait().close()
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
-    def _composed(self, kind: str, number: int, shape: tuple[tuple[str, str], ...]) -> str:
-        """The statement whose parameters are so many queries, the operands of the filter, and k.
+    def _look(self, idle: queue.LifoQueue[_Timed]) -> _Column:
+        """What the column is now.
+
+        Raises
+        ------
+        StoreAway : it is not there, or of another type.
+        psycopg.Error : the server does not answer.
+        """
+        where = (sql.Literal(self._table.as_string(None)), sql.Literal(self._name))
+        rows = self._run(idle, sql.SQL(_COLUMN).format(*where).as_string(None))
+        if not rows:
+            raise StoreAway(f"{self._place.collection} has no column {self._name}")
+        schema, kind, dimension = rows[0]
+        if kind not in _TYPES:
+            raise StoreAway(
+                f"{self._place.collection}.{self._name} is of the type {kind}, not {' or '.join(_TYPES)}"
+            )
+        self._column = _Column(schema, kind, dimension if dimension > 0 else None)
+        return self._column
+
+    def _hits(self, column: _Column, queries: Vectors, k: int, wanted: list[Condition]) -> StoreHits:
+        """The hits in a column that is as it was seen.
+
+        Raises
+        ------
+        BadVectors : they are not of its dimension.
+        """
+        number, dimension = queries.shape
+        if column.dimension not in (None, dimension):
+            raise BadVectors(f"{dimension} numbers; {self._place.collection} has {column.dimension}")
+        # Powers of two change no digit, and keep squares, products and half precision within their ranges.
+        _, exponents = np.frexp(np.abs(queries).max(axis=1).astype(np.float64))
+        scaled = np.ldexp(queries.astype(np.float64), -exponents[:, None])
+        shape = tuple((one.column, one.operator) for one in wanted)
+        statement = self._statement(column, number, shape)
+        values = [*_operands(column, scaled), *(one.value for one in wanted), k]
+        hits: list[list[Hit]] = [[] for _ in queries]
+        version = None
+        for row in self._run(self._idle, statement, values):
+            query, version, name, similarity, *fields = row
+            # A vector of zeros has no cosine.
+            if name is not None and not math.isnan(similarity):
+                shown = dict(zip(self._place.columns, fields, strict=True))
+                if self._place.distance != COSINE:
+                    similarity = math.ldexp(similarity, int(exponents[query]))
+                hits[query].append(Hit(str(name), similarity, shown))
+        if (
+            column.dimension is None
+            and not any(hits)
+            and self._run(self._idle, self._strange(column), [dimension])
+        ):
+            raise BadVectors(f"{dimension} numbers; no vector of {self._place.collection} has as many")
+        return StoreHits(hits, version)
+
+    def _strange(self, column: _Column) -> str:
+        """A statement that has a row if the table has vectors, and none of the dimension that is its parameter."""
+        vector = sql.Identifier(self._name)
+        return (
+            sql.SQL(
+                "select true where exists (select from {0} where {1} is not null)"
+                " and not exists (select from {0} where {2}.vector_dims({1}) = %s)"
+            )
+            .format(self._table, vector, sql.Identifier(column.schema))
+            .as_string(None)
+        )
+
+    def _composed(self, column: _Column, number: int, shape: tuple[tuple[str, str], ...]) -> str:
+        """The statement whose parameters are so many queries, their dimension, the operands of the filter, and k.
+
+        Rows without an id or a vector are left out, and so are those of another dimension than the queries.
 
         Parameters
         ----------
         shape : column and operator of each condition.
         """
         operator, sign = _OPERATORS[self._place.distance]
-        rules = [
+        schema, vector = sql.Identifier(column.schema), sql.Identifier(self._name)
+        rules = [sql.SQL("{} is not null").format(self._id), sql.SQL("{} is not null").format(vector)]
+        if column.dimension is None:
+            rules.append(sql.SQL("{}.vector_dims({}) = %s").format(schema, vector))
+        rules += [
             sql.SQL("{} {} {}").format(
-                sql.Identifier(column),
+                sql.Identifier(name),
                 sql.SQL(compares),
                 sql.SQL("(%s)" if compares == "= any" else "%s"),
             )
-            for column, compares in shape
+            for name, compares in shape
         ]
-        query = sql.SQL("({}, %s::" + kind + ")")
+        kind = sql.Identifier(column.schema, column.type)
         return (
             sql.SQL(
                 "select q.n, pg_current_snapshot()::text, near.* from (values {queries}) q(n, v) left join lateral"
-                " (select {id}, {sign}({far}){columns} from {table}{where} order by {far} limit %s) near on true"
+                " (select {id}, {sign}({far}){columns} from {table} where {rules} order by {far} limit %s) near on true"
                 " order by 1, 4 desc"
             )
             .format(
-                queries=sql.SQL(", ").join(query.format(sql.Literal(row)) for row in range(number)),
+                queries=sql.SQL(", ").join(
+                    sql.SQL("({}, %s::{})").format(sql.Literal(row), kind) for row in range(number)
+                ),
                 id=self._id,
                 sign=sql.SQL(sign),
-                far=sql.SQL("{} {} q.v").format(sql.Identifier(self._name), sql.SQL(operator)),
+                far=sql.SQL("{} operator({}.{}) q.v").format(vector, schema, sql.SQL(operator)),
                 columns=self._columns,
                 table=self._table,
-                where=sql.SQL(" where ") + sql.SQL(" and ").join(rules) if rules else sql.SQL(""),
+                rules=sql.SQL(" and ").join(rules),
             )
             .as_string(None)
         )
 
-    def _run(self, statement: str, parameters: Any = None, filtered: bool = False) -> list[Any]:
-        """The rows of a statement.
+    def _run(self, idle: queue.LifoQueue[_Timed], statement: str, parameters: Any = None) -> list[Any]:
+        """The rows of a statement, asked by a connection that is idle, or by a new one."""
+        with contextlib.suppress(queue.Empty):
+            connection = idle.get_nowait()
+            try:
+                return self._asked(idle, connection, statement, parameters)
+            except psycopg.OperationalError as error:
+                if not connection.closed or isinstance(error, _Late):
+                    raise
+                # The server has ended it meanwhile, and with it those that are as old.
+                self.close()
+        return self._asked(idle, self._connected(), statement, parameters)
 
-        Raises
-        ------
-        BadFilter : the server says that the operands of a filter, or the vectors, do not fit the columns.
-        StoreAway : for any other reason.
-        """
-        try:
-            with contextlib.suppress(queue.Empty):
-                connection = self._idle.get_nowait()
-                try:
-                    return self._asked(connection, statement, parameters)
-                except psycopg.OperationalError as error:
-                    if not connection.closed or isinstance(error, _Late):
-                        raise
-                    # The server has ended it meanwhile, and with it those that are as old.
-                    self.close()
-            return self._asked(self._connected(), statement, parameters)
-        except psycopg.Error as error:
-            unfit = isinstance(error, psycopg.DataError)
-            unfit |= filtered and isinstance(error, psycopg.errors.UndefinedFunction)
-            raise (BadFilter if unfit else StoreAway)(_line(error)) from None
-
-    def _asked(self, connection: _Timed, statement: str, parameters: Any) -> list[Any]:
+    def _asked(
+        self, idle: queue.LifoQueue[_Timed], connection: _Timed, statement: str, parameters: Any
+    ) -> list[Any]:
         """The rows of a statement; keeps the connection if it is still good."""
         try:
-            return connection.execute(statement, parameters, prepare=True).fetchall()
+            # One message to the server, and so one transaction, which a pooler does not part.
+            with connection.pipeline():
+                connection.execute(self._settings)
+                found = connection.execute(statement, parameters)
+            return found.fetchall()
         finally:
             if connection.closed:
                 connection.close()
             else:
-                self._idle.put(connection)
+                idle.put(connection)
 
     def _connected(self) -> _Timed:
-        seconds = self._place.seconds
         made = self._kind.connect(
-            self._place.connection, autocommit=True, connect_timeout=max(2, math.ceil(seconds))
+            self._connection,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=max(2, math.ceil(self._place.seconds)),
         )
-        # A server does not go on with what nothing waits for any more.
         made.adapters.register_dumper(_Packed, _PackedDumper)
-        made.execute(sql.SQL("set statement_timeout = {}").format(int(1000 * seconds)))
         return made
+
+
+def _operands(column: _Column, rows: Any) -> list[Any]:
+    """The parameters of a statement that stand for its queries."""
+    packed: list[Any] = [_Packed(row, column.type == "halfvec") for row in rows]
+    return packed if column.dimension is not None else [*packed, rows.shape[1]]
 
 
 def _line(error: Exception) -> str:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from kinstream.cli.shared.context import checked
 from kinstream.search.gateway.service import GatewayService
 from kinstream.search.stores.base import BadFilter
 from kinstream.search.stores.filters import Condition, conditions
+from kinstream.search.stores.postgres import sessionless
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import load
@@ -126,3 +128,30 @@ def test_a_filter_is_conditions(where: Any, wanted: list[Condition]) -> None:
 def test_what_is_no_filter_is_refused(where: Any) -> None:
     with pytest.raises(BadFilter):
         conditions(where, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ("-c%20hnsw.ef_search%3D100", {"hnsw.ef_search": "100"}),
+        ("-chnsw.ef_search%3D100%20--work-mem%3D64MB", {"hnsw.ef_search": "100", "work_mem": "64MB"}),
+        ("-c%20search_path%3Da%2C%5C%20b%5C%5C", {"search_path": "a, b\\"}),
+        ("", {}),
+    ],
+)
+def test_startup_options_become_settings(
+    options: str, wanted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGOPTIONS", raising=False)
+    rest, found = sessionless(f"postgresql://me:secret-word@db/shop?options={options}")
+    assert found == wanted
+    assert not conninfo_to_dict(rest).get("options")
+
+
+@pytest.mark.parametrize(
+    "options", ["-d", "-d%202", "hnsw.ef_search%3D100", "-c%20x", "-c%20x%3D1%20-B9", "%zz"]
+)
+def test_startup_options_that_are_no_settings_are_refused_without_the_password(options: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        sessionless(f"postgresql://me:secret-word@db/shop?options={options}")
+    assert "secret-word" not in str(error.value)

@@ -204,8 +204,6 @@ def test_half_precision_and_a_view_over_an_index_on_an_expression(url: str) -> N
         assert store.check() == D
         store.close()
         with running({"docs": own}) as gateway, served(gateway) as base:
-            told = httpx.post(f"{base}/search", json={"vectors": [1e6] * D})  # more than half precision holds
-            assert (told.status_code, told.json()["place"]) == (422, "vectors")
             answer = httpx.post(f"{base}/search", json={"vectors": Q.tolist()}).json()
         true = scores(Q, None, "cosine")
         for row, result in zip(true, answer["results"], strict=True):

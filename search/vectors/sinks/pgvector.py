@@ -2,20 +2,22 @@
 
 Rows and the position in the log are written in one transaction. So whatever ends the process, what the log says is
 applied once. Readers ask the view; with the last block of a version the view changes to its table, and the tables of
-versions before it are dropped afterwards, when no reader holds them.
+versions before it are dropped afterwards, when no reader holds them. No transaction relies on an earlier one of its
+connection: a pooler of transactions may lie between.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from kinstream.search.stores.base import StoreAway
+from kinstream.search.stores.postgres import local, sessionless
 from kinstream.search.vectors.sinks.base import (
     Change,
     EpochBegins,
@@ -39,9 +41,9 @@ _SCHEMA: Final = (
     " items bigint, dimension int not null, learner text not null, model text not null,"
     " primary key (collection, epoch, number))",
 )
-_CHECK: Final = (
-    "select to_regtype('vector') is not null, current_schema(),"
-    " coalesce(has_schema_privilege(current_schema(), 'create'), false)"
+_CHECK: Final = "select current_schema(), coalesce(has_schema_privilege(current_schema(), 'create'), false)"
+_EXTENSION: Final = (
+    "select nspname from pg_extension join pg_namespace n on n.oid = extnamespace where extname = 'vector'"
 )
 
 
@@ -54,35 +56,44 @@ class PgVectorWriter:
     collection : the view that readers ask, with the columns id, embedding, version. `COLLECTION_map` is the map of
         queries of that version, a row for each dimension; it has no rows if queries stay as they are.
     index : whether a version gets an HNSW index for the inner product before it is shown.
+
+    Raises
+    ------
+    SettingsError : the connection is not valid.
     """
 
     def __init__(self, connection: str, collection: str, *, index: bool) -> None:
-        self._url = connection
+        self._url, settings = sessionless(connection)
+        self._settings = local(settings) if settings else None
         self._collection = collection
         self._index = index
         self._open: Connection | None = None
 
     def write(self, lane: Lane, first: int, changes: Sequence[tuple[int, Change]], end: int) -> None:
         try:
-            with self._connected() as connection:
-                with connection.transaction():
-                    self._written(connection, lane, first, changes, end)
-                self._drop_old(connection)
+            connection = self._connected()
+            with self._transaction(connection):
+                self._written(connection, lane, first, changes, end)
+            self._drop_old(connection)
         except psycopg.Error as error:
             self.close()
             raise self._away(error) from error
 
     def check(self) -> None:
         try:
-            with psycopg.connect(self._url, connect_timeout=_CONNECT_SECONDS) as connection:
-                has_type, schema, may_create = connection.execute(_CHECK).fetchone() or (False, None, False)
+            with self._connection() as connection, self._transaction(connection):
+                schema, may_create = connection.execute(_CHECK).fetchone() or (None, False)
+                extension = connection.execute(_EXTENSION).fetchone()
         except psycopg.Error as error:
             raise self._away(error) from error
         if not may_create:
             where = f"the schema {schema}" if schema else "any schema of its search path"
             raise StoreAway(f"{self._collection}: this user may not create tables in {where}")
-        if not has_type:
-            raise StoreAway(f"{self._collection}: the database has no type vector: create extension vector")
+        if extension is None:
+            raise self._bare()
+
+    def _bare(self) -> StoreAway:
+        return StoreAway(f"{self._collection}: the database has no type vector: create extension vector")
 
     def _away(self, error: psycopg.Error) -> StoreAway:
         text = str(error).strip().splitlines() or [type(error).__name__]
@@ -143,8 +154,8 @@ class PgVectorWriter:
         """The empty tables of a version. One that was begun before it will never be complete."""
         self._mark(connection, "old", "building", name)
         connection.execute(
-            sql.SQL("create table {} (id text primary key, embedding vector({}) not null)").format(
-                self._table(name), sql.Literal(found.rank)
+            sql.SQL("create table {} (id text primary key, embedding {}({}) not null)").format(
+                self._table(name), self._named(connection, "vector"), sql.Literal(found.rank)
             )
         )
         connection.execute(
@@ -172,9 +183,9 @@ class PgVectorWriter:
         if block.ids:
             connection.execute(
                 sql.SQL(
-                    "insert into {} select * from unnest(%s::text[], %s::vector[]) on conflict (id)"
+                    "insert into {} select * from unnest(%s::text[], %s::{}[]) on conflict (id)"
                     " do update set embedding = excluded.embedding"
-                ).format(self._table(name)),
+                ).format(self._table(name), self._named(connection, "vector")),
                 (list(block.ids), [str(row) for row in block.vectors.tolist()]),
             )
         if block.tombstones:
@@ -194,7 +205,9 @@ class PgVectorWriter:
             )
         if self._index:
             connection.execute(
-                sql.SQL("create index on {} using hnsw (embedding vector_ip_ops)").format(table)
+                sql.SQL("create index on {} using hnsw (embedding {})").format(
+                    table, self._named(connection, "vector_ip_ops")
+                )
             )
         shown = self._shown_dimension(connection)
         columns = connection.execute(
@@ -227,8 +240,10 @@ class PgVectorWriter:
 
     def _drop_old(self, connection: Connection) -> None:
         """Drop the tables of versions that are over, unless a reader still holds them."""
-        for name, _ in self._versions(connection, "old"):
-            with contextlib.suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+        with self._transaction(connection):
+            old = self._versions(connection, "old")
+        for name, _ in old:
+            with contextlib.suppress(psycopg.errors.LockNotAvailable), self._transaction(connection):
                 connection.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(_DROP_MS)))
                 for part in ("", "_map"):
                     connection.execute(sql.SQL("drop table if exists {}").format(self._table(name, part)))
@@ -261,14 +276,31 @@ class PgVectorWriter:
     def _table(self, name: VersionName, part: str = "") -> sql.Identifier:
         return sql.Identifier(f"{self._collection}_{name}{part}")
 
+    def _named(self, connection: Connection, name: str) -> sql.Identifier:
+        """Something of the extension, whose schema need not be in the search path."""
+        found = connection.execute(_EXTENSION).fetchone()
+        if found is None:
+            raise self._bare()
+        return sql.Identifier(str(found[0]), name)
+
     @contextlib.contextmanager
-    def _connected(self) -> Any:
+    def _transaction(self, connection: Connection) -> Iterator[None]:
+        with connection.transaction():
+            if self._settings is not None:
+                connection.execute(self._settings)
+            yield
+
+    def _connection(self) -> Connection:
+        return psycopg.connect(
+            self._url, autocommit=True, prepare_threshold=None, connect_timeout=_CONNECT_SECONDS
+        )
+
+    def _connected(self) -> Connection:
         if self._open is None:
-            made: Connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
-            self._open = made
-            with made.transaction():
+            self._open = self._connection()
+            with self._transaction(self._open):
                 # `if not exists` is no guard against another process that does the same now.
-                made.execute("select pg_advisory_xact_lock(hashtextextended('kinstream', 0))")
+                self._open.execute("select pg_advisory_xact_lock(hashtextextended('kinstream', 0))")
                 for statement in _SCHEMA:
-                    made.execute(statement)
-        yield self._open
+                    self._open.execute(statement)
+        return self._open

@@ -41,7 +41,7 @@ from tests.search.vectors.stores import PostgresView, QdrantView, View, sink_set
 from tests.support.crashes import letters
 from tests.support.memory_log import MemoryLog
 from tests.support.pipeline import Agent
-from tests.support.postgres import Postgres, postgres
+from tests.support.postgres import Postgres, pooled, postgres
 
 pytestmark = pytest.mark.long
 
@@ -346,6 +346,37 @@ def test_what_a_sink_would_be_refused_is_known_before_it_begins(server: Postgres
         assert connection.execute(
             "select count(*) from pg_tables where schemaname = 'public'"
         ).fetchone() == (0,)
+
+
+def test_sinks_behind_a_pooler_write_what_the_events_say(server: Postgres, tmp_path: Path) -> None:
+    wiped(server)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute('drop extension vector; create schema if not exists "the Vectors"')
+        connection.execute('create extension vector schema "the Vectors"')
+    log, said = MemoryLog(), {"docs": Catalogue(), "shop": Catalogue()}
+    append(log, *story("docs", said["docs"]), *story("shop", said["shop"]))
+    agent(config("docs", "shop"), log, tmp_path / "calm").run()
+    # Both sinks share the one connection to the server.
+    with pooled(server, "transaction", 1) as url:
+        section = {
+            "store": "pgvector",
+            "connection": f"{url}&options=-c%20search_path%3Dpublic",
+            "index": "hnsw",
+        }
+        both = {name: section | {"space": name, "collection": f"{name}_now"} for name in said}
+        settings = config("docs", "shop", sinks=both)
+        sinks = [Agent(sink_spec(settings, name), settings, log, tmp_path / name) for name in said]
+        for _ in range(12):
+            for one in sinks:
+                for partition in (0, 1):
+                    one.step(partition, 3)
+        for one in sinks:
+            one.run()
+            close(one)
+    for name, catalogue in said.items():
+        agrees(Where("pgvector", server.url, PostgresView(server.url, f"{name}_now")), catalogue)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute('drop schema "the Vectors" cascade')
 
 
 def test_a_store_that_is_away_says_so_without_its_password() -> None:

@@ -1,0 +1,58 @@
+"""Connections to PostgreSQL that need no session: behind a pooler, each transaction may be another server's.
+
+Nothing is prepared under a name, and settings hold for one transaction. Startup options, which poolers refuse, become
+such settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from psycopg import ProgrammingError, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from kinstream.streams.errors import SettingsError
+
+#: The words of startup options; a backslash takes the meaning of a character.
+_WORD: Final = re.compile(r"(?:\\.|[^\s\\])+")
+_SETTING: Final = re.compile(r"(?:-c|--)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+def sessionless(connection: str) -> tuple[str, dict[str, str]]:
+    """A URL or string of libpq without its startup options, and the settings that these are.
+
+    Raises
+    ------
+    SettingsError : the string is not valid, or an option is no setting; the message does not quote it.
+    """
+    try:
+        options = conninfo_to_dict(connection).get("options", os.environ.get("PGOPTIONS"))
+        if not options:
+            return connection, {}
+        return make_conninfo(connection, options=""), _settings(str(options))
+    except ProgrammingError:
+        raise SettingsError("connection: not a URL or a string of libpq") from None
+
+
+def _settings(options: str) -> dict[str, str]:
+    found = {}
+    # `-c name=value` is one option in two words.
+    for word in _WORD.findall(re.sub(r"(^|\s)-c\s+", r"\1-c", options)):
+        setting = _SETTING.fullmatch(re.sub(r"\\(.)", r"\1", word))
+        if setting is None or not word.startswith("-"):
+            raise SettingsError("connection: its options are settings, written as -c NAME=VALUE")
+        found[setting[1].replace("-", "_")] = setting[2]
+    return found
+
+
+def local(settings: Mapping[str, str]) -> sql.Composed:
+    """A statement that makes settings hold until the end of its transaction."""
+    return sql.SQL("select {}").format(
+        sql.SQL(", ").join(
+            sql.SQL("set_config({}, {}, true)").format(sql.Literal(name), sql.Literal(value))
+            for name, value in settings.items()
+        )
+    )

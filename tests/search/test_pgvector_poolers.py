@@ -1,0 +1,96 @@
+"""pgvector behind pgbouncer: a connection that is no session of one client gives the right rows, in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psycopg
+import pytest
+
+from kinstream.search.stores import kinds
+from kinstream.search.stores.base import Place, Store, StoreAway
+from tests.support.postgres import Postgres, pooled, postgres
+
+pytestmark = pytest.mark.long
+
+X = np.eye(4, dtype=np.float32)
+TABLES = ("shoes", "books", "wines", "films")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as found:
+        for table in TABLES:
+            found.fill(table, [f"{table}-{row}" for row in range(4)], X, ("en", "de"))
+        yield found
+
+
+@pytest.fixture(scope="module", params=["session", "transaction", "statement"])
+def pooler(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
+    with pooled(server, request.param, 16 if request.param == "session" else 2) as url:
+        yield url
+
+
+def store(url: str, table: str, **more: object) -> Store:
+    place = Place(url, table, "cosine", ("lang", "size"), **{"seconds": 20.0, **more})  # type: ignore[arg-type]
+    return kinds.create("pgvector", place)
+
+
+def test_every_space_gets_the_rows_of_its_own_table(pooler: str) -> None:
+    stores = {table: store(pooler, table) for table in TABLES}
+
+    def asked(number: int) -> None:
+        table, row = TABLES[number % 4], number // 4 % 4
+        # Requests of several shapes: their statements are not the same ones in every space.
+        queries = np.roll(X, -row, axis=0)[: 1 + number % 3]
+        where = [None, {"lang": ["en", "de"]}, {"size": {"lt": 9}}][number % 5 % 3]
+        found = stores[table].search(queries, 2, where)
+        assert [hits[0].id for hits in found.hits] == [
+            f"{table}-{(row + n) % 4}" for n in range(len(queries))
+        ]
+        assert found.version is not None
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(asked, range(400)))
+    for one in stores.values():
+        one.close()
+
+
+def test_a_statement_ends_in_its_time_and_leaves_no_limit_to_others(server: Postgres, pooler: str) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(
+            "create or replace view slow as select id, embedding, lang, size + 0 * length(pg_sleep(60)::text) as size"
+            " from shoes"
+        )
+    hasty = store(pooler, "slow", seconds=0.5)
+    with pytest.raises(StoreAway, match=r"statement timeout|no answer within"):
+        hasty.search(X[:1], 1, None)
+    hasty.close()
+    with psycopg.connect(pooler, autocommit=True, prepare_threshold=None) as client:
+        assert client.execute("show statement_timeout").fetchone() == ("0",)
+
+
+@pytest.mark.parametrize("way", ["connection", "environment"])
+def test_settings_of_the_index_hold_for_its_searches_alone(
+    server: Postgres, pooler: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(
+            "create or replace view told as select id, embedding, current_setting('hnsw.ef_search') as lang,"
+            " current_setting('application_name') as size from shoes"
+        )
+    options = "-c hnsw.ef_search=77 --application-name=one\\ two -csearch_path=nowhere,public"
+    url = pooler
+    if way == "connection":
+        url += "&options=" + options.replace(" ", "%20").replace("=", "%3D").replace("\\", "%5C")
+    else:
+        monkeypatch.setenv("PGOPTIONS", options)
+    one = store(url, "told")
+    assert one.check() == 4
+    assert one.search(X[:1], 1, None).hits[0][0].fields == {"lang": "77", "size": "one two"}
+    one.close()
+    monkeypatch.delenv("PGOPTIONS", raising=False)
+    with psycopg.connect(pooler, autocommit=True, prepare_threshold=None) as client:
+        assert client.execute("show search_path").fetchone() == ('"$user", public',)

@@ -1,0 +1,247 @@
+"""pgvector over tables that change, that leave values out, and whose extension lies elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import psycopg
+import pytest
+
+from kinstream.search.stores import kinds
+from kinstream.search.stores.base import BadFilter, BadVectors, Hit, Place, Store, StoreAway
+from tests.search.gateways import running, section, served
+from tests.support.postgres import Postgres, postgres
+
+X = np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 2.0, 1.0]], np.float32)
+NAMES = ["a", "b", "c", "d"]
+ROWS = "insert into docs (id, embedding, lang) values ('a', '[3,0,0]', 'en'), ('b', '[2,1,0]', 'de')"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as found:
+        yield found
+
+
+class Table:
+    """The table `docs` of a test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._stores: list[Store] = []
+
+    def run(self, *statements: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for one in statements:
+                connection.execute(one)
+
+    def store(self, distance: str = "cosine") -> Store:
+        made = kinds.create("pgvector", Place(self.url, "docs", distance, ("lang",), seconds=30.0))
+        self._stores.append(made)
+        return made
+
+    def close(self) -> None:
+        for one in self._stores:
+            one.close()
+
+
+@pytest.fixture
+def table(server: Postgres) -> Iterator[Table]:
+    found = Table(server.url)
+    server.fill("docs", NAMES, X, ("en", "de"))
+    yield found
+    found.close()
+    found.run(
+        "drop table if exists docs cascade",
+        "drop view if exists docs cascade",
+        "alter extension vector set schema public",
+    )
+
+
+def ids(hits: list[Hit]) -> list[str]:
+    return [one.id for one in hits]
+
+
+CHANGES: dict[str, tuple[list[str], int | None, int]] = {
+    "half precision": (["alter table docs alter embedding type halfvec(3)"], 3, 3),
+    "back from half precision": (
+        [
+            "alter table docs alter embedding type halfvec(3)",
+            "alter table docs alter embedding type vector(3)",
+        ],
+        3,
+        3,
+    ),
+    "another length": (
+        ["alter table docs alter embedding type vector(2) using subvector(embedding, 1, 2)"],
+        2,
+        2,
+    ),
+    "no length": (["alter table docs alter embedding type vector"], None, 3),
+    "other columns": (
+        ["alter table docs alter id type varchar", "alter table docs alter lang type name"],
+        3,
+        3,
+    ),
+    "made again": (
+        ["drop table docs", "create table docs (lang text, embedding halfvec(3), id text)", ROWS],
+        3,
+        3,
+    ),
+    "a view in its place": (
+        ["alter table docs rename to old", "create view docs as select * from old", "select 1"],
+        3,
+        3,
+    ),
+    "another schema of the extension": (
+        ['create schema if not exists "Vector\'s"', 'alter extension vector set schema "Vector\'s"'],
+        3,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_may_change_while_it_is_asked(table: Table, change: str) -> None:
+    statements, dimension, asked = CHANGES[change]
+    store, other = table.store(), table.store("inner-product")
+    for one in (store, other):
+        assert one.check() == 3
+        # Often enough that a driver may have prepared the statement.
+        for _ in range(7):
+            assert ids(one.search(X[:1], 2, None).hits[0]) == ["a", "b"]
+            assert ids(one.search(X[:1], 2, {"lang": "de"}).hits[0]) == ["b", "d"][:2]
+    table.run(*statements)
+    for one in (store, other):
+        assert ids(one.search(X[:1, :asked], 1, None).hits[0]) == ["a"]
+        assert ids(one.search(X[:1, :asked], 1, {"lang": "de"}).hits[0]) == ["b"]
+        assert one.check() == dimension
+    table.run("drop table if exists old cascade")
+
+
+def test_a_column_that_is_gone_is_the_stores_trouble_until_it_is_back(table: Table) -> None:
+    store = table.store()
+    assert store.check() == 3
+    for breaks, mends in (
+        ("alter table docs rename embedding to other", "alter table docs rename other to embedding"),
+        ("alter table docs rename to gone", "alter table gone rename to docs"),
+        ("alter table docs rename lang to language", "alter table docs rename language to lang"),
+    ):
+        table.run(breaks)
+        for where in (None, {"lang": "de"}):
+            with pytest.raises(StoreAway):
+                store.search(X[:1], 2, where)
+        with pytest.raises(StoreAway):
+            store.check()
+        table.run(mends)
+        assert ids(store.search(X[:1], 2, {"lang": "de"}).hits[0]) == ["b", "d"]
+
+
+@pytest.mark.parametrize("distance", ["cosine", "inner-product"])
+@pytest.mark.parametrize("kind", ["vector(3)", "halfvec(3)", "vector"])
+def test_rows_without_a_vector_or_an_id_are_left_out(table: Table, kind: str, distance: str) -> None:
+    table.run(
+        f"alter table docs drop constraint docs_pkey, alter id drop not null, alter embedding type {kind}",
+        "insert into docs (id, embedding) values (null, '[9,0,0]'), ('none', null), (null, null), ('zero', '[0,0,0]')",
+    )
+    store = table.store(distance)
+    for k in (2, 4, 10):
+        (found,) = store.search(X[:1], k, None).hits
+        assert ids(found) == (NAMES + ["zero"] * (distance != "cosine"))[:k]
+    assert (store.search(0 * X[:1], 2, None).hits == [[]]) is (distance == "cosine")
+    table.run("delete from docs where embedding is not null")
+    assert store.search(X[:1], 2, None).hits == [[]]
+
+
+def test_rows_of_other_lengths_are_left_out(table: Table) -> None:
+    table.run(
+        "alter table docs alter embedding type vector",
+        "insert into docs (id, embedding, lang) values ('short', '[1,0]', 'en'), ('long', '[1,0,0,0]', 'en')",
+    )
+    for distance in ("cosine", "inner-product"):
+        store = table.store(distance)
+        assert store.check() is None
+        for where in (None, {"lang": "en"}):
+            assert ids(store.search(np.ones((1, 2), np.float32), 5, where).hits[0]) == ["short"]
+            assert ids(store.search(X[:1], 5, where).hits[0])[:1] == ["a"]
+            with pytest.raises(BadVectors, match="5 numbers"):
+                store.search(np.ones((1, 5), np.float32), 5, where)
+    table.run("delete from docs")
+    assert store.search(np.ones((1, 5), np.float32), 5, None).hits == [[]]
+
+
+@pytest.mark.parametrize("distance", ["cosine", "inner-product"])
+@pytest.mark.parametrize("kind", ["vector(3)", "halfvec(3)"])
+@pytest.mark.parametrize("size", [1e-44, 1e-30, 1e-9, 1.0, 7e4, 1e15, 1e38])
+def test_vectors_of_any_size_are_ranked(table: Table, kind: str, distance: str, size: float) -> None:
+    table.run(f"alter table docs alter embedding type {kind}")
+    query = (np.array([[1.0, 0.5, 0.25]]) * size).astype(np.float32)
+    exact = query.astype(np.float64) @ X.T.astype(np.float64)
+    if distance == "cosine":
+        exact /= np.linalg.norm(query.astype(np.float64)) * np.linalg.norm(X.astype(np.float64), axis=1)
+    for where in (None, {"lang": ["en", "de"]}):
+        (found,) = table.store(distance).search(query, 4, where).hits
+        assert ids(found) == [NAMES[n] for n in np.argsort(-exact[0], kind="stable")]
+        np.testing.assert_allclose([one.similarity for one in found], np.sort(exact[0])[::-1], rtol=2e-3)
+
+
+def test_an_extension_outside_of_the_search_path_is_found(table: Table) -> None:
+    table.run('create schema if not exists "Über alles"', 'alter extension vector set schema "Über alles"')
+    for kind in ("vector(3)", "halfvec(3)", "vector"):
+        table.run(f'alter table docs alter embedding type "Über alles".{kind}')
+        for distance in ("cosine", "inner-product"):
+            store = table.store(distance)
+            assert store.check() == (None if kind == "vector" else 3)
+            assert ids(store.search(X[:1], 1, {"lang": "de"}).hits[0]) == ["b"]
+
+
+def test_what_is_wrong_is_told_of_the_filter_only_if_the_filter_is_wrong(table: Table) -> None:
+    store = table.store()
+    for where in ({"lang": 3}, {"lang": True}, {"lang": [1.5]}):
+        with pytest.raises(BadFilter) as error:
+            store.search(X[:1], 1, where)
+        assert not isinstance(error.value, BadVectors)
+    with pytest.raises(BadVectors, match="2 numbers; docs has 3"):
+        store.search(X[:1, :2], 1, {"lang": "de"})
+    table.run(
+        "alter table docs rename to old",
+        "create view docs as select id, embedding, lang || (1 / (size - 1))::text as lang from old",
+    )
+    with pytest.raises(StoreAway, match="division by zero"):
+        store.search(X[:1], 4, {"lang": "de"})
+    table.run("drop table old cascade")
+
+
+def test_the_gateway_answers_on_while_the_column_changes_and_rows_have_no_values(table: Table) -> None:
+    own = section(
+        store="pgvector", connection=table.url, collection="docs", distance="cosine", columns=["lang"]
+    )
+    body: dict[str, Any] = {"vectors": X[0].tolist(), "k": 3}
+    with running({"docs": own}) as gateway, served(gateway) as base, httpx.Client(base_url=base) as client:
+        for _ in range(7):
+            assert client.post("/search", json=body).status_code == 200
+        table.run(
+            "alter table docs alter embedding type halfvec(3)",
+            "alter table docs alter lang type float8[] using array['nan', 'infinity', 1.5]::float8[]",
+            "insert into docs (id, embedding) values ('none', null)",
+        )
+        answer = client.post("/search", json=body)
+        assert answer.status_code == 200, answer.text
+
+        def refused(word: str) -> None:
+            raise AssertionError(f"{word} is not JSON")
+
+        found = json.loads(answer.text, parse_constant=refused)["results"][0]["neighbours"]
+        assert [one["id"] for one in found] == ["a", "b", "c"]
+        assert found[0]["fields"] == {"lang": [None, None, 1.5]}
+        assert client.get("/readyz").status_code == 200
+        # Another length is known with the next check.
+        table.run("alter table docs alter embedding type vector(2) using subvector(embedding::vector, 1, 2)")
+        short = body | {"vectors": [1.0, 0.0]}
+        gateway.wait(lambda: client.post("/search", json=short).status_code == 200, "the new length is known")
+        told = client.post("/search", json=body)
+        assert (told.status_code, told.json()["place"]) == (422, "vectors[0]")
