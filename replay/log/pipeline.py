@@ -165,6 +165,12 @@ class AgentReplay:
             self._watch.after(message, machine)
         return outputs
 
+    def pass_to(self, ends: Mapping[int, int]) -> None:
+        """Note that the input was read to these ends; a partition whose last message was left out is not there."""
+        for partition, end in ends.items():
+            if partition in self.machines and self._key is None and partition not in self._left_out:
+                self.machines[partition].pass_to(end)
+
     def _leaves_out(self, message: Message, machine: Machine) -> bool:
         if self._key is not None and message.key != self._key:
             return True

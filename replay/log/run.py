@@ -266,6 +266,8 @@ class Replay:
                 watches[agent.name] = OffsetWatch(agent.name, goals, starts, until=until, space=space)
         pipeline = self.pipeline = self._pipeline(watches, tap)
         messages = _run(pipeline, beside(pipeline.learners, self._counted(progress)))
+        for replayed in pipeline.builders or pipeline.learners:
+            replayed.pass_to(self.range.stops)
         found: list[SpaceComparison] = []
         if self._request.compare:
             for replayed in (*pipeline.builders, *pipeline.learners):

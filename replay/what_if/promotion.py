@@ -254,7 +254,7 @@ def _check_log(begun: Generation, cluster: Cluster, manifests: Mapping[int, Mani
                 f"{where}: the state has read up to offset {manifest.offset} and the log ends at {end}: this is "
                 "another log. Restore the topic, or replay this one"
             )
-        begun.verify_last_record(manifest, start)
+        begun.verify_last_record(manifest, cluster, start)
 
 
 def _foreign(saved: SavedState) -> Iterator[str]:

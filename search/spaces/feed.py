@@ -258,8 +258,9 @@ class EventsFeed:
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise denied(self._settings.kafka, "READ", f"topic {self._topic}")
         if code == KafkaError._PARTITION_EOF:
-            # The remaining offsets up to the end are transaction markers.
+            # The offsets up to this end hold no more records.
             self.contact = time.monotonic()
+            self.readers[p].begin(max(self.readers[p].next_offset, record.offset()))
             self.progress[p].reached = self.progress[p].reached or record.offset() >= self.progress[p].stop
             return
         self._go_on_after_loss(consumer)

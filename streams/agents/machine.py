@@ -135,6 +135,10 @@ class Machine(PartitionSpaces):
         self.next_offset = message.offset + 1
         return self._outputs
 
+    def pass_to(self, position: int) -> None:
+        """Continue at a position of the log: no record that is still to come is before it."""
+        self.next_offset = max(self.next_offset, position)
+
     def flush(self) -> list[Output]:
         """What is held back until no message waits. Called after some calls of `step`, and before every checkpoint."""
         return []

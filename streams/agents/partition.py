@@ -142,6 +142,7 @@ class PartitionRunner:
             )
         for store in self._inherited if restored is None else ():
             notes.extend(inherit(self.machine, store))
+        self.machine.next_offset = wanted
         place = self.machine.place
         where = f"{place.topic} partition {place.partition}"
         if log_start > wanted:
@@ -161,7 +162,7 @@ class PartitionRunner:
                 f"{where}: {place.name} has read up to offset {wanted} and the log ends at {log_end}: this is another "
                 f"log. Restore the topic, or begin again: kinstream worker ... --new-generation"
             )
-        self.machine.next_offset = wanted
+        self.machine.pass_to(wanted)
         self.checkpointed_offset = wanted
         self.checkpointed_at = self._clock()
         for output in self._announcements(self._files):
@@ -213,8 +214,12 @@ class PartitionRunner:
         """Whether something was applied since the last checkpoint."""
         return self.machine.next_offset != self.checkpointed_offset
 
-    def checkpoint(self, deadline_seconds: float | None = None) -> int:
+    def checkpoint(self, position: int = 0, deadline_seconds: float | None = None) -> int:
         """Write a checkpoint and return the offset that it wants next.
+
+        Parameters
+        ----------
+        position : the client's, if it is past offsets that hold no record.
 
         Raises
         ------
@@ -222,6 +227,8 @@ class PartitionRunner:
         CheckpointError : the store refused; nothing is committed past the last good checkpoint.
         """
         machine = self.machine
+        machine.pass_to(position)
+        self._send_all(machine.flush())
         self._sink.confirm(self._deadline_seconds if deadline_seconds is None else deadline_seconds)
         failpoints.hit("agent.after-flush-before-manifest")
         changed = machine.space_states()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kinstream.streams.errors import BrokerUnavailable, KinstreamError, SettingsError
 from kinstream.streams.kafka.clients import confluent
-from kinstream.streams.kafka.cluster_view import ClusterView, TopicView
+from kinstream.streams.kafka.cluster_view import ClusterView, TopicView, topic_id
 from kinstream.streams.kafka.connection_errors import denied, diagnose, refused_login
 from kinstream.streams.kafka.tokens.source import have_token, source_of
 from kinstream.streams.kafka.unanswered import NOT_KNOWN, answers, broker_error, unanswered
@@ -194,15 +194,15 @@ class Cluster:
         mock = _is_mock(self._metadata(topic).cluster_id)
         return None if mock else self._topic_ids([topic])[topic]
 
-    def _topic_ids(self, names: list[str]) -> dict[str, str]:
+    def _topic_ids(self, names: list[str]) -> dict[str, str | None]:
         from confluent_kafka import KafkaException, TopicCollection
 
-        ids = {}
+        ids: dict[str, str | None] = {}
         if names:
             answers = self.admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_SECONDS)
             for name, future in answers.items():
                 try:
-                    ids[name] = str(future.result(timeout=ANSWER_SECONDS * 2).topic_id)
+                    ids[name] = topic_id(future.result(timeout=ANSWER_SECONDS * 2))
                 except KafkaException as error:
                     raise self._failed(error, f"topic {name}") from error
         return ids

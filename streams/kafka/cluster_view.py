@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
+
+#: An id of 128 zero bits.
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +16,16 @@ class TopicView:
     name: str
     topic_id: str | None
     partitions: int
+
+
+def topic_id(found: Any) -> str | None:
+    """The id in a description of confluent-kafka; None from brokers that have none."""
+    return None if found.topic_id is None else known_id(str(found.topic_id))
+
+
+def known_id(given: str | None) -> str | None:
+    """An id as it was given or recorded; None for that of brokers without ids."""
+    return None if given == _NO_ID else given
 
 
 @dataclass(frozen=True, slots=True)

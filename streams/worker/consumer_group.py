@@ -27,7 +27,16 @@ from kinstream.streams.kafka.tokens.source import have_token
 from kinstream.streams.kafka.unanswered import answers
 from kinstream.streams.records.message import Message, PartitionName
 from kinstream.streams.settings import Settings
-from kinstream.streams.worker.port import EMBEDDED_FETCH_WAIT_MS, RUN, RUN_BYTES, TP, Client, Port, Run
+from kinstream.streams.worker.port import (
+    EMBEDDED_FETCH_WAIT_MS,
+    RUN,
+    RUN_BYTES,
+    TP,
+    Client,
+    Port,
+    Reading,
+    Run,
+)
 
 log = logging.getLogger("kinstream.consumer_group")
 
@@ -144,7 +153,7 @@ class ConsumerMembership:
         self._unread: set[PartitionName] = set()
         self._paused: set[PartitionName] = set()
         self._returned: dict[PartitionName, int] = {}
-        self._positions: dict[PartitionName, int] = {}
+        self._readings: dict[PartitionName, Reading] = {}
 
     # ---- calls of the worker, on the event loop -----------------------------------------------------------------
 
@@ -168,11 +177,8 @@ class ConsumerMembership:
         if self._thread.is_alive():
             await self._ended.wait()
 
-    def client_position(self, topic: str, partition: int) -> int | None:
-        return self._positions.get((topic, partition))
-
-    def last_returned(self, topic: str, partition: int) -> int:
-        return self._returned.get((topic, partition), -1)
+    def reading(self, topic: str, partition: int) -> Reading | None:
+        return self._readings.get((topic, partition))
 
     def pause_partitions(self, tps: set[TP]) -> None:
         self._unread |= tps
@@ -184,7 +190,6 @@ class ConsumerMembership:
             if tp in self._feeds:
                 self._consumer.seek(TopicPartition(*tp, offset))
                 self._returned[tp] = offset - 1
-                self._positions.pop(tp, None)
             self._loop.call_soon_threadsafe(sought)
 
         def sought() -> None:
@@ -300,9 +305,14 @@ class ConsumerMembership:
                 found.setdefault(place, []).append(message)
         for place, messages in found.items():
             self._loop.call_soon_threadsafe(self._feeds[place].put, messages)
-        # After the tags: a position must not be past a record that is not known to be returned.
+        # After the tags: a position must not be past a record that is not known to be returned. The client has none
+        # after a seek or an assignment, until it has read on.
         now = self._consumer.position([TopicPartition(*place) for place in self._feeds])
-        self._positions = {(tp.topic, tp.partition): tp.offset for tp in now if tp.offset >= 0}
+        self._readings |= {
+            place: Reading(self._returned[place], tp.offset)
+            for tp in now
+            if (place := (tp.topic, tp.partition)) in self._feeds and tp.offset >= 0
+        }
 
     def _look_whether_spare(self) -> None:
         # The client does not call back if all partitions are with others when it is let in.

@@ -190,8 +190,12 @@ class Owned:
         if not self._live and self._has_reached(self._live_at):
             self._live = True
             runner.machine.on_live()
-        if runner.dirty and now - runner.checkpointed_at >= self._interval_seconds:
-            await host.run_in_thread(runner.checkpoint)
+        # Also if only the position has moved: what is before it may be deleted, and was no record.
+        applied = runner.machine.next_offset
+        position = host.position(self.place, applied)
+        due = runner.dirty or position > applied
+        if due and now - runner.checkpointed_at >= self._interval_seconds:
+            await host.run_in_thread(runner.checkpoint, position)
             if self._faults:
                 await host.run_in_thread(self._parking.clear_faults, *self.place)
                 self._faults = self._careful = False
@@ -215,7 +219,6 @@ class Owned:
             self.catching_up = self._emitted_to - self.runner.machine.next_offset
 
     def _has_reached(self, offset: int) -> bool:
-        # Transaction markers at the end of the log have offsets and are never delivered.
         applied = self.runner.machine.next_offset
         return applied >= offset or self._host.position(self.place, applied) >= offset
 

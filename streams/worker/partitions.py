@@ -157,7 +157,7 @@ class Partitions:
         start, end = self._cluster.bounds(self._topic, partition)
         for note in runner.restore(self._generation.birth_offset(partition), start, end):
             log.warning("%s", note)
-        self._generation.verify_last_record(runner.manifest, start)
+        self._generation.verify_last_record(runner.manifest, self._cluster, start)
         machine = runner.machine
         log.info("%s partition %d: continuing at %d", self._topic, partition, machine.next_offset)
         unseen = runner.manifest is None
@@ -238,8 +238,11 @@ class Partitions:
         if self._life.state is Life.FAILED:
             return
         try:
-            if owned.runner.dirty:
-                offset = await self.run_in_thread(owned.runner.checkpoint, confirm_seconds)
+            runner = owned.runner
+            applied = runner.machine.next_offset
+            position = self.position(place, applied)
+            if runner.dirty or position > applied:
+                offset = await self.run_in_thread(runner.checkpoint, position, confirm_seconds)
                 if self._life.stopping:
                     await self.commit(place, offset)
             owned.note_position()
@@ -283,11 +286,12 @@ class Partitions:
         self._fail(error)
 
     def position(self, place: PartitionName, applied: int) -> int:
-        """The offset applied next, past transaction markers after the last record, which are never delivered."""
-        client = self._client()
+        """The offset applied next, past those after the last record that hold none: they are never delivered."""
+        reading = self._client().reading(*place)
         # A record that the client has returned and no task has applied may be in transit, or was dropped.
-        at = client.client_position(*place) if client.last_returned(*place) < applied else None
-        return applied if at is None else max(applied, at)
+        if reading is None or reading.returned >= applied:
+            return applied
+        return max(applied, reading.position)
 
     def progress(self) -> Mapping[PartitionName, Progress]:
         """The progress of each, for the watchdog."""

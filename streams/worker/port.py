@@ -24,6 +24,21 @@ class TP(NamedTuple):
     partition: int
 
 
+class Reading(NamedTuple):
+    """A fact about the log of a partition: between the two offsets there is no record.
+
+    What is between them was never committed, is a marker of a transaction, or was compacted away.
+
+    Parameters
+    ----------
+    returned : offset of the last record that the client has returned, or that of the seek position less one.
+    position : the client's own next offset at that moment.
+    """
+
+    returned: int
+    position: int
+
+
 class Port(Protocol):
     """The calls of a membership to its worker, all on the worker's event loop."""
 
@@ -55,11 +70,8 @@ class Client(Protocol):
     def polled_at(self) -> float | None:
         """Monotonic time at which the client last asked for records."""
 
-    def client_position(self, topic: str, partition: int) -> int | None:
-        """The client's own next offset, transaction markers passed; None if the partition is not assigned."""
-
-    def last_returned(self, topic: str, partition: int) -> int:
-        """Offset of the last record that the client has returned, or that of the seek position less one."""
+    def reading(self, topic: str, partition: int) -> Reading | None:
+        """How far the client has read a partition; None before it has. Both values are of the same moment."""
 
     def pause_partitions(self, tps: set[TP]) -> None:
         """Read these no further."""

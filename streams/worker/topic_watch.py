@@ -20,7 +20,7 @@ from kinstream.streams.agents.generations.birth import RECIPE, Birth
 from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.errors import BrokerUnavailable, GenerationMismatch
 from kinstream.streams.kafka.cluster import Cluster
-from kinstream.streams.kafka.cluster_view import TopicView
+from kinstream.streams.kafka.cluster_view import TopicView, topic_id
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.kafka.unanswered import answers
 from kinstream.streams.records.identity import Headers
@@ -60,7 +60,7 @@ def described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
             else:
-                found[name] = TopicView(name, str(topic.topic_id), len(topic.partitions))
+                found[name] = TopicView(name, topic_id(topic), len(topic.partitions))
     except (KafkaException, NotInTime) as error:
         raise BrokerUnavailable(f"the topics cannot be described: {error}") from error
     return found

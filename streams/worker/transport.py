@@ -22,7 +22,7 @@ from faust.types import TP, ConsumerMessage
 from kinstream.streams.errors import BatchTooLarge
 from kinstream.streams.records.message import Message
 from kinstream.streams.worker import decompress
-from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Run
+from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Reading, Run
 
 decompress.install()
 
@@ -56,6 +56,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._returned: dict[tuple[str, int], int] = {}
+        #: The client's state of each partition that was sought. A partition that is assigned again has another one, and
+        #: its position says nothing until it is sought as well.
+        self._sought: dict[tuple[str, int], Any] = {}
+        self._readings: dict[tuple[str, int], Reading] = {}
         self.polled_at: float | None = None
 
     def _create_worker_consumer(self, transport: Any) -> Any:
@@ -75,7 +79,22 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             _port(self.app).fail_in_client(error)
             raise
         # Tagged here, in one step with the fetch: records that faust drops later still count as returned.
-        return {tp: self._runs(tp, records) for tp, records in fetched.items()}
+        runs = {tp: self._runs(tp, records) for tp, records in fetched.items()}
+        self._note_readings()
+        return runs
+
+    def _note_readings(self) -> None:
+        """Note how far the client has read, in the same step: a position is not past a record without a tag."""
+        for (topic, partition), sought in self._sought.items():
+            if self._state(topic, partition) is sought and sought.has_valid_position:
+                reading = Reading(self._returned[topic, partition], sought.position)
+                self._readings[topic, partition] = reading
+
+    def _state(self, topic: str, partition: int) -> Any:
+        """The client's state of a partition; None if it is not assigned."""
+        current = self._ensure_consumer()._subscription.subscription
+        assignment = current and current.assignment
+        return assignment and assignment.state_value(TopicPartition(topic, partition))
 
     def _runs(self, tp: Any, records: list[Any]) -> list[Run]:
         """The records of a partition in runs, each record with the offset that was returned before it."""
@@ -122,15 +141,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             if (tp.topic, tp.partition) in assigned:
                 consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
                 self._returned[tp.topic, tp.partition] = offset - 1
+                self._sought[tp.topic, tp.partition] = self._state(tp.topic, tp.partition)
 
-    def client_position(self, topic: str, partition: int) -> int | None:
-        assignment = self._consumer and self._consumer._subscription.subscription
-        current = assignment and assignment.assignment
-        state = current and current.state_value(TopicPartition(topic, partition))
-        return state.position if state is not None and state.has_valid_position else None
-
-    def last_returned(self, topic: str, partition: int) -> int:
-        return self._returned.get((topic, partition), -1)
+    def reading(self, topic: str, partition: int) -> Reading | None:
+        return self._readings.get((topic, partition))
 
     async def commit_for_tools(self, offsets: Mapping[TP, int]) -> bool:
         return bool(await self.call_thread(self._commit_for_tools, offsets))
@@ -202,13 +216,9 @@ class Consumer(driver.Consumer):
         when the queue drains earlier, so a backlog of large blocks would come in bursts.
         """
 
-    def client_position(self, topic: str, partition: int) -> int | None:
-        """The client's own next offset, transaction markers passed; None if the partition is not assigned."""
-        return self._thread.client_position(topic, partition)
-
-    def last_returned(self, topic: str, partition: int) -> int:
-        """Offset of the last record that the client has returned, or that of the seek position less one."""
-        return self._thread.last_returned(topic, partition)
+    def reading(self, topic: str, partition: int) -> Reading | None:
+        """How far the client has read a partition; None before it has."""
+        return self._thread.reading(topic, partition)
 
     @property
     def polled_at(self) -> float | None:

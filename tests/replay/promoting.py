@@ -76,7 +76,7 @@ class Worker:
             start, end = system.cluster.bounds(CONSTRAINTS, p)
             self.marks[p] = self.generation.mark_started(p)
             runner.restore(self.generation.birth_offset(p), start, end)
-            self.generation.verify_last_record(runner.manifest, start)
+            self.generation.verify_last_record(runner.manifest, system.cluster, start)
             self.runners[p] = runner
 
     def step(self, partition: int, limit: int = 1_000_000) -> int:

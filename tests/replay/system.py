@@ -95,6 +95,9 @@ class MemoryCluster:
             self.id, 1, {n: TopicView(n, ids.get(n, "id"), self._log.partitions) for n in topics}
         )
 
+    def topic_id(self, topic: str) -> str:
+        return self.topic_ids.get(topic, "id")
+
     def group_members(self, group: str) -> int:
         return self._members.get(group, 0)
 

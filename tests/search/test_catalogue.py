@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from confluent_kafka import KafkaError
 
 from kinstream.processors.agent import builder_spec
 from kinstream.processors.shared.id_table import hashes
 from kinstream.search.index.items import Items, features, side_by_side, sizes_of
 from kinstream.search.spaces.catalogue import SAMPLES, Begin, CatalogueReader, Changed, Drop, Put
+from kinstream.search.spaces.feed import EventsFeed
 from kinstream.streams.agents.machine import Place, RecordsMissed
 from kinstream.streams.records.codec.every_kind import encode
 from kinstream.streams.records.message import Message
@@ -205,3 +209,16 @@ def test_modalities_lie_side_by_side() -> None:
     assert rows.tolist() == [[1, 1, 2, 2, 2]]
     split = features(rows, order)
     assert isinstance(split, dict) and split["image"].tolist() == [[2, 2, 2]]
+
+
+def test_the_end_of_a_log_that_holds_no_more_records_is_the_position_of_its_reader() -> None:
+    feed = EventsFeed(Settings(), {"shop": "items"}, lambda space, changed: None)
+    feed._begin(1, {0: (0, 7)})
+    feed.readers[0].step(Message(feed._topic, 0, 3, 1, b"other", b"", (), -1))
+    end = SimpleNamespace(
+        error=lambda: KafkaError(KafkaError._PARTITION_EOF), partition=lambda: 0, offset=lambda: 7
+    )
+    feed._answer(None, end)
+    # What the log loses before it, markers of transactions, is no loss.
+    assert feed.readers[0].next_offset == 7
+    assert feed.caught_up

@@ -89,6 +89,9 @@ class GrowingCluster:
         views = {n: TopicView(n, self.topic_ids.get(n, "id"), count) for n, count in known.items()}
         return ClusterView(self.id, 1, views)
 
+    def topic_id(self, topic: str) -> str:
+        return self.topic_ids.get(topic, "id")
+
     def operations(self, topics: Iterable[str], groups: Iterable[str]) -> dict[str, frozenset[str] | None]:
         return {f"topic {name}": self.allowed.get(name) for name in topics}
 
@@ -130,7 +133,7 @@ class Worker:
             self.emitted_to[p] = self.generation.emitted_to(p, end)
             self.marks[p] = self.generation.mark_started(p)
             runner.restore(self.generation.birth_offset(p), start, end)
-            self.generation.verify_last_record(runner.manifest, start)
+            self.generation.verify_last_record(runner.manifest, system.asked, start)
             runner.machine.on_owned(live=True)
             self.runners[p] = runner
 

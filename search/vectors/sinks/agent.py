@@ -84,7 +84,7 @@ class SinkMachine(Machine):
         self._home = partition_of(space, place.input_partitions) == place.partition
         self._lane = Lane(place.name, place.generation, place.partition)
         self._changes: list[tuple[int, Change]] = []
-        #: Up to where the store has applied the log; None before the first message.
+        #: Up to where the store has applied the log; None before the machine moves.
         self._written: int | None = None
         for fate in _FATES:
             self.counts[FATE_PREFIX + fate] += 0
@@ -93,9 +93,16 @@ class SinkMachine(Machine):
         raise RuntimeError("the spaces of a sink hold no algorithm")
 
     def step(self, message: Message) -> list[Output]:
+        self._begin()
+        return super().step(message)
+
+    def pass_to(self, position: int) -> None:
+        self._begin()
+        super().pass_to(position)
+
+    def _begin(self) -> None:
         if self._written is None:
             self._written = self.next_offset
-        return super().step(message)
 
     def flush(self) -> list[Output]:
         if self._home and self._written is not None and self._written < self.next_offset:

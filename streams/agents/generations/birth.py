@@ -15,6 +15,7 @@ from typing import Any, Final
 from kinstream.streams.checkpoints.files import Damaged, Files
 from kinstream.streams.checkpoints.names import file_name, open_files, seal, unseal
 from kinstream.streams.errors import CheckpointError, GenerationMismatch
+from kinstream.streams.kafka.cluster_view import known_id
 
 #: 3 if the generation continues with states on more partitions, 2 if it was promoted, else 1.
 FORMAT: Final = 3
@@ -238,8 +239,10 @@ def from_content(content: Mapping[str, Any], place: str) -> Birth:
         if found > FORMAT:
             raise CheckpointError(f"{place}: format {found} is newer than {FORMAT}; use a newer Kinstream")
         content["start_offsets"] = {int(key): value for key, value in content["start_offsets"].items()}
+        content["input_topic_id"] = known_id(content["input_topic_id"])
         content["output_topics"] = {
-            name: TopicIdentity(**topic) for name, topic in content["output_topics"].items()
+            name: TopicIdentity(known_id(topic["topic_id"]), topic["partitions"])
+            for name, topic in content["output_topics"].items()
         }
         promotion, repartition = content.pop("promotion", None), content.pop("repartition", None)
         return Birth(

@@ -15,6 +15,7 @@ from kinstream.streams.checkpoints.names import file_name, open_files
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import CheckpointStore, Manifest
 from kinstream.streams.errors import GenerationMismatch, PartitionParked
+from kinstream.streams.kafka.cluster import Cluster
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.settings import Settings
@@ -198,21 +199,35 @@ class Generation:
 
     # ---- is it the same log? ------------------------------------------------------------------------------------
 
-    def verify_last_record(self, manifest: Manifest | None, log_start: int) -> None:
+    def verify_last_record(self, manifest: Manifest | None, cluster: Cluster, log_start: int) -> None:
         """Compare the last record read before the checkpoint with the record that the log holds there now.
+
+        Compaction may have removed it. Then the id of the topic decides: one that is re-created has another.
 
         Raises
         ------
-        GenerationMismatch : another record stands at that offset.
+        GenerationMismatch : another record stands at that offset; or none does, and the topic is not known to be the
+            same.
+        BrokerUnavailable : the brokers do not answer.
         """
         if manifest is None or manifest.last_record is None or manifest.last_record.offset < log_start:
             return
         last, topic, p = manifest.last_record, manifest.topic, manifest.partition
         wanted = {p: (last.offset, last.offset + 1)}
         found = next(iter(read_range(self.settings.kafka, topic, wanted, patience=10.0)), None)
-        if found is None or found.offset != last.offset or found.checksum() != last.crc32:
+        if found is not None and found.checksum() == last.crc32:
+            return
+        where = f"{topic} partition {p}: the record at offset {last.offset}"
+        again = f"or begin again: {self.spec.command} --new-generation"
+        if found is not None:
             raise GenerationMismatch(
-                f"{topic} partition {p}: the record at offset {last.offset} is not the one that was read before "
-                f"the checkpoint: this is another log. Restore the topic, or begin again: {self.spec.command} "
-                "--new-generation"
+                f"{where} is not the one that was read before the checkpoint: this is another log. Restore the topic, "
+                f"{again}"
+            )
+        began, now = self.birth.input_topic_id, cluster.topic_id(topic)
+        if began is None or began != now:
+            raise GenerationMismatch(
+                f"{where} was read before the checkpoint and is gone: it was compacted away, or this is another log. "
+                f"The id of the topic would tell, and was {began or 'not given'} and is {now or 'not given'}. Restore "
+                f"the topic, {again}"
             )

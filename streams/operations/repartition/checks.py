@@ -327,7 +327,7 @@ def _end(generation: Generation, cluster: Cluster, partition: int) -> int:
             f"{where} was read up to offset {final}, and the log now starts at {start}: {start - final} records are "
             "gone. Start the worker, accept the gap with the command that it logs, and stop it"
         )
-    generation.verify_last_record(_newest_manifest(generation, partition), start)
+    generation.verify_last_record(_newest_manifest(generation, partition), cluster, start)
     return final
 
 

@@ -22,6 +22,7 @@ from kinstream.streams.agents.spec import AgentSpec
 from kinstream.streams.checkpoints.files import without_secret
 from kinstream.streams.errors import GenerationMismatch
 from kinstream.streams.kafka.cluster import Cluster
+from kinstream.streams.kafka.reader import read_range
 from kinstream.streams.operations.repartition.states import Beginning
 from kinstream.streams.settings import Settings
 
@@ -137,7 +138,8 @@ class Plan:
             if topic in seen or topic not in self.raised:
                 continue
             seen.add(topic)
-            late = sum(cluster.bounds(topic, p)[1] - end for p, end in move.ends.items())
+            ranges = {p: (end, cluster.bounds(topic, p)[1]) for p, end in move.ends.items()}
+            late = sum(1 for _ in read_range(self.settings.kafka, topic, ranges))
             if late > 0:
                 notes.append(
                     f"{topic}: {late} records were written while the partitions were added. Those on a partition where "

@@ -95,7 +95,7 @@ class PartitionGauges:
 
     @property
     def lag(self) -> int | None:
-        """Records between the position and the last stable offset; transaction markers count as records."""
+        """Offsets between the position and the last stable offset."""
         if self.position is None or self.log_end is None:
             return None
         return max(0, self.log_end - self.position)
