@@ -73,7 +73,7 @@ _TIMES = click.option(
     type=click.Choice(["auto", "milliseconds", "seconds", "iso"]),
     default="auto",
     show_default=True,
-    help="Form of the times. auto: from the first one; numbers below 10^11 are seconds.",
+    help="Form of the times. auto: ISO 8601, or the unit in which a number is of the years 1990 to 2099.",
 )
 _COLUMN = click.option(
     "--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="Column of a field."

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from kinstream.producers.clicks.rows import UNKNOWN_TIME
 from kinstream.producers.files.numbers import RowError
-from kinstream.producers.files.times import END_OF_TIME
 from kinstream.streams.errors import KinstreamError
 from kinstream.streams.records.values import Click
 
+#: Milliseconds far beyond any calendar.
+END_OF_TIME: Final = 2**53
 #: Creates the error of a field: its name as in `Click`, the number of the impression or None, and the fault.
 Fault = Callable[[str, int | None, str], KinstreamError]
 

@@ -12,6 +12,7 @@ from kinstream.producers.files.json_lines import JsonLines
 from kinstream.producers.files.numbers import Where
 from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_events import read_json
+from kinstream.streams.records.times import FIRST_YEAR, LAST_YEAR, are_milliseconds
 from kinstream.streams.records.values import Click
 
 
@@ -54,6 +55,10 @@ class JsonLists:
             raise SourceError(f"{place}: {error.detail}") from error
         if not isinstance(found, Click):
             raise SourceError(f"{place}: kind {body['kind']!r}, not a click")
+        for time in (found.shown_at_ms, *(click.time_ms for click in found.clicks)):
+            if time != UNKNOWN_TIME and not are_milliseconds((time,)):
+                fault = f"the time {time} is outside of the years {FIRST_YEAR} to {LAST_YEAR} in milliseconds"
+                raise SourceError(f"{place}: {fault}")
         return found
 
     def _timed(self, body: dict[str, Any], place: str) -> None:

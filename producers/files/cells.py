@@ -8,15 +8,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.numbers import Where, is_list
 from kinstream.producers.files.tables import TableFile
 from kinstream.producers.files.text import fault_of
 from kinstream.streams.records.checks import MAX_STRING_LENGTH
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "1": True, "+1": True, "false": False, "0": False, "-1": False}
+#: Timestamps of each unit in a second, and the seconds since 1970 of the first and last time of Python.
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6}
+_PYTHON_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
 #: Separator of a name from several columns.
 JOINT: Final = "/"
 
@@ -66,9 +71,25 @@ class TableCells:
 
 
 def timely(column: pa.Array) -> pa.Array:
-    """A column with timestamps, if it holds any, in microseconds, as in Python."""
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+    """A column whose dates and timestamps, if it holds any, also in lists, are such as Python can hold, in UTC.
+
+    Those before the year 1 or after 9999 become the first or the last of Python.
+    """
+    kind = column.type
+    if pa.types.is_date(kind):
+        return timely(column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms")))
+    if pa.types.is_timestamp(kind):
+        numbers = column.cast(pa.int64())
+        if kind.unit != "ns":
+            first, last = (bound * _PER_SECOND[kind.unit] for bound in _PYTHON_SECONDS)
+            numbers = pc.min_element_wise(numbers, last, skip_nulls=False)
+            numbers = pc.max_element_wise(numbers, first, skip_nulls=False)
+        plain = numbers.cast(pa.timestamp(kind.unit)).cast(pa.timestamp("us"), safe=False)
+        return plain if kind.tz is None else plain.cast(pa.timestamp("us", "UTC"))
+    if is_list(kind) and (pa.types.is_timestamp(kind.value_type) or pa.types.is_date(kind.value_type)):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, timely(column.flatten()), mask=column.is_null())
     return column
 
 

@@ -1,29 +1,24 @@
-"""Times in a file: milliseconds, seconds, or ISO 8601."""
+"""Times in a file, by the rule of `kinstream.streams.records.times`, or in the one form that the user names."""
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime, timedelta
+from datetime import date
+from math import isfinite
 from typing import Any, Final
 
 from kinstream.producers.files.numbers import Where
-from kinstream.streams.errors import SettingsError, SourceError
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.records.times import checked, iso, milliseconds, number_in
 
 FORMS: Final = ("auto", "milliseconds", "seconds", "iso")
-#: Numbers from here on are milliseconds (1973) and not seconds (the year 5138).
-LEAST_MILLISECONDS: Final = 10**11
-#: Milliseconds far beyond any calendar.
-END_OF_TIME: Final = 2**53
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Times:
-    """Reads the times of one column, all in one form.
+    """Reads the times of a column.
 
     Parameters
     ----------
-    form : one of `FORMS`. "auto" uses the form of the first time for all: ISO 8601 if it is not a number, seconds below
-        10^11, otherwise milliseconds.
+    form : one of `FORMS`. "auto" recognises the form of each time. A typed time needs none.
 
     Raises
     ------
@@ -40,63 +35,21 @@ class Times:
 
         Raises
         ------
-        SourceError : it is missing, of another form, or before 1970.
+        SourceError : it is missing, of another form, or outside of the years that are taken.
         """
-        if value is None or value == "":
+        if value is None or value == "" or value != value:
             raise where.error(row, "the time is missing")
-        if isinstance(value, datetime):
-            return _in_range(_since_1970(value), value, where, row)
-        number = _number(value)
-        if self._form == "auto":
-            self._form = _recognised(number)
-        if self._form == "iso":
-            return _in_range(_iso(value, where, row), value, where, row)
-        if number is None:
-            raise where.error(row, f"{value!r} is not a time in {self._form}; see --times")
-        found = number * 1000 if self._form == "seconds" else number
-        return _in_range(found if isinstance(found, int) else round(found), value, where, row)
-
-
-def _recognised(number: float | None) -> str:
-    if number is None:
-        return "iso"
-    return "seconds" if number < LEAST_MILLISECONDS else "milliseconds"
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        text = value.strip()
-        if text.lstrip("-").isdecimal() and text.isascii():
-            return int(text)
         try:
-            value = float(text)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
+            if self._form == "auto" or isinstance(value, date):
+                return milliseconds(value)
+            if self._form == "iso":
+                return iso(str(value))
+            return self._of_unit(value)
+        except ValueError as error:
+            raise where.error(row, f"{error}; see --times") from None
 
-
-def _iso(value: Any, where: Where, row: int) -> int:
-    try:
-        return _since_1970(datetime.fromisoformat(str(value).strip()))
-    except ValueError:
-        raise where.error(
-            row, f"{value!r} is not an ISO 8601 time such as 2026-05-01T12:00:00Z; see --times"
-        ) from None
-
-
-def _since_1970(time: datetime) -> int:
-    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (zoned - _BEGINNING) // timedelta(milliseconds=1)
-
-
-def _in_range(found: int, value: Any, where: Where, row: int) -> int:
-    if not 0 <= found < END_OF_TIME:
-        fault = "before 1970" if found < 0 else "beyond any calendar; see --times"
-        raise _refused(where, row, value, fault)
-    return found
-
-
-def _refused(where: Where, row: int, value: Any, fault: str) -> SourceError:
-    return where.error(row, f"the time {str(value)!r} is {fault}")
+    def _of_unit(self, value: Any) -> int:
+        number = number_in(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+            raise ValueError(f"{value!r} is not a time in {self._form}")
+        return checked(round(number * 1000 if self._form == "seconds" else number), value)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
-from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 import orjson
 
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.checks import MAX_DIMENSION, MAX_STRING_LENGTH
+from kinstream.streams.records.names import label, name, shown
+from kinstream.streams.records.times import are_milliseconds as are_milliseconds
+from kinstream.streams.records.times import milliseconds
 from kinstream.streams.records.values import Vectors
 
-#: Where one unit of whole numbers ends and the next begins: seconds, milliseconds, microseconds, nanoseconds. Each
-#: covers the years 1973 to 5138.
-_UNITS: Final = ((10**11, 1000, 1), (10**14, 1, 1), (10**17, 1, 1_000), (2**63, 1, 1_000_000))
-#: Milliseconds far beyond any calendar.
+#: Milliseconds far beyond any calendar; and floats from here on are no longer whole numbers one by one.
 END_OF_TIME: Final = 2**53
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SHOWN: Final = 60
 _TRUE: Final = ("true", "1", "yes", "t", "y")
 _FALSE: Final = ("false", "0", "no", "f", "n", "")
 
@@ -34,33 +28,30 @@ def refused(where: str, what: str, reason: Reason = Reason.BAD_SHAPE) -> BadReco
     return BadRecord(reason, f"{where}: {what}")
 
 
-def shown(value: Any) -> str:
-    """A value in a refusal, bounded."""
-    if isinstance(value, list | dict):
-        # Its text could be as deep, and as long, as the record.
-        return "a list" if isinstance(value, list) else "an object"
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
 def name_of(value: Any, where: str) -> str:
-    """A name: text, or a whole number or a UUID as text.
+    """A name, by the rule of `kinstream.streams.records.names`.
 
     Raises
     ------
     BadRecord : it is missing, empty, longer than names may be, or of another type.
     """
-    if type(value) is str:
-        if not value:
-            raise refused(where, "is empty")
-        if len(value) > MAX_STRING_LENGTH:
-            raise refused(where, f"is longer than {MAX_STRING_LENGTH} characters")
-        return value
-    if type(value) is int or isinstance(value, UUID):
-        return str(value)
-    if value is None:
-        raise refused(where, "is missing")
-    raise refused(where, f"{shown(value)} is no name: it must be text or a whole number")
+    try:
+        return name(value)
+    except ValueError as error:
+        raise refused(where, str(error)) from None
+
+
+def label_of(value: Any, where: str) -> int | str:
+    """A label, by the same rule.
+
+    Raises
+    ------
+    BadRecord : it is none.
+    """
+    try:
+        return label(value)
+    except ValueError as error:
+        raise refused(where, str(error)) from None
 
 
 def names_of(values: list[Any], where: str) -> tuple[str, ...]:
@@ -121,55 +112,16 @@ def set_flag(value: Any, where: str) -> bool:
 
 
 def time_ms(value: Any, where: str) -> int:
-    """Milliseconds since 1970.
-
-    A number is seconds below 10^11, milliseconds below 10^14, microseconds below 10^17, otherwise nanoseconds. Text is
-    such a number or ISO 8601; without a zone it is UTC.
+    """Milliseconds since 1970, by the rule of `kinstream.streams.records.times`.
 
     Raises
     ------
-    BadRecord : it is missing, none of these, or before 1970.
+    BadRecord : it is missing, no time, or outside of the years that are taken.
     """
-    if type(value) is str:
-        value = _from_text(value, where)
-    if type(value) is int:
-        if _UNITS[0][0] <= value < _UNITS[1][0]:
-            return value
-        for end, times, parts in _UNITS:
-            if 0 <= value < end:
-                return value * times // parts
-    elif type(value) is float and math.isfinite(value) and 0 <= value < END_OF_TIME:
-        return round(value * 1000) if value < _UNITS[0][0] else round(value)
-    elif isinstance(value, datetime):
-        zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-        if zoned >= _BEGINNING:
-            return (zoned - _BEGINNING) // timedelta(milliseconds=1)
-    elif isinstance(value, date):
-        return time_ms(datetime(value.year, value.month, value.day, tzinfo=UTC), where)
-    elif value is None:
-        raise refused(where, "is missing")
-    raise refused(
-        where, f"{shown(value)} is no time from 1970 on: a number, or text such as 2026-05-01T12:00:00Z"
-    )
-
-
-def are_milliseconds(values: Sequence[int]) -> bool:
-    """Whether `time_ms` returns each of these whole numbers as it is. There is at least one."""
-    return min(values) >= _UNITS[0][0] and max(values) < _UNITS[1][0]
-
-
-def _from_text(text: str, where: str) -> Any:
-    # First: ISO 8601 has forms of digits alone, and a number of milliseconds may look like one of them.
-    if text.isdecimal() and text.isascii() and len(text) < 20:
-        return int(text)
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise refused(where, f"{shown(text)} is no time such as 2026-05-01T12:00:00Z") from None
+        return milliseconds(value)
+    except ValueError as error:
+        raise refused(where, str(error)) from None
 
 
 def vector(value: Any, where: str) -> Vectors:

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 import fastavro
 import orjson
 
-from kinstream.producers.sources.convert import shown
 from kinstream.producers.sources.schemas import Schemas, UnknownSchema, parsed
 from kinstream.streams.errors import BadRecord, GenerationMismatch, Reason
+from kinstream.streams.records.names import shown
 from kinstream.streams.records.state import State
 
 #: First byte of Confluent's framing, and the bytes before the body: it, and the schema's id.

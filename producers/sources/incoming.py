@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from kinstream.producers.sources.convert import shown
 from kinstream.producers.sources.paths import KEY, TIMESTAMP, Get, Path, each_of, walk
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.message import Message
+from kinstream.streams.records.names import shown
 
 
 class Incoming:

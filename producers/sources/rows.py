@@ -8,7 +8,15 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from kinstream.producers.loads.blocks import MAX_BLOCK_BYTES
-from kinstream.producers.sources.convert import flag, name_of, optional_name, refused, set_flag, vector
+from kinstream.producers.sources.convert import (
+    flag,
+    label_of,
+    name_of,
+    optional_name,
+    refused,
+    set_flag,
+    vector,
+)
 from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.streams.errors import BadRecord, Reason
@@ -100,7 +108,7 @@ class Samples:
         count = rows.number(record)
         space, time = fields.space(record), fields.time(record)
         tables = rows.tables(record, count)
-        raw = rows.values(record, fields["label"], count, _label)
+        raw = rows.values(record, fields["label"], count, label_of)
         labels: Any = tuple(raw)
         if all(type(label) is int for label in raw):
             labels = np.array(raw, np.int64)
@@ -117,14 +125,6 @@ class Samples:
             )
             for part in _cut(tables, count)
         ]
-
-
-def _label(value: Any, where: str) -> int | str:
-    if type(value) is int:
-        if not -(2**63) <= value < 2**63:
-            raise refused(where, "is no number of 64 bits")
-        return value
-    return name_of(value, where)
 
 
 class Items:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.names import MAX_NAME_LENGTH
 from kinstream.streams.records.values import Table, Vectors
 
 #: A space names a model, a message key, a file and a metric label: printable, and short enough for all of them.
 MAX_SPACE_LENGTH: Final = 200
-MAX_STRING_LENGTH: Final = 4096
+MAX_STRING_LENGTH: Final = MAX_NAME_LENGTH
 #: A builder remembers the ids of many loads, in every checkpoint of a space.
 MAX_LOAD_ID_LENGTH: Final = 200
 MAX_DIMENSION: Final = 100_000

@@ -24,6 +24,7 @@ from kinstream.streams.records.values import Click, ItemClick, Table
 from tests.producers.unpacked import lists_of, plain
 
 T = 1_704_067_200_000
+DAY = 86_400_000
 EXPECTED = [
     Click(
         "shop",
@@ -147,21 +148,22 @@ def test_a_table_of_one_impression_a_row(tmp_path: Path) -> None:
 
 
 def test_without_list_ids_session_and_query_tell_lists_apart(tmp_path: Path) -> None:
-    text = "item,clicked,time,session,query\na,1,1,s,q\nb,0,2,s,q\na,0,3,s,r\na,0,4,t,r\na,0,5,,\na,0,6,,\n"
+    cells = ["a,1,20240101,s,q", "b,0,20240102,s,q", "a,0,20240103,s,r", "a,0,20240104,t,r"]
+    text = "\n".join(["item,clicked,time,session,query", *cells, "a,0,20240105,,", "a,0,20240106,,\n"])
     found = sent(write(tmp_path, text))
     assert [(c.items, c.session, c.query_item, c.shown_at_ms) for c in found] == [
-        (("a", "b"), "s", "q", 1000),
-        (("a",), "s", "r", 3000),
-        (("a",), "t", "r", 4000),
-        (("a",), None, None, 5000),
-        (("a",), None, None, 6000),
+        (("a", "b"), "s", "q", T),
+        (("a",), "s", "r", T + 2 * DAY),
+        (("a",), "t", "r", T + 3 * DAY),
+        (("a",), None, None, T + 4 * DAY),
+        (("a",), None, None, T + 5 * DAY),
     ]
     assert [c.list_id.rpartition("-")[2] for c in found] == ["1", "3", "4", "5", "6"]
-    assert found[0].clicks == (ItemClick("a", 1000),)
+    assert found[0].clicks == (ItemClick("a", T),)
 
 
 def test_the_query_may_be_a_vector(tmp_path: Path) -> None:
-    text = "item,clicked,time,q_0,q_1,age\na,1,1,0.5,1,9\nb,0,1,0.5,1,9\na,0,2,2,3,9\n"
+    text = "item,clicked,time,q_0,q_1,age\na,1,20240101,0.5,1,9\nb,0,20240101,0.5,1,9\na,0,20240102,2,3,9\n"
     found = sent(write(tmp_path, text), ClickReading(query_features={"image": ["q_*"], "user": ["age"]}))
     assert [c.items for c in found] == [("a", "b"), ("a",)]
     assert [[t.vectors.tolist() for t in c.query_vector] for c in found] == [
@@ -173,13 +175,13 @@ def test_the_query_may_be_a_vector(tmp_path: Path) -> None:
 
 def test_lists_with_and_without_a_vector_share_a_block(tmp_path: Path) -> None:
     lines = [
-        {"items": ["a"], "clicks": [], "shown_at_ms": 1, "query_vector": [1, 2]},
-        {"items": ["a"], "clicks": [], "shown_at_ms": 1},
-        {"items": ["b"], "clicks": [{"item": "b"}], "shown_at_ms": 1, "query_vector": [3, 4]},
+        {"items": ["a"], "clicks": [], "shown_at_ms": T, "query_vector": [1, 2]},
+        {"items": ["a"], "clicks": [], "shown_at_ms": T},
+        {"items": ["b"], "clicks": [{"item": "b"}], "shown_at_ms": T, "query_vector": [3, 4]},
     ]
     found = sent(write(tmp_path, "\n".join(map(json.dumps, lines)), "log.ndjson"))
     assert [[t.vectors.tolist() for t in c.query_vector] for c in found] == [[[[1, 2]]], [], [[[3, 4]]]]
-    assert found[2].clicks == (ItemClick("b", 1),)
+    assert found[2].clicks == (ItemClick("b", T),)
 
 
 @pytest.mark.parametrize(
@@ -214,35 +216,59 @@ def test_the_summary_counts_what_is_in_the_lists(tmp_path: Path) -> None:
     ("text", "told"),
     [
         (
-            "item,clicked,time,session,rank\na,0,1,s,0\nb,0,1,s,0\n",
+            "item,clicked,time,session,rank\na,0,20240101,s,0\nb,0,20240101,s,0\n",
             r"row 2, column 'rank': position 0 appears twice",
         ),
-        ("item,clicked,time,session\na,0,1,s\na,0,1,s\n", r"row 2, column 'item': item 'a' appears twice"),
         (
-            "item,clicked,time,rank\na,0,1,0\nb,0,1,-1\n",
+            "item,clicked,time,session\na,0,20240101,s\na,0,20240101,s\n",
+            r"row 2, column 'item': item 'a' appears twice",
+        ),
+        (
+            "item,clicked,time,rank\na,0,20240101,0\nb,0,20240101,-1\n",
             r"row 2, column 'rank': a position counts from the top",
         ),
-        ("item,clicked,time,rank\na,0,1,first\n", r"row 1, column 'rank': 'first' is not a whole number"),
-        ("item,clicked,time\na,0,1\nb,seldom,1\n", r"row 2, column 'clicked': 'seldom' is neither"),
-        ("item,clicked,time\na,0,1\n,0,1\n", r"row 2, column 'item': the value is missing"),
-        ("item,clicked,time\na,0,-1\n", r"row 1, column 'time': the time '-1' is before 1970"),
-        ("item,clicked,time,dwell_ms\na,1,1,-9\n", r"row 1, column 'dwell_ms': a dwell time of -9 ms"),
         (
-            "list_id,item,clicked,time\nx,a,0,1\ny,a,0,1\nx,b,0,1\n",
+            "item,clicked,time,rank\na,0,20240101,first\n",
+            r"row 1, column 'rank': 'first' is not a whole number",
+        ),
+        (
+            "item,clicked,time\na,0,20240101\nb,seldom,20240101\n",
+            r"row 2, column 'clicked': 'seldom' is neither",
+        ),
+        ("item,clicked,time\na,0,20240101\n,0,20240101\n", r"row 2, column 'item': the value is missing"),
+        (
+            "item,clicked,time\na,0,-1\n",
+            r"row 1, column 'time': the time '-1' is outside of the years 1990 to 2099",
+        ),
+        ("item,clicked,time,dwell_ms\na,1,20240101,-9\n", r"row 1, column 'dwell_ms': a dwell time of -9 ms"),
+        (
+            "list_id,item,clicked,time\nx,a,0,20240101\ny,a,0,20240101\nx,b,0,20240101\n",
             r"row 3, column 'list_id': list 'x' continues after other rows",
         ),
-        ("items,clicks,time\na|b,c,1\n", r"row 1, column 'clicks': a click on 'c', which is not shown"),
-        ("items,clicks,time\na|b,a,1\n,,1\n", r"row 2, column 'items': the list is empty"),
-        ("items,clicks,time\na|b|a,a,1\n", r"row 1, column 'items': item 'a' appears twice"),
         (
-            "items,clicks,time,positions\na|b,a,1,3|3\n",
+            "items,clicks,time\na|b,c,20240101\n",
+            r"row 1, column 'clicks': a click on 'c', which is not shown",
+        ),
+        ("items,clicks,time\na|b,a,20240101\n,,20240101\n", r"row 2, column 'items': the list is empty"),
+        ("items,clicks,time\na|b|a,a,20240101\n", r"row 1, column 'items': item 'a' appears twice"),
+        (
+            "items,clicks,time,positions\na|b,a,20240101,3|3\n",
             r"row 1, column 'positions': position 3 appears twice",
         ),
-        ("items,clicks,time,positions\na|b,a,1,3\n", r"row 1, column 'positions': 1 positions for 2 items"),
-        ("items,clicks,time,clicked_at\na|b,a|b,1,3\n", r"row 1, column 'clicked_at': 1 values for 2 clicks"),
-        ("items,clicks,time\na,[a,1\n", r"row 1, column 'clicks': not a JSON list"),
-        ('items,clicks,time\na,"[{""id"": 1}]",1\n', r"row 1, column 'clicks': a click is an item, or"),
-        ("item,time\na,1\n", r"which column is clicked\? Use --column clicked=COLUMN"),
+        (
+            "items,clicks,time,positions\na|b,a,20240101,3\n",
+            r"row 1, column 'positions': 1 positions for 2 items",
+        ),
+        (
+            "items,clicks,time,clicked_at\na|b,a|b,20240101,20240103\n",
+            r"row 1, column 'clicked_at': 1 values for 2 clicks",
+        ),
+        ("items,clicks,time\na,[a,20240101\n", r"row 1, column 'clicks': not a JSON list"),
+        (
+            'items,clicks,time\na,"[{""id"": 1}]",20240101\n',
+            r"row 1, column 'clicks': a click is an item, or",
+        ),
+        ("item,time\na,20240101\n", r"which column is clicked\? Use --column clicked=COLUMN"),
         ("item,clicked,time\n", r"there are no rows"),
     ],
 )
@@ -252,7 +278,7 @@ def test_a_bad_table_is_refused_by_place(tmp_path: Path, text: str, told: str) -
     assert "log.csv" in str(caught.value)
 
 
-GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": 1}
+GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": T}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +287,7 @@ GOOD: dict[str, Any] = {"items": ["a", "b"], "clicks": [], "shown_at_ms": 1}
         ({"positions": [1, 1]}, r"row 2, column 'positions': position 1 appears twice"),
         ({"positions": [1, -1]}, r"row 2: positions must be one non-negative rank"),
         ({"clicks": [{"item": "c"}]}, r"row 2, column 'clicks': a click on 'c', which is not shown"),
-        ({"clicks": [{"item": "a", "time_ms": -2}]}, r"row 2, column 'clicks': the time -2 is negative"),
+        ({"clicks": [{"item": "a", "time_ms": -2}]}, r"row 2: the time -2 is outside of the years"),
         ({"clicks": [{"item": "a", "time_ms": -1}]}, r"row 2: a time is negative"),
         ({"clicks": [{"item": "a", "dwell_ms": -1}]}, r"row 2, column 'dwell_ms': a dwell time of -1 ms"),
         ({"clicks": "a"}, r"row 2: clicks must be a list"),
@@ -287,7 +313,9 @@ def test_a_bad_line_is_refused_by_place(tmp_path: Path, change: Mapping[str, Any
 def test_a_query_vector_that_is_not_finite_is_refused(tmp_path: Path, value: str) -> None:
     reading = ClickReading(query_features={"x": ["q"]})
     with pytest.raises(SourceError, match=r"row 2, column 'q'"):
-        open_clicks(write(tmp_path, f"item,clicked,time,q\na,0,1,1\na,0,1,{value}\n"), "shop", reading)
+        open_clicks(
+            write(tmp_path, f"item,clicked,time,q\na,0,20240101,1\na,0,20240101,{value}\n"), "shop", reading
+        )
 
 
 @pytest.mark.parametrize(
@@ -296,7 +324,7 @@ def test_a_query_vector_that_is_not_finite_is_refused(tmp_path: Path, value: str
         ("log.csv", "item,clicked\na,0\n", ClickReading(), SettingsError, "--shown-at now"),
         (
             "log.csv",
-            "item,clicked,at\na,0,1\n",
+            "item,clicked,at\na,0,20240101\n",
             ClickReading({"shown_at": ["at"]}, now=True),
             SettingsError,
             "no column shown_at",
@@ -359,7 +387,7 @@ def test_an_address_comes_from_a_column_that_was_named_and_never_by_guess(tmp_pa
     lines = [{"items": ["a"], "clicks": [], "shown_at_ms": T, "address": one} for one in ("9c1d", None)]
     name = write(tmp_path, "\n".join(map(json.dumps, lines)), "log.jsonl")
     assert [one.address for one in sent(name)] == ["9c1d", None]
-    rows = "item,clicked,time,hash\na,1,1,9c1d\n"
+    rows = "item,clicked,time,hash\na,1,20240101,9c1d\n"
     reading = ClickReading({"address": ["hash"]})
     assert [one.address for one in sent(write(tmp_path, rows), reading)] == ["9c1d"]
 

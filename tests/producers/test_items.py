@@ -20,6 +20,8 @@ from tests.producers.unpacked import items_of
 
 CSV = "sku,width,height,colour,brand\na,1,2,red,acme\nb,3,4,blue,\nc,5,6,red,zeta\n"
 
+T = 1_704_067_200_000
+
 
 def write(folder: Path, text: str, name: str = "shop.csv") -> str:
     (folder / name).write_text(text, encoding="utf-8")
@@ -103,9 +105,9 @@ def test_a_block_says_one_thing_of_an_item(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_time_of_a_block_is_the_newest_of_its_rows(tmp_path: Path) -> None:
-    text = "id,w,at\na,1,1970-01-01T00:00:02Z\nb,2,1970-01-01T00:00:03+00:00\nc,3,1970-01-01T00:00:01\n"
+    text = "id,w,at\na,1,2024-01-01T00:00:02Z\nb,2,2024-01-01T00:00:03+00:00\nc,3,2024-01-01T00:00:01\n"
     columns = ItemColumns(features={"x": ["w"]}, time="at")
-    assert [b.time_ms for b in load_of(write(tmp_path, text), columns, 2).blocks(9)] == [3000, 1000]  # type: ignore[union-attr]
+    assert [b.time_ms for b in load_of(write(tmp_path, text), columns, 2).blocks(9)] == [T + 3000, T + 1000]  # type: ignore[union-attr]
     untimed = ItemColumns(features={"x": ["w"]})
     assert [b.time_ms for b in load_of(write(tmp_path, text), untimed).blocks(9)] == [9]  # type: ignore[union-attr]
 
@@ -136,7 +138,11 @@ def test_parquet_and_npz_give_lists_and_several_modalities(tmp_path: Path) -> No
         ("id,w\na,1\n", ItemColumns(time="at"), r"there is no column 'at'"),
         ("id,w\na,1\n", ItemColumns(categories={"x": [OneHot("k")]}), r"there is no column 'k'"),
         ("id,w,gone\na,1,perhaps\n", ItemColumns(deleted="gone"), r"row 1, column 'gone': 'perhaps'"),
-        ("id,w,at\na,1,-1\n", ItemColumns(time="at"), r"row 1, column 'at': the time '-1' is before 1970"),
+        (
+            "id,w,at\na,1,-1\n",
+            ItemColumns(time="at"),
+            r"row 1, column 'at': the time '-1' is outside of the years",
+        ),
         ("id,w\n", ItemColumns(), r"there are no rows"),
     ],
 )

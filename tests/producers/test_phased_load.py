@@ -39,6 +39,7 @@ from tests.producers.killed import LOG, TOPIC, Killed, KilledSink
 from tests.support.memory_log import MemoryLog, MemorySink
 
 ROWS = 47
+SHOWN = 1_767_225_600_000
 
 
 def catalogue(folder: Path, kind: str) -> Path:
@@ -72,7 +73,7 @@ def lists(folder: Path) -> PhasedLoad:
         {
             "items": [f"item {n}", f"item {n + 1}"],
             "clicks": [{"item": f"item {n}"}] * (n % 3 == 0),
-            "shown_at_ms": n,
+            "shown_at_ms": SHOWN + n,
             "query_vector": [n, 1],
         }
         for n in range(ROWS)
@@ -83,7 +84,7 @@ def lists(folder: Path) -> PhasedLoad:
 
 
 def impressions(folder: Path) -> PhasedLoad:
-    rows = [f"s{n},{m},{int(m == 1)},{n}\n" for n in range(ROWS) for m in range(1 + n % 4)]
+    rows = [f"s{n},{m},{int(m == 1)},{SHOWN + n}\n" for n in range(ROWS) for m in range(1 + n % 4)]
     path = folder / "impressions.csv"
     path.write_text("session,item,clicked,time\n" + "".join(rows))
     return PhasedLoad("clicks", [open_clicks(str(path), "toys")], "toys", 5)
@@ -227,7 +228,7 @@ def test_changed_blocks_are_refused_while_a_load_is_unfinished(
 def test_every_block_stays_under_half_a_mebibyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_module, "BLOCK_BYTES", 100_000)
     lines = [
-        {"items": [f"{n} {m} " + "ö" * 50 for m in range(500)], "clicks": [], "shown_at_ms": 1}
+        {"items": [f"{n} {m} " + "ö" * 50 for m in range(500)], "clicks": [], "shown_at_ms": SHOWN}
         for n in range(40)
     ]
     path = tmp_path / "long.jsonl"

@@ -85,15 +85,18 @@ def test_a_name_may_stand_in_several_columns(tmp_path: Path) -> None:
         ("left,right,similar\na,b,1\nc,c,1\n", r"row 2, column 'right': 'c' is related to itself"),
         ("left,right,similar\na,b,maybe\n", r"row 1, column 'similar': 'maybe' is neither true"),
         ("left,right,similar\na,,1\n", r"row 1, column 'right': the value is missing"),
-        ("left,right,similar,time\na,b,1,-5\n", r"row 1, column 'time': the time '-5' is before 1970"),
+        (
+            "left,right,similar,time\na,b,1,-5\n",
+            r"row 1, column 'time': the time '-5' is outside of the years 1990 to 2099",
+        ),
         ("left,right,similar,time\na,b,1,\n", r"row 1, column 'time': the time is missing"),
         (
             "left,right,similar,time\na,b,1,2024-01-01\na,c,1,17\n",
-            r"row 2, column 'time': '17' is not an ISO 8601 time",
+            r"row 2, column 'time': the time '17' is outside of the years 1990 to 2099",
         ),
         (
-            "left,right,similar,time\na,b,1,1\na,c,1,soon\n",
-            r"row 2, column 'time': 'soon' is not a time in sec",
+            "left,right,similar,time\na,b,1,20240101\na,c,1,soon\n",
+            r"row 2, column 'time': 'soon' is no time such as",
         ),
         ("left,right,similar\n", r"there are no rows"),
         (

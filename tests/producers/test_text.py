@@ -73,7 +73,7 @@ def test_parquet(tmp_path: Path, listed: bool) -> None:
     rows = len(names)
     if listed:
         items = pa.ListArray.from_arrays(list(range(rows + 1)), names)
-        pq.write_table(pa.table({"items": items, "clicks": items, "shown_at": [1] * rows}), path)
+        pq.write_table(pa.table({"items": items, "clicks": items, "shown_at": [20240101] * rows}), path)
         refused(lambda: open_clicks(str(path), space="s"), "t.parquet", "row 9001, column 'items'")
         return
     pq.write_table(pa.table({"a": [1.0] * rows, "label": names, "id": names}), path)
@@ -113,7 +113,9 @@ def test_a_field_of_a_json_line_stands_there_once(tmp_path: Path) -> None:
 
 def test_a_list_that_is_json_in_a_cell(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text('items,clicks,shown_at\n"[""a"", ""b""]",[],1\n"[""a"", ""\\ud83d""]",[],1\n')
+    path.write_text(
+        'items,clicks,shown_at\n"[""a"", ""b""]",[],20240101\n"[""a"", ""\\ud83d""]",[],20240101\n'
+    )
     refused(lambda: open_clicks(str(path), space="s"), "t.csv", "row 2, column 'items'")
 
 

@@ -29,7 +29,7 @@ from kinstream.streams.records.identity import Headers
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.values import Action, Control, Counts, Declaration
 from kinstream.streams.settings import KafkaSettings, Settings
-from kinstream.streams.topics import CATALOGUE, partition_of
+from kinstream.streams.topics import CATALOGUE
 from tests.support.memory_log import MemoryLog, MemorySink
 from tests.support.pipeline import samples
 
@@ -62,14 +62,10 @@ class TimedLog(MemoryLog):
         value: bytes | None,
         headers: Headers = (),
         partition: int | None = None,
+        time_ms: int | None = None,
     ) -> int:
-        if partition is None:
-            partition = partition_of((key or b"").decode(errors="replace"), self.partitions)
-        offset = super().append(topic, key, value, headers, partition)
         self.clock += topic == EVENTS
-        held = self.entries[topic, partition]
-        held[-1] = held[-1]._replace(timestamp_ms=self.clock)
-        return offset
+        return super().append(topic, key, value, headers, partition, self.clock)
 
 
 @dataclass

@@ -13,9 +13,13 @@ from kinstream.streams.topics import partition_of
 
 @dataclass
 class MemoryLog:
-    """Messages by (topic, partition). Appending gives the next offset; `holes` are offsets that no record has."""
+    """Messages by (topic, partition). Appending gives the next offset; `holes` are offsets that no record has.
+
+    A record that is appended without a time has `start_ms`, and a millisecond for each one before it.
+    """
 
     partitions: int = 2
+    start_ms: int = 0
     entries: dict[tuple[str, int], list[Message]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
@@ -26,6 +30,7 @@ class MemoryLog:
         value: bytes | None,
         headers: Headers = (),
         partition: int | None = None,
+        time_ms: int | None = None,
     ) -> int:
         place = (
             partition
@@ -35,7 +40,8 @@ class MemoryLog:
         offset = self.ends[topic, place]
         before = self.entries[topic, place]
         previous = before[-1].offset if before else -1
-        before.append(Message(topic, place, offset, offset, key, value, headers, previous))
+        at = self.start_ms + offset if time_ms is None else time_ms
+        before.append(Message(topic, place, offset, at, key, value, headers, previous))
         self.ends[topic, place] = offset + 1
         return offset
 
