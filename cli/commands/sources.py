@@ -59,12 +59,14 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
         raise SettingsError(
             f"no [sources.{name}] in the settings; there are: {known}{meant([name], settings.sources)}"
         )
+    # A file has no times of Kafka records: a join goes by those in its records.
+    at = -1 if section.preset else int(time.time() * 1000)
     if file is not None and section.format == "avro":
         parsed = AvroRecord()
-        mapping, messages = mapper(section, parsed), _avro_file(section.topic, file, limit, parsed)
+        mapping, messages = mapper(section, parsed), _avro_file(section.topic, file, limit, parsed, at)
     else:
         mapping = mapper(section)
-        messages = _lines(section.topic, file, limit) if file else _newest(settings, section.topic, limit)
+        messages = _lines(section.topic, file, limit, at) if file else _newest(settings, section.topic, limit)
     # Kept for JSON alone: there may be a million.
     events: list[dict[str, Any]] = []
     refusals: list[dict[str, str]] = []
@@ -120,30 +122,28 @@ def _print(place: str, event: Any) -> None:
             click.echo(escaped(line))
 
 
-def _lines(topic: str, file: Path, limit: int) -> Iterator[Message]:
+def _lines(topic: str, file: Path, limit: int, at: int) -> Iterator[Message]:
     """The lines of a file as records of the topic."""
     from kinstream.streams.records.message import Message
 
-    now = int(time.time() * 1000)
     with file.open("rb") as stream:
         lines = (line.rstrip(b"\r\n") for line in stream)
         for number, line in zip(range(limit), (line for line in lines if line.strip()), strict=False):
-            yield Message(topic, 0, number, now, None, line, (), number - 1)
+            yield Message(topic, 0, number, at, None, line, (), number - 1)
 
 
-def _avro_file(topic: str, file: Path, limit: int, parsed: AvroRecord) -> Iterator[Message]:
+def _avro_file(topic: str, file: Path, limit: int, parsed: AvroRecord, at: int) -> Iterator[Message]:
     """The records of an Avro file, which holds its schema itself."""
     import fastavro
 
     from kinstream.streams.errors import SourceError
     from kinstream.streams.records.message import Message
 
-    now = int(time.time() * 1000)
     with file.open("rb") as stream:
         try:
             for number, value in zip(range(limit), fastavro.reader(stream), strict=False):
                 parsed.value = value
-                yield Message(topic, 0, number, now, None, b"", (), number - 1)
+                yield Message(topic, 0, number, at, None, b"", (), number - 1)
         except (ValueError, EOFError) as error:
             raise SourceError(f"{file}: not an Avro file: {error}") from error
 

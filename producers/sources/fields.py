@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kinstream.producers.sources.convert import name_of, time_ms
 from kinstream.producers.sources.incoming import Incoming
+from kinstream.producers.sources.partition_time import not_ahead
 from kinstream.producers.sources.paths import Path, compile_path
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space
@@ -28,7 +29,7 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "relations": (("left", "right"), ("similar", "source")),
     # The fields of the preset, which has a path for each.
     "ubi": (
-        ("action", "query_id", "items", "item", "session", "user"),
+        ("action", "query_id", "items", "item", "position", "session", "user"),
         ("query_item", "query_vector"),
     ),
 }
@@ -125,14 +126,14 @@ class Fields:
 
         Raises
         ------
-        BadRecord : it is missing or not a time.
+        BadRecord : it is missing, not a time, or ahead of the log.
         """
         field = self._fields.get("time")
         if field is None:
             if record.message.timestamp_ms < 0:
                 raise BadRecord(Reason.BAD_SHAPE, "the Kafka record has no time; name one in fields.time")
             return record.message.timestamp_ms
-        return time_ms(record.at(field.path), field.where)
+        return not_ahead(time_ms(record.at(field.path), field.where), record.message, field.where)
 
 
 def compiled(setting: str, text: Any) -> Path:

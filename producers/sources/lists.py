@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
 from kinstream.producers.clicks.checks import check_list
 from kinstream.producers.sources.convert import (
+    END_OF_TIME,
     are_milliseconds,
     flag,
     names_of,
@@ -19,6 +21,7 @@ from kinstream.producers.sources.convert import (
 )
 from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming, Together
+from kinstream.producers.sources.partition_time import MAX_AHEAD_MS, log_time, not_ahead
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH, check_space
 from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
@@ -77,6 +80,9 @@ class ClickLists:
                     return None
             elif type(shown_at) is not int or not are_milliseconds((shown_at,)):
                 return None
+            latest = _latest(record)
+            if shown_at > latest:
+                return None
             count = len(items)
             shown = set(items)
             # Joining refuses what is not text.
@@ -88,7 +94,7 @@ class ClickLists:
         if characters > MAX_STRING_LENGTH and max(map(len, items)) > MAX_STRING_LENGTH:
             return None
         ranks = self._plain_ranks(positions, count)
-        clicked = self._plain_clicks(clicks, clicked_at, shown, shown_at)
+        clicked = self._plain_clicks(clicks, clicked_at, shown, shown_at, latest)
         if ranks is None or clicked is None:
             return None
         for name in names:
@@ -130,7 +136,7 @@ class ClickLists:
         return tuple([position - first for position in positions]) if first else tuple(positions)
 
     def _plain_clicks(
-        self, clicks: Any, clicked_at: Any, shown: set[str], shown_at: int
+        self, clicks: Any, clicked_at: Any, shown: set[str], shown_at: int, latest: int
     ) -> tuple[ItemClick, ...] | None:
         if clicks is None or clicks == []:
             return ()
@@ -144,6 +150,8 @@ class ClickLists:
         if type(clicked_at) is not list or len(clicked_at) != len(clicks):
             return None
         if set(map(type, clicked_at)) != {int} or not are_milliseconds(clicked_at):
+            return None
+        if max(clicked_at) > latest:
             return None
         return tuple(map(ItemClick, clicks, clicked_at))
 
@@ -221,7 +229,7 @@ class ClickLists:
             flags = self._beside(record, "clicked", len(items), _flag_or_nothing)
             places = [place for place, clicked in enumerate(flags) if clicked]
             names = tuple(items[place] for place in places)
-            times = self._at(record, "clicked_at", len(items), _optional_time, places)
+            times = self._at(record, "clicked_at", len(items), _time_of(record), places)
             dwells = self._at(record, "dwell_ms", len(items), _optional_whole, places)
         else:
             raw = record.at(fields["clicks"].path)
@@ -230,7 +238,7 @@ class ClickLists:
                 () if raw is None else names_of(self._raw(record, fields["clicks"]), fields["clicks"].where)
             )
             places = list(range(len(names)))
-            times = self._at(record, "clicked_at", len(names), _optional_time, places)
+            times = self._at(record, "clicked_at", len(names), _time_of(record), places)
             dwells = self._at(record, "dwell_ms", len(names), _optional_whole, places)
         return tuple(
             ItemClick(name, shown_at if at is None else at, dwell)
@@ -277,8 +285,19 @@ def _flag_or_nothing(value: Any, where: str) -> bool:
     return value is not None and flag(value, where)
 
 
-def _optional_time(value: Any, where: str) -> int | None:
-    return None if value is None else time_ms(value, where)
+def _time_of(record: Incoming) -> Callable[[Any, str], int | None]:
+    """Reads the times of clicks in a record."""
+
+    def read(value: Any, where: str) -> int | None:
+        return None if value is None else not_ahead(time_ms(value, where), record.message, where)
+
+    return read
+
+
+def _latest(record: Incoming) -> int:
+    """The latest time that `not_ahead` allows in a record."""
+    log_ms = log_time(record.message)
+    return END_OF_TIME if log_ms is None else log_ms + MAX_AHEAD_MS
 
 
 def _optional_whole(value: Any, where: str) -> int | None:

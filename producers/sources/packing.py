@@ -29,7 +29,8 @@ from kinstream.streams.records.values import (
 MAX_SPACES: Final = 100_000
 #: Bytes of a block beside its rows.
 _BESIDE: Final = 4_096
-_ROOM: Final = MAX_BLOCK_BYTES - _BESIDE
+#: Most bytes of the rows of one block.
+ROOM: Final = MAX_BLOCK_BYTES - _BESIDE
 #: Bytes of a label or an id beside its text.
 _STRING: Final = 8
 _ROWS: Final = "rows"
@@ -64,7 +65,7 @@ class _Pending:
 
     def has_room(self, shape: tuple[Any, ...], size: int, items: tuple[str, ...]) -> bool:
         """Whether an event may share the block."""
-        return self.shape == shape and self.size + size <= _ROOM and self.items.isdisjoint(items)
+        return self.shape == shape and self.size + size <= ROOM and self.items.isdisjoint(items)
 
 
 class Packing:
@@ -91,7 +92,7 @@ class Packing:
             if event.space not in self._pending and event.space not in self._rows:
                 self._check_room(event.space)
         sizes = [_size(event) for event in events]
-        if sizes and max(sizes) > _ROOM:
+        if sizes and max(sizes) > ROOM:
             raise BadRecord(
                 Reason.TOO_LARGE, f"its event takes {max(sizes)} bytes; {MAX_BLOCK_BYTES} are the limit"
             )
@@ -160,7 +161,7 @@ def _size(event: Loaded) -> int:
     """Upper bound of the bytes of an event's rows."""
     match event:
         case Click():
-            return _list_bytes(event)
+            return list_bytes(event)
         case Relation():
             return relation_bytes(event)
         case SampleBlock():
@@ -171,7 +172,8 @@ def _size(event: Loaded) -> int:
     raise TypeError(type(event).__name__)
 
 
-def _list_bytes(click: Click) -> int:
+def list_bytes(click: Click) -> int:
+    """Upper bound of the bytes of a list."""
     names = len("".join(click.items)) + len(click.list_id)
     for name in (click.session, click.user, click.address, click.query_item):
         if name is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinstream.producers.sources.fields import compiled
@@ -42,7 +42,25 @@ class Reader:
             if self._needs_value:
                 raise BadRecord(Reason.UNDECODABLE, "a record without a value")
             return Incoming(message, None)
-        record = Incoming(message, self.format.parse(message.value))
+        return self._wanted(Incoming(message, self.format.parse(message.value)))
+
+    def read_each(self, message: Message, documents: Callable[[Any], list[Any]]) -> list[Incoming]:
+        """The parsed records that a message holds, without those that are left out.
+
+        Parameters
+        ----------
+        documents : the records in the parsed value.
+
+        Raises
+        ------
+        BadRecord : it cannot be parsed, or has no value; or one of its records is no object.
+        """
+        if message.value is None:
+            raise BadRecord(Reason.UNDECODABLE, "a record without a value")
+        each = documents(self.format.parse(message.value))
+        return [found for one in each if (found := self._wanted(Incoming(message, one))) is not None]
+
+    def _wanted(self, record: Incoming) -> Incoming | None:
         for path, wanted in self._when:
             found = record.at(path)
             if isinstance(found, list | dict) or found not in wanted:

@@ -1,98 +1,65 @@
-"""User Behavior Insights (UBI 1.x of OpenSearch): queries and events of one topic, joined to result lists.
+"""User Behavior Insights (UBI of OpenSearch): queries and events of one topic, joined to result lists.
 
-A query opens a list of its hits. Clicks join the list of their `query_id`, until a record of the partition is later
-than the query by the window: then the list is an event, with its clicks. So the join is a function of one log. Times
-are those of the records.
+A query opens a list of its hits, and so does the first impression of a query without hits. Impressions add what was
+shown, further pages of a query their hits. Clicks join the list of their `query_id` until the time of the partition's
+log is later by the window: then the list is an event, with its clicks. So the join is a function of one log. The times
+in records are data: they say when a list was shown and clicked, and only the Kafka times of records move the log.
 
 Schema: https://o19s.github.io/ubi, version 1.3.0.
 """
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-import numpy as np
 import orjson
 
-from kinstream.producers.clicks.checks import check_list
-from kinstream.producers.sources.convert import name_of, optional_name, refused
-from kinstream.producers.sources.fields import Fields
+from kinstream.producers.sources.convert import refused, time_ms
 from kinstream.producers.sources.formats import Format
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.producers.sources.lists import query_vector
+from kinstream.producers.sources.partition_time import PartitionTime, log_time, not_ahead
 from kinstream.producers.sources.reader import Reader
+from kinstream.producers.sources.ubi_forms import Forms, documents, is_bulk_line
+from kinstream.producers.sources.ubi_lists import OpenList, OpenLists
 from kinstream.streams.configuration.sources import SourceSettings
 from kinstream.streams.errors import BadRecord, Reason
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
-from kinstream.streams.records.values import Click, ItemClick, Loaded, Table
+from kinstream.streams.records.values import Loaded
 
-FIELDS: Final = {
-    "action": "action_name",
-    "query_id": "query_id",
-    "items": "query_response_hit_ids",
-    "item": "event_attributes.object.object_id",
-    "time": "timestamp",
-    "session": "session_id",
-    "user": "client_id",
-}
 ACTIONS: Final = ("click", "click_through")
+IMPRESSION: Final = "impression"
 WINDOW_MINUTES: Final = 30
-#: Lists, and items in them, that are open at a time; above it the oldest is closed before its window ends.
-MAX_OPEN: Final = 100_000
-MAX_ITEMS: Final = 2_000_000
-#: A record further ahead of its place in the log would close lists too early.
-MAX_AHEAD_MS: Final = 24 * 3_600_000
 
 LIST_CLOSED: Final = "list-closed"
 CLOSED_EARLY: Final = "list-closed-early"
+LIST_CONTINUED: Final = "list-continued"
 LIST_REPEATED: Final = "list-repeated"
 EMPTY_LIST: Final = "list-empty"
 CLICK_JOINED: Final = "click-joined"
 CLICK_REPEATED: Final = "click-repeated"
+CLICK_WITHOUT_QUERY: Final = "click-without-query"
+IMPRESSION_JOINED: Final = "impression-joined"
+IMPRESSION_REPEATED: Final = "impression-repeated"
 OTHER_ACTION: Final = "other-action"
+BULK_LINE: Final = "bulk-line"
 FATES: Final = (
     LIST_CLOSED,
     CLOSED_EARLY,
+    LIST_CONTINUED,
     LIST_REPEATED,
     EMPTY_LIST,
     CLICK_JOINED,
     CLICK_REPEATED,
+    CLICK_WITHOUT_QUERY,
+    IMPRESSION_JOINED,
+    IMPRESSION_REPEATED,
     OTHER_ACTION,
+    BULK_LINE,
 )
-
-
-@dataclass(slots=True)
-class _Open:
-    """A list whose window has not ended."""
-
-    space: str
-    list_id: str
-    items: tuple[str, ...]
-    shown_at_ms: int
-    session: str | None
-    user: str | None
-    query_item: str | None
-    query_vector: tuple[Table, ...]
-    clicks: list[tuple[str, int]] = field(default_factory=list)
-
-    def click(self) -> Click:
-        return Click(
-            self.space,
-            self.list_id,
-            self.items,
-            tuple(range(len(self.items))),
-            tuple(ItemClick(item, at) for item, at in self.clicks),
-            self.shown_at_ms,
-            self.session,
-            self.user,
-            self.query_item,
-            self.query_vector,
-        )
 
 
 class Ubi:
@@ -100,148 +67,183 @@ class Ubi:
 
     Parameters
     ----------
-    actions : names of the actions that are clicks.
+    actions : names of the actions that are clicks, in any case.
     window_ms : how long after its query a list takes clicks.
     """
 
-    def __init__(self, reader: Reader, fields: Fields, actions: Iterable[str], window_ms: int) -> None:
+    def __init__(self, reader: Reader, forms: Forms, actions: Iterable[str], window_ms: int) -> None:
         self._reader = reader
-        self._fields = fields
-        self._actions = frozenset(actions)
+        self._forms = forms
+        self._actions = frozenset(action.lower() for action in actions)
         self._window_ms = window_ms
-        self._open: dict[str, _Open] = {}
-        self._items = 0
-        self._watermark = 0
+        self._lists = OpenLists(window_ms)
+        self._time = PartitionTime()
         self._counts: Counter[str] = Counter()
 
     def events(self, message: Message) -> list[Loaded] | None:
-        record = self._reader.read(message)
-        if record is None:
+        records = self._reader.read_each(message, documents)
+        if not records:
             return None
-        action = self._value(record, "action")
+        counts = self._counts.copy()
+        # One record changes a list that is open after all checks; of several, a later one may be refused.
+        self._lists.begin(copies=len(records) > 1)
+        try:
+            times = [self._take(record) for record in records]
+        except BadRecord:
+            self._lists.undo()
+            self._counts = counts
+            raise
+        appended = message.appended and log_time(message) is not None
+        for said in times:
+            if said is not None:
+                self._time.take(*said, appended=appended)
+        self._lists.correct(self._time.latest_ms)
+        return self._closed(self._lists.due(self._time.now_ms), LIST_CLOSED) + self._closed(
+            self._lists.surplus(), CLOSED_EARLY
+        )
+
+    def _take(self, record: Incoming) -> tuple[str, int] | None:
+        """Take one record; returns its query and the time that it says for the log, None if it says none.
+
+        Raises
+        ------
+        BadRecord : it does not fit; nothing has changed.
+        """
+        forms = self._forms
+        action = forms.value(record, "action")
         if action is None:
             return self._query(record)
-        if type(action) is not str or action not in self._actions:
+        name = action.lower() if type(action) is str else ""
+        is_click = name in self._actions
+        if not is_click and name != IMPRESSION:
             self._counts[OTHER_ACTION] += 1
-            return self._pass_time(record) or None
-        return self._click(record)
+            return self._passing(record)
+        query = forms.name(record, "query_id")
+        if query is None:
+            self._counts[CLICK_WITHOUT_QUERY if is_click else OTHER_ACTION] += 1
+            return None
+        items = forms.items(record)
+        if is_click:
+            return self._click(record, query, items)
+        if not items:
+            self._counts[OTHER_ACTION] += 1
+            return self._passing(record)
+        return self._impression(record, query, items)
 
-    def _value(self, record: Incoming, name: str) -> Any:
-        return record.at(self._fields[name].path)
-
-    def _time(self, record: Incoming) -> int:
-        time = self._fields.time(record)
-        if time > record.message.timestamp_ms + MAX_AHEAD_MS and record.message.timestamp_ms >= 0:
-            ahead = (time - record.message.timestamp_ms) // 3_600_000
-            raise BadRecord(
-                Reason.AHEAD_OF_LOG,
-                f"{self._fields['time'].where}: {ahead} hours ahead of its place in the log",
-            )
-        return time
-
-    def _pass_time(self, record: Incoming) -> list[Loaded]:
-        """Let the time of a record that is left out close lists, if it has one."""
+    def _passing(self, record: Incoming) -> tuple[str, int] | None:
+        """What a record that is left out says for the log, if it belongs to a query."""
         try:
-            return self._advance(self._time(record))
+            query = self._forms.name(record, "query_id")
+            log_ms = log_time(record.message)
+            return None if query is None else (query, self._own_ms(record) if log_ms is None else log_ms)
         except BadRecord:
-            return []
+            return None
 
-    # ---- the two types of records -------------------------------------------------------------------------------
+    def _own_ms(self, record: Incoming) -> int:
+        """The time in a record, which is data.
 
-    def _query(self, record: Incoming) -> list[Loaded]:
-        fields = self._fields
-        hits = self._value(record, "items")
-        if type(hits) is not list:
+        Raises
+        ------
+        BadRecord : it has none, or one ahead of the log.
+        """
+        where = self._forms.where("time")
+        return not_ahead(time_ms(self._forms.value(record, "time"), where), record.message, where)
+
+    # ---- the three types of records -----------------------------------------------------------------------------
+
+    def _query(self, record: Incoming) -> tuple[str, int] | None:
+        forms = self._forms
+        hits = forms.hits(record)
+        if hits is None and is_bulk_line(record.value):
+            self._counts[BULK_LINE] += 1
+            return None
+        query = forms.name(record, "query_id")
+        if hits is None and (query is None or forms.value(record, "time") is None):
             raise refused(
-                fields["items"].where,
-                f"is missing, and so is {fields['action'].path.text}: neither a query with its hits nor an event",
+                forms.where("items"),
+                f"is missing, and so is {forms.fields['action'].path.text}: neither a query with its hits nor an event",
             )
-        time = self._time(record)
-        where = fields["query_id"].where
-        list_id = name_of(self._value(record, "query_id"), where)
-        names = tuple(name_of(one, fields["items"].where) for one in hits)
-        if not names:
+        own_ms = self._own_ms(record)
+        log_ms = _log_ms(record, own_ms)
+        if query is None:
+            raise refused(forms.where("query_id"), "is missing")
+        if hits is not None and not any(hits):
             self._counts[EMPTY_LIST] += 1
-            return self._advance(time)
-        found = self._open.get(list_id)
-        if found is not None:
-            if found.items != names:
-                raise refused(where, f"a list of query {list_id!r} with other hits is open")
-            self._counts[LIST_REPEATED] += 1
-            return self._advance(time)
-        shown = _Open(
-            fields.space(record),
-            list_id,
-            names,
-            time,
-            self._name(record, "session"),
-            self._name(record, "user"),
-            self._name(record, "query_item"),
-            query_vector(fields, record),
-        )
-        check_list(shown.click(), lambda name, number, what: refused(fields["items"].where, what))
-        made = self._advance(time)
-        self._open[list_id] = shown
-        self._items += len(names)
-        return [*made, *self._surplus()]
+            return query, log_ms
+        shown = self._lists.find(query)
+        is_new = shown is None
+        session, user = forms.name(record, "session"), forms.name(record, "user")
+        query_item, vectors = forms.name(record, "query_item"), query_vector(forms.fields, record)
+        if shown is None:
+            shown = self._new(record, query, own_ms, log_ms, session, user)
+        if self._lists.add_hits(shown, hits or (), own_ms, self._placed_ms(log_ms)):
+            self._counts[LIST_CONTINUED] += not is_new
+        else:
+            self._counts[LIST_REPEATED] += not is_new
+        shown.session, shown.user = shown.session or session, shown.user or user
+        shown.query_item, shown.query_vector = shown.query_item or query_item, shown.query_vector or vectors
+        return query, log_ms
 
-    def _click(self, record: Incoming) -> list[Loaded]:
-        fields = self._fields
-        time = self._time(record)
-        where = fields["query_id"].where
-        list_id = name_of(self._value(record, "query_id"), where)
-        item = name_of(self._value(record, "item"), fields["item"].where)
-        shown = self._open.get(list_id)
-        if shown is None or time > shown.shown_at_ms + self._window_ms:
+    def _impression(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
+        forms = self._forms
+        own_ms = self._own_ms(record)
+        log_ms = _log_ms(record, own_ms)
+        ordinal = forms.ordinal(record)
+        session, user = forms.name(record, "session"), forms.name(record, "user")
+        shown = self._lists.find(query)
+        if shown is None:
+            shown = self._new(record, query, own_ms, log_ms, session, user)
+        added = self._lists.add_seen(shown, items, ordinal, own_ms, self._placed_ms(log_ms))
+        self._counts[IMPRESSION_JOINED if added else IMPRESSION_REPEATED] += 1
+        shown.session, shown.user = shown.session or session, shown.user or user
+        return query, log_ms
+
+    def _click(self, record: Incoming, query: str, items: tuple[str, ...]) -> tuple[str, int]:
+        forms = self._forms
+        own_ms = self._own_ms(record)
+        if not items:
+            raise refused(forms.where("item"), "is missing")
+        shown = self._lists.find(query)
+        if shown is None or own_ms > shown.last_ms + self._window_ms:
             raise BadRecord(
                 Reason.UNKNOWN_LIST,
-                f"{where}: no list of query {list_id!r} is open on this partition, or it was closed",
+                f"{forms.where('query_id')}: no list of query {query!r} is open on this partition, or it was closed",
             )
-        if item not in shown.items:
-            raise BadRecord(
-                Reason.UNKNOWN_ITEM,
-                f"{fields['item'].where}: {item!r} is not among the hits of query {list_id!r}",
-            )
-        session = self._name(record, "session")
-        if (item, time) in shown.clicks:
-            self._counts[CLICK_REPEATED] += 1
-        else:
-            shown.clicks.append((item, time))
-            shown.session = shown.session or session
-            self._counts[CLICK_JOINED] += 1
-        return self._advance(time)
+        for item in items:
+            if not shown.shows(item):
+                raise BadRecord(
+                    Reason.UNKNOWN_ITEM,
+                    f"{forms.where('item')}: {item!r} is not among the hits of query {query!r}",
+                )
+        session = forms.name(record, "session")
+        joined = self._lists.add_clicks(shown, items, own_ms)
+        self._counts[CLICK_JOINED] += joined
+        self._counts[CLICK_REPEATED] += len(items) - joined
+        shown.session = shown.session or session
+        return query, _log_ms(record, own_ms)
 
-    def _name(self, record: Incoming, name: str) -> str | None:
-        found = self._fields.find(name)
-        return None if found is None else optional_name(record.at(found.path), found.where)
+    def _new(
+        self, record: Incoming, query: str, own_ms: int, log_ms: int, session: str | None, user: str | None
+    ) -> OpenList:
+        space, placed_ms = self._forms.fields.space(record), self._placed_ms(log_ms)
+        return self._lists.open(OpenList(space, query, own_ms, own_ms, placed_ms, session, user))
+
+    def _placed_ms(self, log_ms: int) -> int:
+        """When a record was written: a producer whose clock is behind does not write into the past."""
+        return max(log_ms, self._time.now_ms)
 
     # ---- closing ------------------------------------------------------------------------------------------------
 
-    def _advance(self, time: int) -> list[Loaded]:
-        self._watermark = max(self._watermark, time)
-        return list(self._ended())
-
-    def _ended(self) -> Iterator[Click]:
-        """The lists whose window has ended, in the order of their queries in the log."""
-        while self._open:
-            first = next(iter(self._open.values()))
-            if first.shown_at_ms + self._window_ms >= self._watermark:
-                return
-            yield self._close()
-            self._counts[LIST_CLOSED] += 1
-
-    def _surplus(self) -> Iterator[Click]:
-        while len(self._open) > MAX_OPEN or (self._items > MAX_ITEMS and len(self._open) > 1):
-            yield self._close()
-            self._counts[CLOSED_EARLY] += 1
-
-    def _close(self) -> Click:
-        shown = self._open.pop(next(iter(self._open)))
-        self._items -= len(shown.items)
-        return shown.click()
+    def _closed(self, lists: Iterable[OpenList], fate: str) -> list[Loaded]:
+        made: list[Loaded] = []
+        for one in lists:
+            if len(one):
+                made.append(one.click())
+            self._counts[fate if len(one) else EMPTY_LIST] += 1
+        return made
 
     def held_back(self) -> list[Loaded]:
-        return [one.click() for one in self._open.values()]
+        return [one.click() for one in self._lists if len(one)]
 
     # ---- state --------------------------------------------------------------------------------------------------
 
@@ -249,26 +251,9 @@ class Ubi:
         return {fate: self._counts[fate] for fate in FATES}
 
     def state(self) -> State:
-        lists = [
-            {
-                "space": one.space,
-                "list_id": one.list_id,
-                "items": one.items,
-                "shown_at_ms": one.shown_at_ms,
-                "session": one.session,
-                "user": one.user,
-                "query_item": one.query_item,
-                "query_vector": [
-                    (t.name, base64.b64encode(np.ascontiguousarray(t.vectors, "<f4").tobytes()).decode())
-                    for t in one.query_vector
-                ],
-                "clicks": one.clicks,
-            }
-            for one in self._open.values()
-        ]
         own: State = {
-            "open_lists": orjson.dumps(lists).decode(),
-            "watermark": self._watermark,
+            "open_lists": orjson.dumps(self._lists.state()).decode(),
+            "times": orjson.dumps(self._time.state()).decode(),
             "fates": orjson.dumps(self.counts()).decode(),
         }
         return own | self._reader.format.state()
@@ -283,17 +268,15 @@ class Ubi:
             self._take_lists(state)
 
     def _take_lists(self, state: State) -> None:
-        self._open = {}
-        for one in orjson.loads(str(state["open_lists"])):
-            clicks = [(item, at) for item, at in one.pop("clicks")]
-            tables = tuple(
-                Table(name, np.frombuffer(base64.b64decode(data), "<f4").reshape(1, -1))
-                for name, data in one.pop("query_vector")
-            )
-            items = tuple(one.pop("items"))
-            self._open[one["list_id"]] = _Open(**one, items=items, query_vector=tables, clicks=clicks)
-        self._items = sum(len(one.items) for one in self._open.values())
-        self._watermark = int(state["watermark"])
+        self._lists.restore(orjson.loads(str(state["open_lists"])))
+        # The first version kept the largest time in a record, which any client could have set.
+        self._time.restore([(query, at) for query, at in orjson.loads(str(state.get("times", "[]")))])
+
+
+def _log_ms(record: Incoming, own_ms: int) -> int:
+    """The Kafka time of a record; in a log without times, as in a file, the record's own."""
+    found = log_time(record.message)
+    return own_ms if found is None else found
 
 
 def ubi(settings: SourceSettings, format_: Format) -> Ubi:
@@ -303,7 +286,7 @@ def ubi(settings: SourceSettings, format_: Format) -> Ubi:
     ------
     SettingsError : a field is unknown, or a path is not one. The message begins with the name of the setting.
     """
-    fields = Fields("ubi", {**FIELDS, **settings.fields}, settings.space)
+    forms = Forms(settings.fields, settings.space)
     reader = Reader(format_, settings.when, needs_value=True)
     window = settings.window_minutes or WINDOW_MINUTES
-    return Ubi(reader, fields, settings.actions or ACTIONS, window * 60_000)
+    return Ubi(reader, forms, settings.actions or ACTIONS, window * 60_000)

@@ -21,6 +21,8 @@ PATIENCE_SECONDS = 30.0
 #: A call that raises an error which the client has set beside a result. The interpreter does not check frequently
 #: called methods for this, so the error would be raised at some later place.
 _HEADERS: Final = methodcaller("headers")
+#: As confluent-kafka's TIMESTAMP_LOG_APPEND_TIME, which takes the client to import.
+_APPENDED: Final = 2
 
 
 def ends(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
@@ -106,13 +108,15 @@ def headers_of(r: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 def message_of(r: Any, previous: int) -> Message:
     """A record of confluent-kafka; `previous` is the offset of the one before it in its partition."""
+    kind, timestamp_ms = r.timestamp()
     return Message(
         r.topic(),
         r.partition(),
         r.offset(),
-        r.timestamp()[1],
+        timestamp_ms,
         r.key(),
         r.value(),
         headers_of(r),
         previous,
+        kind == _APPENDED,
     )

@@ -17,8 +17,9 @@ class Message(NamedTuple):
 
     Parameters
     ----------
-    timestamp_ms : the log's own.
+    timestamp_ms : of the record in its log; not above 0 where it has none.
     previous : offset that the client returned before this one on the partition, or the seek position less one.
+    appended : whether the log has set the time (`LogAppendTime`); otherwise the producer has (`CreateTime`).
     """
 
     topic: str
@@ -29,6 +30,7 @@ class Message(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     previous: int
+    appended: bool = True
 
     def checksum(self) -> int:
         """CRC-32 of key and value, kept in the manifest to detect another log under the same name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import faust
 from aiokafka import TopicPartition
@@ -25,6 +25,9 @@ from kinstream.streams.worker import decompress
 from kinstream.streams.worker.port import RUN, RUN_BYTES, Port, Reading, Run
 
 decompress.install()
+
+#: The type of times that the log sets, as brokers send it.
+_APPENDED: Final = 1
 
 
 class PortedApp(faust.App):
@@ -117,6 +120,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                     value,
                     tuple(headers) if headers else (),
                     previous,
+                    record.timestamp_type == _APPENDED,
                 )
             )
             previous = offset

@@ -22,6 +22,8 @@ from tests.sources.rows import rows_of_event
 from tests.sources.shop import SEARCH, machine, search
 
 NUMBER = 100_000
+START = 1_777_636_800_000
+MINUTE = 60_000
 SCHEMA = {
     "type": "record",
     "name": "Product",
@@ -114,14 +116,19 @@ def _bytes(value: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _walk(agent: Machine, values: list[bytes | None], rng: random.Random) -> Counter[str]:
-    """Feed records, and check after each that it was counted once; returns what became of them."""
+def _walk(agent: Machine, values: list[bytes | None], rng: random.Random, step_ms: int = 0) -> Counter[str]:
+    """Feed records, and check after each that it was counted once; returns what became of them.
+
+    Parameters
+    ----------
+    step_ms : from the Kafka time of a record to that of the next.
+    """
     rows = letters = 0
     batch = rng.randint(1, 64)
     for offset, value in enumerate(values):
         key = rng.choice([None, b"k", b"\xff", b'{"id": 1}'])
         outputs = agent.step(
-            Message(agent.place.topic, 0, offset, 1_777_636_800_000, key, value, (), offset - 1)
+            Message(agent.place.topic, 0, offset, START + offset * step_ms, key, value, (), offset - 1)
         )
         if offset % batch == 0:
             outputs += agent.flush()
@@ -204,5 +211,5 @@ def test_mutated_insights_stop_nothing(part: int) -> None:
         }
         record = {**query, "query_response_hit_ids": [str(n) for n in range(6)]} if number % 3 == 0 else event
         values.append(json.dumps(_mutated(record, rng) if rng.random() < 0.5 else record).encode())
-    found = _walk(machine(UBI), values, rng)
+    found = _walk(machine(UBI), values, rng, MINUTE)
     assert found["applied"] > 500 and found["letters"] > 500 and found["rows"] > 100

@@ -14,10 +14,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from kinstream.processors.clicks.counts import FATES
 from kinstream.streams.kafka.clients import confluent_producer
 from kinstream.streams.kafka.emitter import Emitter
+from kinstream.streams.kafka.reader import read_range
+from kinstream.streams.settings import KafkaSettings
 from kinstream.streams.topics import CATALOGUE, Topic
 from tests.kafka.broker import KafkaBroker
 from tests.sources.rows import numbered
@@ -131,6 +134,18 @@ def test_a_source_that_is_killed_loses_and_repeats_no_record(shop: Shop) -> None
     fates = {fate: builder.metric("kinstream_evidence_total", fate=fate) for fate in FATES["lists"]}
     assert sum(filter(None, fates.values())) == len(wanted), fates
     assert worker.stop() == 0 and builder.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_topic_says_who_has_set_the_times_of_its_records(kafka: KafkaBroker, kind: str) -> None:
+    settings, topic = KafkaSettings(bootstrap_servers=kafka.bootstrap), f"times-{uuid4().hex[:8]}"
+    kafka.create_topic(topic, message_timestamp_type=kind)
+    producer = Producer(confluent_producer(settings))
+    producer.produce(topic, b"v", timestamp=1_777_636_800_000)
+    assert producer.flush(SECONDS) == 0
+    (message,) = read_range(settings, topic, {0: (0, 1)})
+    assert message.appended == (kind == "LogAppendTime")
+    assert (message.timestamp_ms == 1_777_636_800_000) == (kind == "CreateTime")
 
 
 def test_a_record_is_refused_corrected_and_redriven(shop: Shop) -> None:

@@ -1,0 +1,331 @@
+"""The result lists of a partition that still take clicks, and when each of them closes."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from kinstream.producers.sources.packing import ROOM, list_bytes
+from kinstream.producers.sources.partition_time import MAX_AHEAD_MS
+from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.values import Click, ItemClick, Table
+
+#: Lists, and items in them, that are open at a time; above it those that would close first are closed.
+MAX_OPEN: Final = 100_000
+MAX_ITEMS: Final = 2_000_000
+#: Bytes that an item, a click, and names that may come later, add to an event at most.
+_ITEM_BYTES: Final = 16
+_CLICK_BYTES: Final = 20
+_LATER_BYTES: Final = 50_000
+
+
+@dataclass(slots=True)
+class OpenList:
+    """A list whose window has not ended.
+
+    Parameters
+    ----------
+    shown_at_ms, last_ms : times in the records of its first and of its last part.
+    opened_ms : time of the partition's log at the last part.
+    hits : position of each hit that a query names.
+    seen : ordinal of each further item that impressions name; None where one has none.
+    places : number of the next hit.
+    number : counts lists in the order of the log.
+    size : upper bound of the bytes of its event.
+    """
+
+    space: str
+    list_id: str
+    shown_at_ms: int
+    last_ms: int
+    opened_ms: int
+    session: str | None = None
+    user: str | None = None
+    query_item: str | None = None
+    query_vector: tuple[Table, ...] = ()
+    hits: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int | None] = field(default_factory=dict)
+    places: int = 0
+    clicks: list[tuple[str, int]] = field(default_factory=list)
+    number: int = 0
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.hits) + len(self.seen)
+
+    def shows(self, item: str) -> bool:
+        """Whether the list holds an item."""
+        return item in self.hits or item in self.seen
+
+    def click(self) -> Click:
+        """The event: hits first, then what only impressions name, by their ordinals."""
+        items, positions = list(self.hits), list(self.hits.values())
+        # Ordinals count from 0 or from 1.
+        first = 0 if 0 in self.seen.values() else 1
+        for name, ordinal in sorted(self.seen.items(), key=lambda one: (one[1] is None, one[1] or 0)):
+            least = positions[-1] + 1 if positions else 0
+            items.append(name)
+            positions.append(least if ordinal is None else max(least, ordinal - first))
+        return Click(
+            self.space,
+            self.list_id,
+            tuple(items),
+            tuple(positions),
+            tuple(ItemClick(item, at) for item, at in self.clicks),
+            self.shown_at_ms,
+            self.session,
+            self.user,
+            self.query_item,
+            self.query_vector,
+        )
+
+    def copy(self) -> OpenList:
+        """Another one that shares nothing that changes."""
+        return replace(self, hits=dict(self.hits), seen=dict(self.seen), clicks=list(self.clicks))
+
+
+class OpenLists:
+    """The open lists of a partition.
+
+    A list closes when the time of the log is later by the window than its last part: than its place in the log, or the
+    time in its record, if that is ahead (up to `MAX_AHEAD_MS`). So lists close in the order of these times, and none
+    waits for one that came before it.
+
+    Parameters
+    ----------
+    window_ms : how long after its last part a list takes clicks.
+    """
+
+    def __init__(self, window_ms: int) -> None:
+        self.window_ms = window_ms
+        self._lists: dict[str, OpenList] = {}
+        #: Closing times, numbers and ids; a list may have moved on since, or be gone.
+        self._closing: list[tuple[int, int, str]] = []
+        self._next = self._items = self._latest_ms = 0
+        #: The lists before the changes that `undo` takes back; None for those that were not there.
+        self._before: dict[str, OpenList | None] = {}
+        self._copies = False
+
+    def find(self, list_id: str) -> OpenList | None:
+        """The open list of that id."""
+        return self._lists.get(list_id)
+
+    def begin(self, *, copies: bool) -> None:
+        """Remember the lists that are opened from now on, and with `copies` also those that change."""
+        self._before, self._copies = {}, copies
+
+    def undo(self) -> None:
+        """Bring the lists back that have changed since `begin`."""
+        for list_id, one in self._before.items():
+            self._items -= len(self._lists[list_id])
+            if one is None:
+                del self._lists[list_id]
+            else:
+                self._lists[list_id] = one
+                self._items += len(one)
+
+    def open(self, one: OpenList) -> OpenList:
+        """Add a list without items.
+
+        Raises
+        ------
+        BadRecord : its event would not fit into a block.
+        """
+        one.size = _room(list_bytes(one.click()) + _LATER_BYTES)
+        self._before.setdefault(one.list_id, None)
+        one.number = self._next
+        self._next += 1
+        self._lists[one.list_id] = one
+        self._push(one)
+        return one
+
+    def add_hits(self, one: OpenList, hits: Sequence[str | None], time_ms: int, log_ms: int) -> bool:
+        """Add the hits of a query that the list does not hold yet; returns whether there are any.
+
+        A hit that is named twice has the first of its places, and one without an id leaves its place empty.
+
+        Raises
+        ------
+        BadRecord : the event would not fit into a block.
+        """
+        new = [name for name in dict.fromkeys(hits) if name is not None and name not in one.hits]
+        if not new:
+            return False
+        size = _room(one.size + sum(_bytes(name) for name in new))
+        self._change(one)
+        self._items -= len(one)
+        shown = new if one.places else hits
+        for place, name in enumerate(shown, one.places):
+            if name is not None:
+                one.hits.setdefault(name, place)
+                one.seen.pop(name, None)
+        one.places += len(shown)
+        one.size = size
+        self._items += len(one)
+        self._go_on(one, time_ms, log_ms)
+        return True
+
+    def add_seen(
+        self, one: OpenList, items: Sequence[str], ordinal: int | None, time_ms: int, log_ms: int
+    ) -> bool:
+        """Add items of an impression that the list does not hold yet; returns whether there are any.
+
+        Raises
+        ------
+        BadRecord : the event would not fit into a block.
+        """
+        new = {
+            name: None if ordinal is None else ordinal + place
+            for place, name in enumerate(items)
+            if not one.shows(name)
+        }
+        if not new:
+            return False
+        size = _room(one.size + sum(map(_bytes, new)))
+        self._change(one)
+        one.seen |= new
+        one.size = size
+        self._items += len(new)
+        self._go_on(one, time_ms, log_ms)
+        return True
+
+    def add_clicks(self, one: OpenList, items: Sequence[str], time_ms: int) -> int:
+        """Add clicks that the list does not hold yet; returns their number.
+
+        Raises
+        ------
+        BadRecord : the event would not fit into a block.
+        """
+        new = [(item, time_ms) for item in items if (item, time_ms) not in one.clicks]
+        size = _room(one.size + _CLICK_BYTES * len(new))
+        self._change(one)
+        one.clicks += new
+        one.size = size
+        return len(new)
+
+    def _change(self, one: OpenList) -> None:
+        if self._copies and one.list_id not in self._before:
+            self._before[one.list_id] = one.copy()
+
+    def _go_on(self, one: OpenList, time_ms: int, log_ms: int) -> None:
+        one.last_ms = max(one.last_ms, time_ms)
+        one.opened_ms = max(one.opened_ms, log_ms)
+        self._latest_ms = max(self._latest_ms, one.opened_ms)
+
+    # ---- closing ------------------------------------------------------------------------------------------------
+
+    def _closes_ms(self, one: OpenList) -> int:
+        ahead = min(max(one.last_ms - one.opened_ms, 0), MAX_AHEAD_MS)
+        return one.opened_ms + ahead + self.window_ms
+
+    def _push(self, one: OpenList) -> None:
+        self._latest_ms = max(self._latest_ms, one.opened_ms)
+        heapq.heappush(self._closing, (self._closes_ms(one), one.number, one.list_id))
+
+    def correct(self, latest_ms: int) -> None:
+        """Let no list count as later than this time of the log: the log said later ones, which were wrong."""
+        if self._latest_ms <= latest_ms + MAX_AHEAD_MS:
+            return
+        self._closing, self._latest_ms = [], 0
+        for one in self._lists.values():
+            if one.opened_ms > latest_ms + MAX_AHEAD_MS:
+                one.opened_ms = latest_ms
+            self._push(one)
+
+    def due(self, now_ms: int) -> Iterator[OpenList]:
+        """Take out the lists whose window has ended."""
+        while (one := self._first()) is not None and self._closes_ms(one) < now_ms:
+            yield self._take_out(one)
+
+    def surplus(self) -> Iterator[OpenList]:
+        """Take out lists until there are not too many."""
+        while len(self._lists) > MAX_OPEN or (self._items > MAX_ITEMS and len(self._lists) > 1):
+            one = self._first()
+            assert one is not None
+            yield self._take_out(one)
+
+    def _first(self) -> OpenList | None:
+        """The list that closes first."""
+        while self._closing:
+            closes_ms, number, list_id = self._closing[0]
+            one = self._lists.get(list_id)
+            if one is not None and one.number == number:
+                if self._closes_ms(one) <= closes_ms:
+                    return one
+                heapq.heapreplace(self._closing, (self._closes_ms(one), number, list_id))
+            else:
+                heapq.heappop(self._closing)
+        return None
+
+    def _take_out(self, one: OpenList) -> OpenList:
+        heapq.heappop(self._closing)
+        del self._lists[one.list_id]
+        self._items -= len(one)
+        return one
+
+    def __iter__(self) -> Iterator[OpenList]:
+        return iter(self._lists.values())
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> list[dict[str, Any]]:
+        """The lists in the order of the log."""
+        return [
+            {
+                "space": one.space,
+                "list_id": one.list_id,
+                "shown_at_ms": one.shown_at_ms,
+                "last_ms": one.last_ms,
+                "opened_ms": one.opened_ms,
+                "session": one.session,
+                "user": one.user,
+                "query_item": one.query_item,
+                "query_vector": [
+                    (t.name, base64.b64encode(np.ascontiguousarray(t.vectors, "<f4").tobytes()).decode())
+                    for t in one.query_vector
+                ],
+                "hits": one.hits,
+                "seen": one.seen,
+                "places": one.places,
+                "clicks": one.clicks,
+            }
+            for one in self._lists.values()
+        ]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Continue from what `state` returned, in this version or in the first."""
+        self._lists, self._closing = {}, []
+        self._next = self._items = self._latest_ms = 0
+        for entry in state:
+            found = dict(entry)
+            found["clicks"] = [(item, at) for item, at in found["clicks"]]
+            found["query_vector"] = tuple(
+                Table(name, np.frombuffer(base64.b64decode(data), "<f4").reshape(1, -1))
+                for name, data in found["query_vector"]
+            )
+            if "items" in found:
+                # The first version kept the times of records alone.
+                items = found.pop("items")
+                found |= {"hits": {name: place for place, name in enumerate(items)}, "places": len(items)}
+                found |= {"last_ms": found["shown_at_ms"], "opened_ms": found["shown_at_ms"]}
+            one = OpenList(**found, number=self._next)
+            one.size = list_bytes(one.click()) + _LATER_BYTES
+            self._next += 1
+            self._lists[one.list_id] = one
+            self._items += len(one)
+            self._push(one)
+
+
+def _bytes(name: str) -> int:
+    return 4 * len(name) + _ITEM_BYTES
+
+
+def _room(size: int) -> int:
+    if size > ROOM:
+        raise BadRecord(Reason.TOO_LARGE, f"its list would take {size} bytes; {ROOM} are the limit")
+    return size
