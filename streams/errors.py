@@ -90,6 +90,10 @@ class Stalled(KinstreamError):
     """The watchdog saw no progress although there is work to do."""
 
 
+class OutsideUnavailable(KinstreamError):
+    """A system that a record needs, beside Kafka and the checkpoint store, does not answer. The record waits."""
+
+
 class PartitionTaken(KinstreamError):
     """Another worker took this partition while this one was frozen or cut off; the process starts again."""
 

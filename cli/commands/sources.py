@@ -45,6 +45,7 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
     """
     from kinstream.producers.sources.formats import AvroRecord
     from kinstream.producers.sources.mapping import mapper
+    from kinstream.producers.sources.unchanged import Unchanged
     from kinstream.streams.errors import BadRecord, SettingsError
     from kinstream.streams.extras import require
     from kinstream.streams.records.description import plain
@@ -85,6 +86,8 @@ def try_(ctx: click.Context, name: str, file: Path | None, limit: int, quiet: bo
         place = f"partition {message.partition} offset {message.offset}" if file is None else f"record {read}"
         try:
             found = mapping.events(message)
+        except Unchanged:
+            found = None
         except BadRecord as error:
             refused[error.reason.value] += 1
             if as_json:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kinstream.producers.sources.mapping import Mapper, mapper
 from kinstream.producers.sources.packing import Block, Packing
+from kinstream.producers.sources.unchanged import UNCHANGED, Unchanged
 from kinstream.streams.agents.machine import FATE_PREFIX, Machine, Place, no_segment
 from kinstream.streams.agents.refusals import Rows
 from kinstream.streams.agents.space import Core, Space
@@ -86,7 +87,6 @@ class SourceMachine(Machine):
             (EPOCH, b"0"),
         )
         self._origin = f"{place.topic}/{place.partition}/"
-        # All fates from the start: Prometheus sees no increase in a series that begins at one.
         self._has_fates = bool(mapping.counts())
         self._note_fates()
 
@@ -94,7 +94,11 @@ class SourceMachine(Machine):
         raise RuntimeError(f"{self.place.name} is a source and has no space {name!r}")
 
     def apply(self, message: Message) -> None:
-        found = self._mapping.events(message)
+        try:
+            found = self._mapping.events(message)
+        except Unchanged:
+            found = None
+            self.counts[FATE_PREFIX + UNCHANGED] += 1
         if found is None:
             self.counts["not_followed"] += 1
         else:
@@ -131,6 +135,8 @@ class SourceMachine(Machine):
             )
 
     def _note_fates(self) -> None:
+        # All fates from the start: Prometheus sees no increase in a series that begins at one.
+        self.counts[FATE_PREFIX + UNCHANGED] += 0
         if not self._has_fates:
             return
         for fate, number in self._mapping.counts().items():

@@ -10,6 +10,8 @@ from kinstream.producers.sources.convert import name_of, time_ms
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.producers.sources.partition_time import not_ahead
 from kinstream.producers.sources.paths import Path, compile_path
+from kinstream.producers.sources.unchanged import Placeholder, Unchanged
+from kinstream.streams.configuration.sources import UNAVAILABLE
 from kinstream.streams.errors import BadRecord, Reason, SettingsError
 from kinstream.streams.records.checks import check_space
 from kinstream.streams.records.values import DEFAULT_MODALITY
@@ -59,6 +61,7 @@ class Fields:
     kind : a key of `FIELDS`.
     paths : field -> path; of `vector` and `query_vector` also modality -> path.
     space : the space of every record; empty where `fields.space` leads to it.
+    unavailable : what the writer has in place of a value that has not changed.
 
     Raises
     ------
@@ -66,7 +69,9 @@ class Fields:
         message begins with the name of the setting.
     """
 
-    def __init__(self, kind: str, paths: Mapping[str, Any], space: str) -> None:
+    def __init__(
+        self, kind: str, paths: Mapping[str, Any], space: str, unavailable: str = UNAVAILABLE
+    ) -> None:
         needed, optional = FIELDS[kind]
         known = (*needed, *optional, *_SHARED)
         for name in paths:
@@ -84,6 +89,7 @@ class Fields:
             except BadRecord as error:
                 raise SettingsError(f"space must be valid: {error.detail}") from error
         self._space = space
+        self._placeholder = Placeholder(unavailable)
         self._fields: dict[str, MappedField] = {}
         self.vectors: dict[str, tuple[MappedField, ...]] = {}
         for name, given in paths.items():
@@ -98,6 +104,23 @@ class Fields:
                 self.vectors[name] = (_field(DEFAULT_MODALITY, compiled(f"fields.{name}", given)),)
             else:
                 self._fields[name] = _field(name, compiled(f"fields.{name}", given))
+
+    def check_changed(self, record: Incoming) -> None:
+        """Raise Unchanged if a field other than a vector holds the placeholder.
+
+        Vectors are checked where they are read: the removal of an item needs none.
+        """
+        value = record.message.value
+        if value and not self._placeholder.may_be_in(value):
+            return
+        for field in self._fields.values():
+            self.changed(record.at(field.path), many=field.path.many)
+
+    def changed(self, value: Any, *, many: bool = False) -> Any:
+        """A value that is not the placeholder. Raises Unchanged for one that is, or holds it among `many`."""
+        if self._placeholder == value or (many and value and any(self._placeholder == one for one in value)):
+            raise Unchanged
+        return value
 
     def find(self, name: str) -> MappedField | None:
         """The field of that name, if the settings have it."""

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import io
 import json
-import struct
-from collections.abc import Mapping
 from typing import Any, Final, Protocol
+from uuid import UUID
 
-import fastavro
 import orjson
 
-from kinstream.producers.sources.schemas import Schemas, UnknownSchema, parsed
+from kinstream.producers.sources.schemas import Schema, Schemas, UnknownSchema, parsed
 from kinstream.streams.errors import BadRecord, GenerationMismatch, Reason
-from kinstream.streams.records.names import shown
+from kinstream.streams.records.framing import FRAME_SIZE, is_framed, unframed
+from kinstream.streams.records.message import Message
 from kinstream.streams.records.state import State
 
-#: First byte of Confluent's framing, and the bytes before the body: it, and the schema's id.
-_MAGIC: Final = 0
-_FRAME: Final = struct.Struct(">BI")
+#: Header with the id of a record's schema; then its value has no frame.
+SCHEMA_HEADER: Final = "__value_schema_id"
+#: First byte of an id: a number of four bytes follows, or a UUID.
+_NUMBER: Final = 0
+_UUID: Final = 1
 _SCHEMAS: Final = "schemas"
 
 
 class Format(Protocol):
     """Parses the values of records."""
 
-    def parse(self, value: bytes) -> Any:
-        """Raises BadRecord if the bytes are not of this format."""
+    def parse(self, message: Message) -> Any:
+        """The parsed value of a record that has one.
+
+        Raises
+        ------
+        BadRecord : the bytes are not of this format.
+        OutsideUnavailable : another system, which knows how to read it, does not answer.
+        """
 
     def state(self) -> State:
         """What later results depend on, besides the settings."""
@@ -36,11 +42,11 @@ class Format(Protocol):
 
 
 class Json:
-    """JSON in UTF-8."""
+    """JSON in UTF-8, also behind the id of its JSON Schema."""
 
-    def parse(self, value: bytes) -> Any:
+    def parse(self, message: Message) -> Any:
         try:
-            return orjson.loads(value)
+            return orjson.loads(unframed(message.value or b""))
         except orjson.JSONDecodeError as error:
             raise BadRecord(Reason.UNDECODABLE, f"not JSON: {error.msg} at byte {error.pos}") from error
 
@@ -57,7 +63,7 @@ class AvroRecord:
     def __init__(self) -> None:
         self.value: Any = None
 
-    def parse(self, value: bytes) -> Any:
+    def parse(self, message: Message) -> Any:
         return self.value
 
     def state(self) -> State:
@@ -68,7 +74,7 @@ class AvroRecord:
 
 
 class Avro:
-    """Avro behind a zero byte and four bytes with the id of its schema.
+    """Avro with the id of its schema before the body or in a header, as Confluent's serializers write it.
 
     Every schema that was used is part of the state, so that reading the same records again needs no registry.
 
@@ -79,46 +85,29 @@ class Avro:
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
-        self._texts: dict[int, str] = {}
-        self._parsed: dict[int, Any] = {}
+        self._texts: dict[str, str] = {}
+        self._parsed: dict[str, Schema] = {}
 
-    def parse(self, value: bytes) -> Any:
-        if len(value) < _FRAME.size or value[0] != _MAGIC:
-            raise BadRecord(
-                Reason.UNDECODABLE, f"{len(value)} bytes that do not begin with Confluent's framing of Avro"
-            )
-        number: int = _FRAME.unpack_from(value)[1]
-        schema = self._parsed.get(number)
-        if schema is None:
-            schema = self._look_up(number)
-        source = io.BytesIO(value)
-        source.seek(_FRAME.size)
+    def parse(self, message: Message) -> Any:
+        schema_id, body = _parts(message)
+        schema = self._parsed.get(schema_id) or self._look_up(schema_id)
         try:
-            found = fastavro.schemaless_reader(source, schema, None)
-        except Exception as error:
-            # Bytes that are not of the schema make the library fail in many ways; none of them is the stream's fault.
-            raise BadRecord(
-                Reason.UNDECODABLE,
-                f"schema {number}: {type(error).__name__} while decoding: {shown(str(error))}",
-            ) from error
-        if source.tell() != len(value):
-            raise BadRecord(
-                Reason.UNDECODABLE, f"schema {number}: {len(value) - source.tell()} bytes left over"
-            )
-        return found
+            return schema.read(body)
+        except ValueError as error:
+            raise BadRecord(Reason.UNDECODABLE, f"schema {schema_id}: {error}") from error
 
-    def _look_up(self, number: int) -> Any:
+    def _look_up(self, schema_id: str) -> Schema:
         try:
-            text = self._texts[number] if number in self._texts else self._schemas.text(number)
+            text = self._texts.get(schema_id) or self._schemas.text(schema_id)
             schema = parsed(text)
         except UnknownSchema as error:
             raise BadRecord(Reason.UNKNOWN_SCHEMA, str(error)) from error
-        self._texts[number] = text
-        self._parsed[number] = schema
+        self._texts[schema_id] = text
+        self._parsed[schema_id] = schema
         return schema
 
     def state(self) -> State:
-        return {_SCHEMAS: json.dumps({str(number): text for number, text in sorted(self._texts.items())})}
+        return {_SCHEMAS: json.dumps(self._texts, sort_keys=True)}
 
     def restore(self, state: State) -> None:
         """Continue from a state.
@@ -127,13 +116,35 @@ class Avro:
         ------
         GenerationMismatch : a schema in a file is not the one that records were read with.
         """
-        texts: Mapping[str, str] = json.loads(str(state.get(_SCHEMAS, "{}")))
-        self._texts = {int(number): text for number, text in texts.items()}
+        self._texts = json.loads(str(state.get(_SCHEMAS, "{}")))
         self._parsed = {}
-        for number, text in self._schemas.files().items():
-            known = self._texts.get(number)
+        for schema_id, text in self._schemas.files().items():
+            known = self._texts.get(schema_id)
             if known is not None and json.loads(known) != json.loads(text):
                 raise GenerationMismatch(
-                    f"schema {number} is not the one that records were read with: a changed schema has another id. "
+                    f"schema {schema_id} is not the one that records were read with: a changed schema has another id. "
                     "Put the file back, or begin a new generation: kinstream worker source NAME --new-generation"
                 )
+
+
+def _parts(message: Message) -> tuple[str, bytes]:
+    """The id of a record's schema, and the body.
+
+    Raises
+    ------
+    BadRecord : there is none.
+    """
+    value = message.value or b""
+    # A reader takes the last header of a name.
+    found = next((one for name, one in reversed(message.headers) if name == SCHEMA_HEADER), None)
+    if found is None:
+        if not is_framed(value):
+            raise BadRecord(
+                Reason.UNDECODABLE, f"{len(value)} bytes that do not begin with Confluent's framing of Avro"
+            )
+        return str(int.from_bytes(value[1:FRAME_SIZE])), value[FRAME_SIZE:]
+    if len(found) == 5 and found[0] == _NUMBER:
+        return str(int.from_bytes(found[1:])), value
+    if len(found) == 17 and found[0] == _UUID:
+        return str(UUID(bytes=found[1:])), value
+    raise BadRecord(Reason.UNDECODABLE, f"the header {SCHEMA_HEADER} holds no id of a schema")

@@ -10,6 +10,7 @@ import orjson
 
 from kinstream.producers.sources.paths import KEY, TIMESTAMP, Get, Path, each_of, walk
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.framing import is_framed, unframed
 from kinstream.streams.records.message import Message
 from kinstream.streams.records.names import shown
 
@@ -42,8 +43,10 @@ class Incoming:
             return self.message.timestamp_ms
         return self._key_text() if path.plain_key else path.get(self._parsed_key())
 
-    def _key_text(self) -> str | None:
+    def _key_text(self) -> Any:
         key = self.message.key
+        if key is not None and is_framed(key):
+            return self._parsed_key()
         try:
             return None if key is None else key.decode()
         except UnicodeDecodeError as error:
@@ -52,7 +55,7 @@ class Incoming:
     def _parsed_key(self) -> Any:
         if self._key is None and self.message.key is not None:
             try:
-                self._key = orjson.loads(self.message.key)
+                self._key = orjson.loads(unframed(self.message.key))
             except orjson.JSONDecodeError as error:
                 raise BadRecord(Reason.UNDECODABLE, f"{KEY} is not JSON: {shown(str(error))}") from error
         return self._key

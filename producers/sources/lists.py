@@ -275,7 +275,7 @@ def query_vector(fields: Fields, record: Incoming) -> tuple[Table, ...]:
     for field in fields.vectors.get("query_vector", ()):
         found = record.at(field.path)
         if found is not None:
-            made.append(Table(field.name, vector(found, field.where).reshape(1, -1)))
+            made.append(Table(field.name, vector(fields.changed(found), field.where).reshape(1, -1)))
     if made and len(made) < len(fields.vectors["query_vector"]):
         raise BadRecord(Reason.BAD_SHAPE, "query_vector: some modalities are missing")
     return tuple(made)

@@ -27,6 +27,8 @@ class Mapper(Protocol):
         Raises
         ------
         BadRecord : it does not fit the mapping; the state is untouched.
+        Unchanged : a value that it needs is not in it, because it has not changed; the state is untouched.
+        OutsideUnavailable : another system, which knows how to read it, does not answer; the state is untouched.
         """
 
     def held_back(self) -> list[Loaded]:
@@ -48,13 +50,17 @@ class Mapper(Protocol):
 class Direct:
     """Every record by itself: no state besides the schemas of its format."""
 
-    def __init__(self, reader: Reader, make: Maker) -> None:
+    def __init__(self, reader: Reader, fields: Fields, make: Maker) -> None:
         self._reader = reader
+        self._fields = fields
         self._make = make
 
     def events(self, message: Message) -> list[Loaded] | None:
         record = self._reader.read(message)
-        return None if record is None else self._make(record)
+        if record is None:
+            return None
+        self._fields.check_changed(record)
+        return self._make(record)
 
     def held_back(self) -> list[Loaded]:
         return []
@@ -106,7 +112,7 @@ def mapper(settings: SourceSettings, format_: Format | None = None) -> Mapper:
     if settings.preset == "ubi":
         return ubi(settings, format_)
     kind = settings.kind or ""
-    fields = Fields(kind, settings.fields, settings.space)
+    fields = Fields(kind, settings.fields, settings.space, settings.unavailable_value)
     make: Maker
     match kind:
         case "samples":
@@ -118,4 +124,4 @@ def mapper(settings: SourceSettings, format_: Format | None = None) -> Mapper:
         case _:
             make = ClickLists(fields, settings.first_position)
     reader = Reader(format_, settings.when, needs_value=kind != "items")
-    return Direct(reader, make)
+    return Direct(reader, fields, make)

@@ -42,7 +42,7 @@ class Reader:
             if self._needs_value:
                 raise BadRecord(Reason.UNDECODABLE, "a record without a value")
             return Incoming(message, None)
-        return self._wanted(Incoming(message, self.format.parse(message.value)))
+        return self._wanted(Incoming(message, self.format.parse(message)))
 
     def read_each(self, message: Message, documents: Callable[[Any], list[Any]]) -> list[Incoming]:
         """The parsed records that a message holds, without those that are left out.
@@ -57,7 +57,7 @@ class Reader:
         """
         if message.value is None:
             raise BadRecord(Reason.UNDECODABLE, "a record without a value")
-        each = documents(self.format.parse(message.value))
+        each = documents(self.format.parse(message))
         return [found for one in each if (found := self._wanted(Incoming(message, one))) is not None]
 
     def _wanted(self, record: Incoming) -> Incoming | None:

@@ -20,7 +20,7 @@ from kinstream.producers.sources.convert import (
 from kinstream.producers.sources.fields import Fields, MappedField
 from kinstream.producers.sources.incoming import Incoming
 from kinstream.streams.errors import BadRecord, Reason
-from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table
+from kinstream.streams.records.values import ItemBlock, Loaded, Relation, SampleBlock, Table, Vectors
 
 #: Bytes of an event beside its vectors, for each row.
 _BESIDE: Final = 4_200
@@ -30,7 +30,7 @@ class Maker(Protocol):
     """Makes the events of one record, all of one space."""
 
     def __call__(self, record: Incoming) -> list[Loaded]:
-        """Raises BadRecord if the record does not fit the fields."""
+        """Raises BadRecord if the record does not fit the fields, and Unchanged if a vector is not in it."""
 
 
 class _Rows:
@@ -77,11 +77,14 @@ class _Rows:
         where = field.where
         return [read(one, f"{where} [{row}]" if rows > 1 else where) for row, one in enumerate(found)]
 
+    def _vector(self, value: Any, where: str) -> Vectors:
+        return vector(self.fields.changed(value), where)
+
     def tables(self, record: Incoming, rows: int) -> tuple[Table, ...]:
         """One table for each modality."""
         made = []
         for field in self.fields.vectors["vector"]:
-            vectors = self.values(record, field, rows, vector)
+            vectors = self.values(record, field, rows, self._vector)
             sizes = sorted({len(one) for one in vectors})
             if len(sizes) > 1:
                 raise refused(field.where, f"vectors of {sizes[0]} and of {sizes[-1]} numbers in one record")

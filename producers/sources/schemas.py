@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import fastavro
 
-from kinstream.streams.errors import KinstreamError, SettingsError
-from kinstream.streams.secrets import without_secret
+from kinstream.producers.sources.schema_size import MAX_VALUES, SchemaSize, UnboundedSchema, schema_size
+from kinstream.streams.configuration.section import start_of
+from kinstream.streams.errors import OutsideUnavailable, SettingsError
+from kinstream.streams.records.names import shown
+from kinstream.streams.redirects import NoRedirect
+from kinstream.streams.secrets import hide, without_secret
 
 #: Seconds that a registry has for an answer.
 _PATIENCE: Final = 10.0
 _MAX_BYTES: Final = 4_000_000
 _NOT_FOUND: Final = 404
+_REDIRECTS: Final = range(300, 400)
 #: Schemas that one schema may refer to, directly or not.
 _MAX_REFERENCES: Final = 100
+#: A schema beside those that it refers to, in the order of their definitions.
+_REFERENCES: Final = "references"
+_SCHEMA: Final = "schema"
+_WHOLE: Final = "value"
+#: Characters of an error in a refusal.
+_SHOWN: Final = 200
 
 
 class UnknownSchema(Exception):
     """No schema of that id is known, or it cannot be used to read records."""
 
 
-class RegistryUnavailable(KinstreamError):
-    """The schema registry does not answer, or refuses this client. The worker ends, and is started again."""
+class RegistryUnavailable(OutsideUnavailable):
+    """The schema registry does not answer, or refuses this client. The record waits."""
 
 
 class Schemas(Protocol):
-    """Looks schemas up."""
+    """Looks schemas up by id: a number, or a UUID, as text."""
 
-    def text(self, number: int) -> str:
+    def text(self, schema_id: str) -> str:
         """The schema of that id as JSON.
 
         Raises
@@ -44,7 +60,7 @@ class Schemas(Protocol):
         RegistryUnavailable : it is not known whether there is one.
         """
 
-    def files(self) -> Mapping[int, str]:
+    def files(self) -> Mapping[str, str]:
         """The schemas that need no registry."""
 
 
@@ -57,37 +73,49 @@ class SchemaFiles:
 
     Raises
     ------
-    SettingsError : an id is no number, or a file cannot be read or is no schema. The message begins with the setting.
+    SettingsError : an id is none, or a file cannot be read or is no schema. The message begins with the setting.
     """
 
     def __init__(self, paths: Mapping[str, str]) -> None:
-        self._texts: dict[int, str] = {}
-        for number, path in paths.items():
-            if not number.isdecimal() or not number.isascii() or int(number) >= 2**32:
+        self._texts: dict[str, str] = {}
+        for given, path in paths.items():
+            schema_id = _id_of(given)
+            if schema_id is None:
                 raise SettingsError(
-                    f'schemas must be files by schema id, such as {{ 12 = "click.avsc" }}, not {number!r}'
+                    f'schemas must be files by schema id, such as {{ 12 = "click.avsc" }}, not {given!r}'
                 )
             try:
-                text = Path(path).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
+                text = start_of(Path(path), _MAX_BYTES).decode()
+            except (OSError, UnicodeDecodeError, SettingsError) as error:
                 raise SettingsError(f"schemas must be readable files: {path}: {error}") from error
             try:
+                _plain(_loaded(text, "the file"), "the file")
                 parsed(text)
             except UnknownSchema as error:
                 raise SettingsError(f"schemas must be Avro schemas: {path}: {error}") from error
-            self._texts[int(number)] = text
+            self._texts[schema_id] = text
 
-    def text(self, number: int) -> str:
+    def text(self, schema_id: str) -> str:
         try:
-            return self._texts[number]
+            return self._texts[schema_id]
         except KeyError:
-            known = ", ".join(map(str, sorted(self._texts))) or "none"
+            known = ", ".join(sorted(self._texts)) or "none"
             raise UnknownSchema(
-                f"schema {number} has no file in schemas (there are {known}), and no registry is set"
+                f"schema {schema_id} has no file in schemas (there are {known}), and no registry is set"
             ) from None
 
-    def files(self) -> Mapping[int, str]:
+    def files(self) -> Mapping[str, str]:
         return self._texts
+
+
+def _id_of(given: str) -> str | None:
+    """An id as records have it; None if no record can have it."""
+    if given.isdecimal() and given.isascii():
+        return str(int(given)) if len(given) < 12 and int(given) < 2**32 else None
+    try:
+        return str(UUID(given))
+    except ValueError:
+        return None
 
 
 class Registry:
@@ -111,114 +139,177 @@ class Registry:
         if username:
             token = base64.b64encode(f"{username}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
+        self._opener = urllib.request.build_opener(NoRedirect)
 
-    def files(self) -> Mapping[int, str]:
+    def files(self) -> Mapping[str, str]:
         return self._files.files()
 
-    def text(self, number: int) -> str:
-        if number in self.files():
-            return self.files()[number]
-        found = self._ask(f"/schemas/ids/{number}", f"schema {number}")
-        kind = found.get("schemaType", "AVRO")
+    def text(self, schema_id: str) -> str:
+        if schema_id in self.files():
+            return self.files()[schema_id]
+        place = f"/schemas/ids/{schema_id}" if schema_id.isdecimal() else f"/schemas/guids/{schema_id}"
+        found = self._ask(place, f"schema {schema_id}")
+        kind = found.get("schemaType") or "AVRO"
         if kind != "AVRO":
-            raise UnknownSchema(f"schema {number} is {kind}, not Avro")
+            raise UnknownSchema(f"schema {schema_id} is {shown(kind)}, not Avro")
         referred: dict[str, Any] = {}
-        self._collect(found.get("references") or [], referred)
-        own = _loaded(found.get("schema"), f"schema {number}")
-        # Those that others refer to come first. A union of named types is itself a schema.
-        return json.dumps([*referred.values(), own] if referred else own)
+        self._collect(found.get("references"), referred, set())
+        own = _plain(_loaded(found.get("schema"), f"schema {schema_id}"), f"schema {schema_id}")
+        try:
+            return json.dumps({_REFERENCES: list(referred.values()), _SCHEMA: own} if referred else own)
+        except RecursionError as error:
+            raise UnknownSchema(f"schema {schema_id} is nested too deep") from error
 
-    def _collect(self, references: Any, found: dict[str, Any]) -> None:
-        for one in references:
-            name = str(one["name"])
+    def _collect(self, references: Any, found: dict[str, Any], begun: set[str]) -> None:
+        """Find the schemas that others refer to; those that they refer to themselves come first."""
+        for name, subject, version in _references(references):
             if name in found:
                 continue
-            if len(found) >= _MAX_REFERENCES:
+            if name in begun:
+                raise UnknownSchema(f"{shown(name)} refers to itself")
+            if len(begun) >= _MAX_REFERENCES:
                 raise UnknownSchema(f"it refers to more than {_MAX_REFERENCES} schemas")
-            place = f"/subjects/{quote(str(one['subject']), safe='')}/versions/{int(one['version'])}"
-            answer = self._ask(place, f"schema {name}, which it refers to")
-            self._collect(answer.get("references") or [], found)
-            found[name] = _loaded(answer.get("schema"), name)
+            begun.add(name)
+            place = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            answer = self._ask(place, f"schema {shown(name)}, which it refers to")
+            self._collect(answer.get("references"), found, begun)
+            found[name] = _loaded(answer.get("schema"), shown(name))
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, headers=self._headers)
-        shown = without_secret(self._url)
+        at = f"the schema registry at {without_secret(self._url)}"
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-                found = json.loads(answer.read(_MAX_BYTES))
+            with self._opener.open(request, timeout=_PATIENCE) as answer:
+                body = _read(answer)
         except urllib.error.HTTPError as error:
-            if error.code == _NOT_FOUND:
-                raise UnknownSchema(f"{what} is not in the registry at {shown}") from error
-            raise RegistryUnavailable(
-                f"the schema registry at {shown} answers {error.code} for {what}"
-            ) from error
-        except (OSError, ValueError) as error:
-            raise RegistryUnavailable(f"the schema registry at {shown} does not answer: {error}") from error
+            with error:
+                if error.code == _NOT_FOUND:
+                    raise UnknownSchema(f"{what} is not in the registry at {self._url}") from error
+                text = f"{at} answers {error.code} for {what}"
+                if error.code in _REDIRECTS:
+                    text += ": redirects are not followed; set registry to the address that answers itself"
+                raise RegistryUnavailable(text) from error
+        except (OSError, ValueError, HTTPException) as error:
+            raise RegistryUnavailable(f"{at} does not answer: {hide(_brief(error))}") from error
+        if len(body) > _MAX_BYTES:
+            raise UnknownSchema(f"{what} is larger than {_MAX_BYTES} bytes")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RegistryUnavailable(f"{at} answers with no JSON for {what}") from error
         if not isinstance(found, dict):
-            raise RegistryUnavailable(
-                f"the schema registry at {shown} answers with no JSON object for {what}"
-            )
+            raise RegistryUnavailable(f"{at} answers with no JSON object for {what}")
         return found
+
+
+def _read(answer: Any) -> bytes:
+    """The body of an answer, or its first bytes if it is too large. Raises TimeoutError for one that does not end."""
+    until = time.monotonic() + 3 * _PATIENCE
+    found = bytearray()
+    while part := answer.read1(65_536):
+        found += part
+        if len(found) > _MAX_BYTES:
+            break
+        if time.monotonic() > until:
+            raise TimeoutError("its answer does not end")
+    if len(found) <= _MAX_BYTES and answer.length:
+        raise IncompleteRead(bytes(found), answer.length)
+    return bytes(found)
+
+
+def _references(found: Any) -> Iterator[tuple[str, str, int]]:
+    """Name, subject and version of each reference of an answer."""
+    if not isinstance(found, list | None):
+        raise UnknownSchema(f"its references are {shown(found)}, no list")
+    for one in found or ():
+        name, subject, version = (
+            (one.get(key) for key in ("name", "subject", "version")) if isinstance(one, dict) else (None,) * 3
+        )
+        if not (isinstance(name, str) and isinstance(subject, str) and type(version) is int):
+            raise UnknownSchema("one of its references has no name, no subject or no version")
+        try:
+            yield name, subject.encode().decode(), version
+        except UnicodeEncodeError as error:
+            raise UnknownSchema("the subject of one of its references is no text") from error
 
 
 def _loaded(text: Any, what: str) -> Any:
     try:
         return json.loads(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UnknownSchema(f"{what} is not JSON") from error
 
 
-def parsed(text: str) -> Any:
+def _with_references(raw: Any) -> bool:
+    """Whether it is a schema beside those that it refers to: no Avro schema is an object without a type."""
+    return isinstance(raw, dict) and "type" not in raw
+
+
+def _plain(raw: Any, what: str) -> Any:
+    """A schema of another system. Raises UnknownSchema for an object that only Kinstream writes."""
+    if _with_references(raw):
+        raise UnknownSchema(f"{what} is no Avro schema: it has no type")
+    return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema for reading records."""
+
+    _whole: Any
+    _size: SchemaSize
+
+    def read(self, body: bytes) -> Any:
+        """The value of a record.
+
+        Raises
+        ------
+        ValueError : the bytes are of another schema, or could hold too many values.
+        """
+        if self._size.most_values(len(body)) > MAX_VALUES:
+            raise ValueError(f"{len(body)} bytes that could hold more than {MAX_VALUES} values")
+        source = io.BytesIO(body)
+        try:
+            found: Any = fastavro.schemaless_reader(source, self._whole, None)
+        except Exception as error:
+            # Bytes that are not of the schema make the library fail in many ways; none of them is the stream's fault.
+            raise ValueError(f"{type(error).__name__} while decoding: {_brief(error)}") from error
+        if source.tell() != len(body):
+            raise ValueError(f"{len(body) - source.tell()} bytes left over")
+        return found[_WHOLE]
+
+
+def parsed(text: str) -> Schema:
     """A schema for reading.
 
     Raises
     ------
     UnknownSchema : it is no Avro schema, or records of it could take any amount of time or memory.
     """
+    named: dict[str, Any] = {}
     try:
-        raw = json.loads(text)
-        found = fastavro.parse_schema(raw)
+        own = json.loads(text)
+        if _with_references(own):
+            for one in own[_REFERENCES]:
+                fastavro.parse_schema(_in_record(one), named)
+            own = own[_SCHEMA]
+        whole: Any = fastavro.parse_schema(_in_record(own), named)
+        return Schema(whole, schema_size(whole["fields"][0]["type"], named))
+    except UnboundedSchema as error:
+        raise UnknownSchema(str(error)) from error
     except Exception as error:
-        raise UnknownSchema(f"it is no Avro schema: {error}") from error
-    if isinstance(raw, list) and len(raw) > 1 and all(isinstance(one, dict) for one in raw):
-        # The types that the last one refers to; records are of that one.
-        found = found[-1]
-    return _checked(found)
+        raise UnknownSchema(f"it is no Avro schema: {_brief(error)}") from error
 
 
-def _checked(schema: Any) -> Any:
-    """Refuse types of no size within lists, and types that hold themselves: a short record could claim any number."""
-    _walk(schema, {}, ())
-    return schema
+def _in_record(schema: Any) -> Any:
+    """A record with that one field: its bytes are those of the field, and the library knows all types by their names.
+
+    No Avro schema can have its name.
+    """
+    return {"type": "record", "name": "", "fields": [{"name": _WHOLE, "type": schema}]}
 
 
-def _walk(schema: Any, named: dict[str, bool], above: tuple[str, ...]) -> bool:
-    """Check a type; returns whether its values can take no bytes."""
-    if isinstance(schema, str):
-        if schema in above:
-            raise UnknownSchema(f"the type {schema} holds itself, which is not supported")
-        return schema == "null" or named.get(schema, False)
-    if isinstance(schema, list):
-        for one in schema:
-            _walk(one, named, above)
-        return False
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        name = str(schema["name"])
-        empty = all([_walk(field["type"], named, (*above, name)) for field in schema["fields"]])
-        named[name] = empty
-        return empty
-    if kind == "array":
-        if _walk(schema["items"], named, above):
-            raise UnknownSchema("a list of values that take no bytes is not supported")
-        return False
-    if kind == "map":
-        _walk(schema["values"], named, above)
-        return False
-    if kind == "fixed":
-        named[str(schema["name"])] = schema["size"] == 0
-        return bool(schema["size"] == 0)
-    if kind == "enum":
-        named[str(schema["name"])] = False
-        return False
-    return _walk(kind, named, above)
+def _brief(error: Exception) -> str:
+    """The text of an error, bounded: it may quote all of a schema."""
+    text = str(error) or type(error).__name__
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -17,7 +17,7 @@ from kinstream.streams.agents.traces import PartitionTraces
 from kinstream.streams.checkpoints.files import Missing
 from kinstream.streams.checkpoints.state_bytes import State
 from kinstream.streams.checkpoints.store import CheckpointStore, DataFile, LastRecord, Manifest
-from kinstream.streams.errors import GenerationMismatch, LogGap, PartitionTaken
+from kinstream.streams.errors import GenerationMismatch, LogGap, OutsideUnavailable, PartitionTaken
 from kinstream.streams.kafka.emitter import Sink
 from kinstream.streams.records.message import Message, Output
 from kinstream.streams.traces.context import context_of
@@ -176,6 +176,7 @@ class PartitionRunner:
 
         Raises
         ------
+        OutsideUnavailable : the first record that is not applied needs another system, which does not answer.
         RecordsMissed, LogGap, DeliveryError, CheckpointError, and any unexpected error.
         """
         begun = self._clock()
@@ -186,7 +187,7 @@ class PartitionRunner:
                 self.in_flight = None
                 self._send_all(outputs)
             self._send_all(self.machine.flush())
-        except RecordsMissed:
+        except (RecordsMissed, OutsideUnavailable):
             self.in_flight = None
             self._send_all(self.machine.flush())
             raise

@@ -13,6 +13,8 @@ from kinstream.streams.secrets import remember, remember_url, without_secret
 Paths = str | dict[str, str]
 #: A value that `when` compares with.
 Value = str | int | bool
+#: Debezium's text in place of a value that has not changed.
+UNAVAILABLE = "__debezium_unavailable_value"
 KINDS = ("samples", "items", "clicks", "relations")
 
 
@@ -20,8 +22,8 @@ class SourceSettings(Section):
     """`[sources.NAME]`: a topic of another system, and how its records become events.
 
     Either `kind` with `fields`, or a `preset`, whose fields `fields` may replace. `when` holds paths and the values
-    that they must have; other records are left out. `schemas` are files of Avro schemas by id. The password of the
-    registry is in a file.
+    that they must have; other records are left out. `unavailable_value` is what the writer has in place of a value that
+    has not changed. `schemas` are files of Avro schemas by id. The password of the registry is in a file.
     """
 
     topic: str = Field(
@@ -37,6 +39,7 @@ class SourceSettings(Section):
     fields: dict[str, Paths] = Field(default_factory=dict)
     when: dict[str, Value | list[Value]] = Field(default_factory=dict)
     first_position: int = Field(default=0, ge=0)
+    unavailable_value: str = Field(default=UNAVAILABLE, min_length=4)
     actions: list[str] = Field(default_factory=list)
     window_minutes: int | None = Field(default=None, ge=1)
     schemas: dict[str, str] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from kinstream.streams.agents.generations.generation import Generation
 from kinstream.streams.agents.generations.parking import FAULTS, Parking
 from kinstream.streams.agents.machine import RecordsMissed
 from kinstream.streams.agents.partition import PartitionRunner
-from kinstream.streams.errors import KinstreamError
+from kinstream.streams.errors import KinstreamError, OutsideUnavailable
 from kinstream.streams.processes.json_lines import fields
 from kinstream.streams.records.message import Message, PartitionName
 
@@ -26,6 +26,9 @@ MOST: Final = 1_024
 BATCH_SECONDS: Final = 0.1
 ANNOUNCE_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 0.25
+#: Waits between two attempts at a record for which another system does not answer; and between two lines about it.
+ATTEMPT_SECONDS: Final = (1.0, 2.0, 4.0, 8.0)
+SAID_SECONDS: Final = 60.0
 
 
 class Host(Protocol):
@@ -97,6 +100,11 @@ class Owned:
         self._careful = careful
         #: Whether a fault file may still be there that progress should clear.
         self._faults = True
+        #: The record that was last noted before it was applied.
+        self._noted: int | None = None
+        #: How often a record has waited for another system, since one was applied.
+        self.attempts = 0
+        self._said_at = -SAID_SECONDS
 
     async def put(self, messages: list[Message]) -> None:
         """Hand over messages; waits while the queue is full."""
@@ -168,8 +176,24 @@ class Owned:
             log.info("%s partition %d: records were dropped on the way; reading again at %d", *where)
             self.drain()
             await self._host.seek_back(self.place, missed.wanted)
+        except OutsideUnavailable as error:
+            applied = self.runner.machine.next_offset
+            self._next = [message for message in batch if message.offset >= applied] + self._next
+            await self._wait_for(error)
         else:
+            self.attempts = 0
             self._batch = next_batch(self._batch, len(batch), time.monotonic() - begun)
+
+    async def _wait_for(self, error: OutsideUnavailable) -> None:
+        """Wait before the same record is tried again; nothing of it was applied."""
+        now = time.monotonic()
+        if now - self._said_at >= SAID_SECONDS:
+            self._said_at = now
+            log.warning("%s partition %d: %s; the record waits", *self.place, error)
+        until = now + ATTEMPT_SECONDS[min(self.attempts, len(ATTEMPT_SECONDS) - 1)]
+        self.attempts += 1
+        while not self.closing and (left := until - time.monotonic()) > 0.0:
+            await asyncio.sleep(min(left, LOOK_SECONDS))
 
     def _until_closing(self, batch: list[Message]) -> Iterator[Message]:
         """A revocation waits for one message, not for a batch: the next owner reads the others again."""
@@ -180,7 +204,9 @@ class Owned:
 
     def _work_carefully(self, batch: Iterable[Message]) -> None:
         for message in batch:
-            self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
+            if message.offset != self._noted:
+                self._noted = message.offset
+                self._parking.record_fault(*self.place, message.offset, "the process crashed in this record")
             self.runner.work([message])
 
     async def _checkpoint_if_due(self) -> None:

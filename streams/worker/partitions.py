@@ -294,8 +294,10 @@ class Partitions:
         return max(applied, reading.position)
 
     def progress(self) -> Mapping[PartitionName, Progress]:
-        """The progress of each, for the watchdog."""
-        found = {}
+        """The progress of each, for the watchdog; none while one waits for another system, and the others behind it."""
+        found: dict[PartitionName, Progress] = {}
+        if any(owned.attempts for owned in list(self.owned.values())):
+            return found
         for place, owned in list(self.owned.items()):
             applied = owned.runner.machine.next_offset
             busy = owned.runner.in_flight is not None or owned.waiting

@@ -70,7 +70,7 @@ class _Registry(BaseHTTPRequestHandler):
 def registry() -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), _Registry) as server:
         server.asked = []  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
@@ -162,6 +162,84 @@ def test_a_file_that_changed_under_its_id_is_refused(tmp_path: Path) -> None:
 def test_schemas_of_records_that_could_claim_any_size_are_refused(schema: Any, text: str) -> None:
     with pytest.raises(UnknownSchema, match=text):
         parsed(schema if isinstance(schema, str) else json.dumps(schema))
+
+
+def _pairs(depth: int) -> dict[str, Any]:
+    """A record of two records of two records ..., the last of them empty."""
+    made: dict[str, Any] = {"type": "record", "name": "R0", "fields": []}
+    for level in range(1, depth + 1):
+        fields = [{"name": "a", "type": made}, {"name": "b", "type": f"R{level - 1}"}]
+        made = {"type": "record", "name": f"R{level}", "fields": fields}
+    return made
+
+
+@pytest.mark.parametrize("depth", [20, 26, 63, 100, 200])
+def test_a_record_of_no_bytes_has_few_values(depth: int) -> None:
+    with pytest.raises(UnknownSchema, match=r"not supported|no Avro schema"):
+        parsed(json.dumps(_pairs(depth)))
+
+
+@pytest.mark.parametrize("kind", ["array", "map"])
+def test_a_short_element_has_few_values(kind: str) -> None:
+    element = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "int"}]}
+    element["fields"] += [{"name": "p", "type": _pairs(10)}]  # type: ignore[operator]
+    listed = {"type": kind, "items" if kind == "array" else "values": ["null", element]}
+    with pytest.raises(UnknownSchema, match="almost none"):
+        parsed(json.dumps(listed))
+    # A record with one such branch is bounded.
+    assert parsed(json.dumps(element)).read(b"\x02")["n"] == 1
+
+
+def test_a_long_record_could_hold_too_many_values() -> None:
+    body = b"\x80\x89\x7a" + bytes(1_000_000) + b"\x00"
+    ones = parsed(json.dumps({"type": "array", "items": "int"}))
+    assert sum(ones.read(body)) == 0
+    deep: Any = "int"
+    for level in range(6):
+        deep = {"type": "record", "name": f"D{level}", "fields": [{"name": "x", "type": deep}]}
+    with pytest.raises(ValueError, match="more than 5000000 values"):
+        parsed(json.dumps({"type": "array", "items": deep})).read(body)
+
+
+VIEWED = {"type": "record", "name": "Viewed", "fields": [{"name": "item", "type": "long"}]}
+BOUGHT = {
+    "type": "record",
+    "name": "Bought",
+    "fields": [{"name": "user", "type": "long"}, {"name": "item", "type": "long"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "value"),
+    [
+        ([VIEWED, BOUGHT], b"\x00\x9a\x01", {"item": 77}),
+        ([VIEWED, BOUGHT], b"\x02\x02\x9a\x01", {"user": 1, "item": 77}),
+        ([BOUGHT, VIEWED], b"\x02\x9a\x01", {"item": 77}),
+        ([VIEWED], b"\x00\x9a\x01", {"item": 77}),
+        (["null", VIEWED], b"\x02\x9a\x01", {"item": 77}),
+        ([{"type": "array", "items": "long"}, VIEWED], b"\x02\x9a\x01", {"item": 77}),
+        ({"type": "array", "items": VIEWED}, b"\x02\x9a\x01\x00", [{"item": 77}]),
+        ({**VIEWED, "__fastavro_parsed": True, "__named_schemas": {}}, b"\x9a\x01", {"item": 77}),
+        ({**VIEWED, "references": [BOUGHT], "schema": BOUGHT}, b"\x9a\x01", {"item": 77}),
+    ],
+)
+def test_every_schema_is_read_as_it_is_written(schema: Any, data: bytes, value: Any) -> None:
+    assert parsed(json.dumps(schema)).read(data) == value
+
+
+def test_a_union_of_schemas_that_it_refers_to(registry: HTTPServer, tmp_path: Path) -> None:
+    own = [{"name": name, "subject": name, "version": 1} for name in ("Viewed", "Bought")]
+    _Registry.answers |= {
+        "/schemas/ids/8": {"schema": '["Viewed", "Bought"]', "references": own},
+        "/subjects/Viewed/versions/1": {"schema": json.dumps(VIEWED)},
+        "/subjects/Bought/versions/1": {"schema": json.dumps(BOUGHT)},
+    }
+    source = {**_source(registry, tmp_path), "kind": "relations"}
+    agent = machine({**source, "fields": {"left": "user", "right": "item"}, "when": {"user": [3]}})
+    agent.step(message(struct.pack(">BI", 0, 8) + b"\x00\x06", 0))
+    agent.step(message(struct.pack(">BI", 0, 8) + b"\x02\x06\x9a\x01", 1))
+    (made,) = agent.flush()
+    assert [row[:2] for row in rows_of_event(made.value)] == [("3", "77")] and not agent.dead
 
 
 def test_wrong_settings_name_what_to_correct(tmp_path: Path) -> None:

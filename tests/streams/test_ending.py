@@ -22,9 +22,10 @@ from kinstream.streams.agents.generations.parking import Parking
 from kinstream.streams.agents.machine import Machine
 from kinstream.streams.agents.partition import PartitionRunner
 from kinstream.streams.agents.spec import AgentSpec
-from kinstream.streams.errors import AccessDenied, GenerationMismatch
+from kinstream.streams.errors import AccessDenied, GenerationMismatch, OutsideUnavailable
 from kinstream.streams.records.message import Message
 from kinstream.streams.topics import partition_of
+from kinstream.streams.worker import partition_task
 from kinstream.streams.worker.partition_task import Owned
 from tests.streams.growing import CONSTRAINTS, EVENTS, GrowingSystem, Worker, load
 
@@ -395,6 +396,38 @@ def test_a_partition_that_is_given_back_waits_for_one_message_of_its_batch(
     asyncio.run(serve())
     assert machine.next_offset == 3
     assert not owned.waiting
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_record_waits_for_another_system_and_ends_nothing(
+    tmp_path: Path, careful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_task, "ATTEMPT_SECONDS", (0.0,))
+    parking = Parking(str(tmp_path), "source-shop", 1)
+    owned, machine = owned_at(Host(), 0, 0, parking, careful)
+    applied: list[int] = []
+    refusals = iter(range(5))
+
+    def work(messages: Iterable[Message]) -> None:
+        for message in messages:
+            if message.offset == 2 and next(refusals, None) is not None:
+                raise OutsideUnavailable("the registry does not answer")
+            applied.append(message.offset)
+            machine.next_offset = message.offset + 1
+            owned.closing |= message.offset == 5
+
+    cast(Any, owned.runner).work = work
+    cast(Any, owned.runner).dirty = False
+    cast(Any, owned.runner).checkpointed_offset = -1
+
+    async def serve() -> None:
+        await owned.put([Message(EVENTS, 0, offset, 0, None, None, (), offset - 1) for offset in range(4)])
+        await owned.put([Message(EVENTS, 0, offset, 0, None, None, (), offset - 1) for offset in (4, 5)])
+        await asyncio.wait_for(owned.serve(), 30)
+
+    asyncio.run(serve())
+    assert applied == [0, 1, 2, 3, 4, 5] and owned.attempts == 0
+    assert parking.parked_offset(EVENTS, 0) is None
 
 
 def test_markers_of_transactions_at_the_end_are_passed_without_being_applied() -> None:

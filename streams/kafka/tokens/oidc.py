@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kinstream.streams.errors import LoginRefused, SettingsError
 from kinstream.streams.kafka.tokens.token import Away, Token, claims_of
+from kinstream.streams.redirects import NoRedirect
 from kinstream.streams.secrets import hide
 from kinstream.streams.settings import KafkaSettings
 
@@ -28,13 +29,6 @@ _ADVICE: Final = {
     "unsupported_grant_type": "the provider does not offer the grant client_credentials",
     "invalid_scope": "check KAFKA_SASL_OAUTHBEARER_SCOPE",
 }
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The client secret goes to the endpoint of the settings and to no other."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 def fetch(kafka: KafkaSettings) -> Token:
@@ -59,7 +53,7 @@ def fetch(kafka: KafkaSettings) -> Token:
             "Content-Type": "application/x-www-form-urlencoded",
         },
     )
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=trusted(kafka)))
+    opener = urllib.request.build_opener(NoRedirect, urllib.request.HTTPSHandler(context=trusted(kafka)))
     began = time.time()
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:

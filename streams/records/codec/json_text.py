@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kinstream.streams.errors import BadRecord, Reason
+from kinstream.streams.records.framing import is_framed
 
 #: No documented event is nested deeper than this, with room to spare.
 MAX_DEPTH: Final = 32
@@ -29,8 +30,13 @@ def parse(value: bytes) -> dict[str, Any]:
     ------
     BadRecord : it is not a JSON object, nested too deep, names a field twice, or a string in it has no form in UTF-8.
     """
-    if not value.lstrip()[:1] == b"{":
-        raise BadRecord(Reason.UNDECODABLE, "neither an Avro single object nor a JSON object")
+    if value.lstrip()[:1] != b"{":
+        framed = (
+            "; it begins with a schema's id of Confluent: a source reads such topics"
+            if is_framed(value)
+            else ""
+        )
+        raise BadRecord(Reason.UNDECODABLE, f"neither an Avro single object nor a JSON object{framed}")
     # With so few brackets, nothing is nested deeper.
     brackets = value.count(b"[") + value.count(b"{")
     if brackets > MAX_DEPTH and (deepest := depth(value)) > MAX_DEPTH:
