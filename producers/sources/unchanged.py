@@ -11,7 +11,7 @@ import base64
 import json
 from typing import Any, Final
 
-from kinstream.streams.errors import SettingsError
+from kinstream.streams.errors import BadRecord, Reason, SettingsError
 
 #: The fate of a record that is left out for it.
 UNCHANGED: Final = "unchanged"
@@ -19,8 +19,11 @@ UNCHANGED: Final = "unchanged"
 _HEX: Final = "hex:"
 
 
-class Unchanged(Exception):
+class Unchanged(BadRecord):
     """A value that the event needs has not changed: there is nothing to apply."""
+
+    def __init__(self) -> None:
+        super().__init__(Reason.BAD_SHAPE, "a value has not changed, and is not in the record")
 
 
 class Placeholder:
