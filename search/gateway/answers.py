@@ -72,6 +72,9 @@ class Answering:
             drafts = self._drafted(space, pair, answer, asked.k)
             lists |= drafts
             results = [lists.get(row, result | {"list_id": None}) for row, result in enumerate(results)]
+        for result in results:
+            if len(result["neighbours"]) < asked.k:
+                result["fewer"] = "filter" if asked.filter else "store"
         if space.drafts is not None:
             other = pair.candidate if drafts else None
             if other is not None:

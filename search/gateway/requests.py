@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -66,6 +66,11 @@ class Result(BaseModel):
         default=None,
         description="Of a drafted list: the `list_id` of the click event. Null for another list, and left out in a "
         "space without a gate.",
+    )
+    fewer: Literal["filter", "store"] | None = Field(
+        default=None,
+        description="Why there are fewer than k: with the filter, or without one, the store found no more. Left out if "
+        "there are k.",
     )
 
 

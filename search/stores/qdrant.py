@@ -1,26 +1,73 @@
 """Qdrant, through its official client.
 
 A filter is Qdrant's own, as its documentation writes it in JSON. Qdrant has no snapshot that a request could name, so
-answers have no version of the store.
+answers have no version of the store. The client's local mode raises errors of any kind, and lets one client into a
+folder.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
+from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from kinstream.search.stores.base import BadFilter, Hit, Place, StoreAway, StoreHits, no_options
+from kinstream.search.stores.base import (
+    BadFilter,
+    BadVectors,
+    Hit,
+    Place,
+    StoreAway,
+    StoreHits,
+    no_options,
+)
 from kinstream.streams.configuration.services import COSINE, INNER
+from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.values import Vectors
 from kinstream.streams.secrets import hide
 
 _DISTANCES: Final = {COSINE: models.Distance.COSINE, INNER: models.Distance.DOT}
+#: Ports that a URL without one means.
+_PORTS: Final = {"http": 6333, "https": 443}
+#: What tells a folder of the local mode from any other.
+_META: Final = "meta.json"
+
+
+class _Refused(Exception):
+    """The request was refused: its filter or its vectors are wrong, or the collection is not what it was."""
+
+
+class _Folders:
+    """Open folders of the local mode, with the number of their users in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[QdrantClient, int]] = {}
+
+    def take(self, place: Place) -> QdrantClient:
+        folder = os.path.realpath(place.connection)
+        with self._lock:
+            client, users = self._open.get(folder) or (connected(place), 0)
+            self._open[folder] = client, users + 1
+        return client
+
+    def leave(self, place: Place) -> None:
+        folder = os.path.realpath(place.connection)
+        with self._lock:
+            client, users = self._open.pop(folder)
+            if users > 1:
+                self._open[folder] = client, users - 1
+            else:
+                client.close()
+
+
+_FOLDERS: Final = _Folders()
 
 
 class Qdrant:
@@ -29,16 +76,17 @@ class Qdrant:
     Parameters
     ----------
     place : `connection` is the URL of the server, with an API key as its password (`https://:KEY@HOST:6333`), or the
-        folder of the client's local mode; `columns` are keys of the payload. Options: `vector`, the name of the vectors
-        in a collection with several; `exact`, to search without an index.
+        folder of the client's local mode, which is only read; `columns` are keys of the payload. Options: `vector`,
+        the name of the vectors in a collection with several; `exact`, to search without an index.
 
     Raises
     ------
-    SettingsError : an option is unknown.
+    SettingsError : an option is unknown, or the connection is neither a URL nor a folder.
     """
 
     def __init__(self, place: Place) -> None:
         no_options(place, "vector", "exact")
+        self._local = server_of(place.connection) is None
         self._place = place
         self._vector: str | None = place.options.get("vector")
         self._exact = bool(place.options.get("exact", False))
@@ -47,9 +95,11 @@ class Qdrant:
         self._lock = threading.Lock()
 
     def check(self) -> int | None:
-        vectors = self._ask(
-            lambda client: client.get_collection(self._place.collection)
-        ).config.params.vectors
+        try:
+            found = self._ask(lambda client: client.get_collection(self._place.collection))
+        except _Refused as error:
+            raise StoreAway(str(error)) from None
+        vectors = found.config.params.vectors
         if isinstance(vectors, dict):
             vectors = vectors.get(self._vector or "")
         if vectors is None:
@@ -74,7 +124,14 @@ class Qdrant:
             )
             for row in queries.tolist()
         ]
-        found = self._ask(lambda client: client.query_batch_points(self._place.collection, requests))
+        try:
+            found = self._ask(lambda client: client.query_batch_points(self._place.collection, requests))
+        except _Refused as error:
+            size = self.check()
+            if size != queries.shape[1]:
+                detail = f"{queries.shape[1]} numbers; {self._place.collection} has {size}"
+                raise BadVectors(detail) from None
+            raise (StoreAway if rule is None else BadFilter)(str(error)) from None
         hits = [
             [
                 Hit(
@@ -89,47 +146,100 @@ class Qdrant:
         return StoreHits(hits, None)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        with self._lock:
+            if self._client is None:
+                return
+            if self._local:
+                _FOLDERS.leave(self._place)
+            else:
+                self._client.close()
+            self._client = None
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, request: Any) -> Any:
+    def _ask(self, request: Callable[[QdrantClient], Any]) -> Any:
         """What a request to the server returns.
 
         Raises
         ------
-        BadFilter : the server refuses the request.
+        _Refused : it understands the request, and does not take it.
         StoreAway : for any other reason.
         """
+        client = self._opened()
         try:
-            with self._lock:
-                self._client = self._client or connected(self._place)
-            return request(self._client)
+            return request(client)
         except UnexpectedResponse as error:
             text = hide(
                 f"{error.status_code} {error.reason_phrase}: {error.content.decode(errors='replace')[:200]}"
             )
-            if error.status_code in (400, 422):
-                raise BadFilter(text) from None
-            raise StoreAway(text) from None
+            raise (_Refused if error.status_code in (400, 422) else StoreAway)(text) from None
         except ResponseHandlingException as error:
-            raise StoreAway(hide(f"{self._place.collection}: {error.source}")) from None
-        # The client's local mode has errors of its own, and so has its start.
-        except (ApiException, OSError, RuntimeError, ValueError) as error:
-            raise StoreAway(hide(f"{self._place.collection}: {error}")) from None
+            raise StoreAway(self._told(error.source)) from None
+        except (ApiException, OSError) as error:
+            raise StoreAway(self._told(error)) from None
+        except Exception as error:
+            if not self._local and not isinstance(error, RuntimeError | ValueError):
+                raise
+            raise (_Refused if self._local else StoreAway)(self._told(error)) from None
+
+    def _opened(self) -> QdrantClient:
+        with self._lock:
+            if self._client is not None:
+                return self._client
+            if not self._local:
+                self._client = connected(self._place)
+                return self._client
+            if not os.path.isfile(os.path.join(self._place.connection, _META)):
+                raise StoreAway(f"{self._place.collection}: there is no Qdrant in {self._place.connection}")
+            try:
+                self._client = _FOLDERS.take(self._place)
+            # Damage of its files shows as any error.
+            except Exception as error:
+                raise StoreAway(self._told(error)) from None
+            return self._client
+
+    def _told(self, error: object) -> str:
+        return hide(f"{self._place.collection}: {str(error) or type(error).__name__}")
+
+
+def server_of(connection: str) -> SplitResult | None:
+    """The server of a connection; None for a folder of the local mode.
+
+    Raises
+    ------
+    SettingsError : it is neither; the message does not quote it, as it may hold a key.
+    """
+    if "://" not in connection:
+        if os.path.isdir(connection) or connection.startswith(("/", "./", "../")):
+            return None
+        raise SettingsError(
+            "connection: neither the URL of a server, such as http://HOST:6333, nor a folder: write ./FOLDER"
+        )
+    try:
+        parts = urlsplit(connection)
+        if parts.scheme in _PORTS and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    raise SettingsError("connection: not the URL of a server: write http://HOST:PORT or https://HOST:PORT")
 
 
 def connected(place: Place) -> QdrantClient:
-    """A client of the server or the folder of a place."""
-    if "://" not in place.connection:
+    """A client of the server or the folder of a place; a folder is made if it is not there."""
+    parts = server_of(place.connection)
+    if parts is None:
         return QdrantClient(path=place.connection, force_disable_check_same_thread=True)
-    parts = urlsplit(place.connection)
     host = parts.netloc.rpartition("@")[2]
     key = unquote(parts.password) if parts.password else None
     url = urlunsplit(parts._replace(netloc=host))
-    # The server's own limit is in whole seconds.
-    return QdrantClient(url=url, api_key=key, timeout=math.ceil(place.seconds), check_compatibility=False)
+    return QdrantClient(
+        url=url,
+        port=_PORTS[parts.scheme],
+        api_key=key,
+        # The server's own limit is in whole seconds.
+        timeout=math.ceil(place.seconds),
+        check_compatibility=False,
+    )
 
 
 def _filter(where: Any) -> models.Filter | None:

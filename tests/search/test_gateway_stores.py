@@ -68,7 +68,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> str:
     """All items; the client's local mode takes long to write them to a folder."""
     client = filled(QdrantClient(":memory:"), ITEMS)
     monkeypatch.setattr("kinstream.search.stores.qdrant.connected", lambda place: client)
-    return ""
+    return "http://memory"
 
 
 def space(kind: str, where: str, distance: str, **more: Any) -> dict[str, Any]:

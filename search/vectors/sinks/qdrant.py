@@ -15,7 +15,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException
 
 from kinstream.search.stores.base import Place, StoreAway
-from kinstream.search.stores.qdrant import connected
+from kinstream.search.stores.qdrant import connected, server_of
 from kinstream.search.vectors.sinks.base import (
     Change,
     EpochBegins,
@@ -43,9 +43,14 @@ class QdrantWriter:
     connection : the URL of the server with an API key as its password, or a folder of the client's local mode.
     collection : the alias that readers ask; points have the payload `id`. `COLLECTION_kinstream` holds positions, the
         versions, and the maps of queries.
+
+    Raises
+    ------
+    SettingsError : the connection is neither a URL nor a folder.
     """
 
     def __init__(self, connection: str, collection: str) -> None:
+        server_of(connection)
         self._place = Place(connection, collection, "inner-product", seconds=_SECONDS)
         self._alias = collection
         self._book = f"{collection}_kinstream"
@@ -62,7 +67,7 @@ class QdrantWriter:
             raise StoreAway(hide(f"{self._alias}: {error}")) from error
 
     def check(self) -> None:
-        if "://" not in self._place.connection:
+        if server_of(self._place.connection) is None:
             # A folder of the client's local mode belongs to one process: the sink.
             return
         try:

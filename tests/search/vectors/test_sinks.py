@@ -76,7 +76,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wh
         client = QdrantClient(":memory:")
         monkeypatch.setattr("kinstream.search.vectors.sinks.qdrant.connected", lambda place: client)
         monkeypatch.setattr(QdrantWriter, "close", lambda self: setattr(self, "_client", None))
-        return Where("qdrant", "", QdrantView(client, "docs"))
+        return Where("qdrant", "http://memory", QdrantView(client, "docs"))
     return in_postgres(request.getfixturevalue("server"))
 
 
