@@ -76,6 +76,7 @@ class ClickCells:
 
     def __init__(self, file: CellFile, columns: ClickColumns) -> None:
         self.place: Final = str(file.path)
+        self.typed: Final = file.text_is_typed
         self.columns: Final = columns
         self.read: Final = [
             n for named in (columns.found, columns.query) for ns in named.values() for n in ns
@@ -101,7 +102,7 @@ class ClickCells:
         values = cells[self._at[field]]
         if all(map(is_missing, values)):
             return None
-        return joined(values, self.columns.found[field], self.place, row)
+        return joined(values, self.columns.found[field], self.place, row, typed=self.typed)
 
     def time(self, cells: Sequence[Any], field: str, row: int) -> int:
         """A time, or `UNKNOWN_TIME` if it is that of sending."""

@@ -64,7 +64,7 @@ class ImpressionRows:
         read, head = self._cells, group[0]
         shown = read.time(head, "shown_at", begin)
         items = [
-            joined(read.values(cells, "item"), self._columns.found["item"], read.place, row)
+            joined(read.values(cells, "item"), self._columns.found["item"], read.place, row, typed=read.typed)
             for row, cells in enumerate(group, begin)
         ]
         list_id = read.name(head, "list_id", begin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from kinstream.producers.clicks.checks import check_list
 from kinstream.producers.clicks.rows import UNKNOWN_TIME
@@ -14,6 +14,8 @@ from kinstream.streams.errors import BadRecord, SourceError
 from kinstream.streams.records.codec.json_events import read_json
 from kinstream.streams.records.times import FIRST_YEAR, LAST_YEAR, are_milliseconds
 from kinstream.streams.records.values import Click
+
+_NAMES: Final = frozenset({"items", "clicks", "list_id", "session", "user", "address", "query_item"})
 
 
 class JsonLists:
@@ -49,6 +51,8 @@ class JsonLists:
         if whole["space"] != self._space:
             raise SourceError(f"{place}: space {whole['space']!r}, and the load is for {self._space!r}")
         self._timed(whole, place)
+        for field in _NAMES & whole.keys():
+            whole[field] = _text(whole[field])
         try:
             found = read_json(json.dumps(whole).encode())
         except BadRecord as error:
@@ -75,3 +79,12 @@ class JsonLists:
         if isinstance(clicks, list):
             at = {"time_ms": body["shown_at_ms"]}
             body["clicks"] = [at | click if isinstance(click, dict) else click for click in clicks]
+
+
+def _text(value: Any) -> Any:
+    """Whole numbers as names, also in lists and in clicks; other values as they are."""
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    if isinstance(value, dict):
+        return {**value, "item": _text(value["item"])} if "item" in value else value
+    return str(value) if type(value) is int else value

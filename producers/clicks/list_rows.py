@@ -8,8 +8,9 @@ from typing import Any, Final
 from kinstream.producers.clicks.checks import check_list
 from kinstream.producers.clicks.columns import ClickCells, ClickColumns
 from kinstream.producers.clicks.rows import UNKNOWN_TIME
-from kinstream.producers.files.cells import CellFile, name_of, sequence, whole
+from kinstream.producers.files.cells import CellFile, sequence, whole
 from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.text import name_of
 from kinstream.producers.files.times import Times
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.values import Click, ItemClick
@@ -40,7 +41,8 @@ class ListRows:
 
     def _list(self, cells: Sequence[Any], row: int) -> Click:
         read = self._cells
-        items = tuple(name_of(item, read.where("items"), row) for item in self._sequence(cells, "items", row))
+        shown_items = self._sequence(cells, "items", row)
+        items = tuple(name_of(item, read.where("items"), row, typed=read.typed) for item in shown_items)
         shown = read.time(cells, "shown_at", row)
         return Click(
             "",
@@ -81,7 +83,7 @@ class ListRows:
                 continue
             time = shown if at is None else self._cells.time_of(at, "clicked_at", row)
             stay = None if dwell is None else whole(dwell, self._cells.where("dwell_ms"), row)
-            yield ItemClick(name_of(click, where, row), time, stay)
+            yield ItemClick(name_of(click, where, row, typed=self._cells.typed), time, stay)
 
     def _object(self, click: dict[str, Any], row: int, shown: int, where: Where) -> ItemClick:
         if not {"item"} <= click.keys() <= {"item", "time_ms", "dwell_ms"}:
@@ -91,7 +93,7 @@ class ListRows:
             raise where.error(row, "a click has a time; leave out --shown-at now")
         time = shown if at is None else self._milliseconds.milliseconds(at, where, row)
         stay = None if dwell is None else whole(dwell, where, row)
-        return ItemClick(name_of(click["item"], where, row), time, stay)
+        return ItemClick(name_of(click["item"], where, row, typed=self._cells.typed), time, stay)
 
     def _beside(self, cells: Sequence[Any], field: str, row: int, clicks: int) -> list[Any]:
         """One value for each click, or None for each if the row has none."""

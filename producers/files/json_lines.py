@@ -44,6 +44,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = existing(path)
+        self.text_is_typed: Final = True
         self.reading: Final[dict[str, Any]] = {"json lines": 1}
         #: Fields of the objects, in order of first appearance.
         self.names: Final = list(self._fields())

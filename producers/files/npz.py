@@ -48,7 +48,7 @@ class NpzFile:
         missing = [name for name in columns if name not in self._columns]
         with opened(self.path) as file:
             for name in missing:
-                self._columns[name] = _column(read(file, name, self.path), Where(str(self.path), name))
+                self._columns[name] = as_column(read(file, name, self.path), Where(str(self.path), name))
         found = [self._columns[name] for name in columns]
         rows = len(found[0])
         for name, column in zip(columns, found, strict=True):
@@ -70,7 +70,13 @@ def opened(path: Path) -> Iterator[Any]:
         raise SourceError(f"{path}: not an NPZ file that can be read: {error}") from error
 
 
-def _column(array: NDArray[Any], where: Where) -> pa.Array:
+def as_column(array: NDArray[Any], where: Where) -> pa.Array:
+    """An array as a column.
+
+    Raises
+    ------
+    SourceError : it holds neither numbers nor text.
+    """
     if array.dtype.kind not in "biufU" or not array.ndim:
         raise where.wrong(f"holds {array.dtype} of shape {array.shape}, not numbers or text")
     if array.ndim == 1:
@@ -100,7 +106,7 @@ def read(file: Any, name: str, path: Path) -> NDArray[Any]:
         raise SourceError(
             f"{path}: array {name!r} cannot be read; pickled objects are refused: {error}"
         ) from error
-    return check_array(array, Where(str(path), name))
+    return check_array(array.astype(array.dtype.newbyteorder("="), copy=False), Where(str(path), name))
 
 
 def _check_size(file: Any, name: str, path: Path) -> None:

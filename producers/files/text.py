@@ -1,4 +1,4 @@
-"""Checks that text of files is UTF-8; an error names the row and the column."""
+"""Columns in plain types, names, and checks that text is UTF-8; an error names the row and the column."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kinstream.producers.files.numbers import Where, is_text, refuse_missing
+from kinstream.producers.files.numbers import Where, is_list
 from kinstream.streams.errors import SourceError
-from kinstream.streams.records.checks import MAX_STRING_LENGTH
+from kinstream.streams.records.names import fault_of_cell, name
 
+#: Timestamps of each unit in a second, and the seconds since 1970 of the first and last time of Python.
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6}
+_PYTHON_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
 _NO_UTF8: Final = "is not valid UTF-8"
 
 
@@ -31,21 +35,41 @@ def fault_of(text: str) -> str | None:
     return None
 
 
-def names(column: pa.Array, where: Where) -> tuple[str, ...]:
-    """A column of item names.
+def name_of(value: Any, where: Where, row: int, *, typed: bool) -> str:
+    """A cell as a name, by the rule of `kinstream.streams.records.names`.
+
+    Parameters
+    ----------
+    typed : whether the file has types. In CSV, 17.0 is how a number was written, and no text.
 
     Raises
     ------
-    SourceError : one is missing or too long.
+    SourceError : it is missing, too long, not valid UTF-8, or of another type.
     """
-    if not is_text(column.type):
-        column = column.cast(pa.string())
-    refuse_missing(column, where)
-    found = strings(column.to_pylist())
-    for row, name in enumerate(found):
-        if len(name) > MAX_STRING_LENGTH:
-            raise where.error(row, f"the id is longer than {MAX_STRING_LENGTH} characters")
+    try:
+        found = name(value)
+    except ValueError as error:
+        fault = str(error)
+        what = "the value" if fault == "is missing" else "the name"
+        raise where.error(row, f"{what} {fault}" if fault.startswith("is ") else fault) from None
+    # A JSON list in a cell may hold any escape.
+    if (wrong := fault_of(found)) is not None:
+        raise where.error(row, f"the name {wrong}")
+    if not typed and (wrong := fault_of_cell(found)) is not None:
+        raise where.error(row, wrong)
     return found
+
+
+def names(column: pa.Array, where: Where, *, typed: bool) -> tuple[str, ...]:
+    """A column of names; `typed` as of `name_of`.
+
+    Raises
+    ------
+    SourceError : as `name_of`.
+    """
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return strings(column.to_pylist())
+    return tuple(name_of(v, where, row, typed=typed) for row, v in enumerate(timely(column).to_pylist()))
 
 
 def strings(values: Iterable[Any]) -> tuple[str, ...]:
@@ -54,7 +78,7 @@ def strings(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def check_columns(part: pa.RecordBatch, place: str, first: int) -> pa.RecordBatch:
-    """Refuse text in columns, also inside lists, that is not UTF-8: Parquet is read unchecked.
+    """Columns in plain types, with their text, also inside lists, checked to be UTF-8: Parquet is read unchecked.
 
     Parameters
     ----------
@@ -64,17 +88,72 @@ def check_columns(part: pa.RecordBatch, place: str, first: int) -> pa.RecordBatc
     ------
     SourceError : names row and column.
     """
+    columns = [plain(column) for column in part.columns]
+    part = pa.RecordBatch.from_arrays(columns, names=part.schema.names)
     try:
         part.validate(full=True)
     except pa.ArrowInvalid as error:
-        for name in part.schema.names:
-            for row, value in enumerate(part.column(name)):
+        for name, column in zip(part.schema.names, columns, strict=True):
+            for row, value in enumerate(column):
                 try:
                     value.as_py()
                 except UnicodeDecodeError as wrong:
                     raise Where(place, name, first).error(row, f"{_NO_UTF8}: {wrong.reason}") from error
         raise SourceError(f"{place}: {error}") from error
     return part
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """A column in the plainest type of its values: text as strings, also from dictionaries, views and bytes (which
+    must still be checked to be UTF-8), and UUIDs as text; lists likewise."""
+    kind = column.type
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        if isinstance(kind, pa.UuidType):
+            return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+        return plain(column.storage)
+    if types.is_dictionary(kind):
+        return plain(column.dictionary_decode())
+    if types.is_string_view(kind):
+        return column.cast(pa.string())
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        bytes_ = column.cast(pa.large_binary())
+        return pc.cast(bytes_, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return plain(column.cast(pa.large_list(kind.value_type)))
+    if is_list(kind) and not types.is_primitive(kind.value_type) and not types.is_string(kind.value_type):
+        values = column.flatten()
+        plainer = plain(values)
+        return column if plainer is values else lists_of(column, plainer)
+    return column
+
+
+def timely(column: pa.Array) -> pa.Array:
+    """A column whose dates and timestamps, if it holds any, also in lists, are such as Python can hold, in UTC.
+
+    Those before the year 1 or after 9999 become the first or the last of Python.
+    """
+    kind = column.type
+    if pa.types.is_date(kind):
+        return timely(column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms")))
+    if pa.types.is_timestamp(kind):
+        numbers = column.cast(pa.int64())
+        if kind.unit != "ns":
+            first, last = (bound * _PER_SECOND[kind.unit] for bound in _PYTHON_SECONDS)
+            numbers = pc.min_element_wise(numbers, last, skip_nulls=False)
+            numbers = pc.max_element_wise(numbers, first, skip_nulls=False)
+        found = numbers.cast(pa.timestamp(kind.unit)).cast(pa.timestamp("us"), safe=False)
+        return found if kind.tz is None else found.cast(pa.timestamp("us", "UTC"))
+    if is_list(kind) and (pa.types.is_timestamp(kind.value_type) or pa.types.is_date(kind.value_type)):
+        return lists_of(column, timely(column.flatten()))
+    return column
+
+
+def lists_of(column: pa.Array, values: pa.Array) -> pa.Array:
+    """Lists of the lengths of those in a column, with other values."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, values, mask=column.is_null())
 
 
 def check_array(array: NDArray[Any], where: Where) -> NDArray[Any]:

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kinstream.producers.files.numbers import Where, is_list, is_text
+from kinstream.producers.files.cells import is_missing
+from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.text import name_of, timely
 from kinstream.streams.errors import SettingsError
 from kinstream.streams.records.checks import MAX_DIMENSION
 from kinstream.streams.records.values import Vectors
@@ -129,16 +132,20 @@ def hashed(column: str, value: str, buckets: int) -> tuple[int, float]:
     return (number >> 1) % buckets, 1.0 if number & 1 else -1.0
 
 
-def category_values(column: pa.Array, where: Where) -> list[str]:
-    """A column as the names of categories, "" for missing ones.
+def category_values(column: pa.Array, where: Where, *, typed: bool) -> list[str]:
+    """A column as the names of categories, "" for missing ones; `typed` as of `name_of`.
 
     Raises
     ------
-    SourceError : the column holds lists or a similar type.
+    SourceError : a value is no name.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if is_list(column.type) or pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type):
         raise where.wrong(f"holds {column.type}, not categories")
-    texts = column if is_text(column.type) else column.cast(pa.string())
-    return [value or "" for value in texts.to_pylist()]
+    if pa.types.is_floating(column.type):
+        # Where a category is missing, pandas writes NaN.
+        column = column.cast(pa.float64())
+        column = pc.if_else(pc.is_nan(column), None, column)
+    return [
+        "" if is_missing(value) else name_of(value, where, row, typed=typed)
+        for row, value in enumerate(timely(column).to_pylist())
+    ]

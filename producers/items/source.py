@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kinstream.producers.files.cells import JOINT, flag, timely
+from kinstream.producers.files.cells import JOINT, flag
 from kinstream.producers.files.columns import matching
 from kinstream.producers.files.numbers import RowError, Where, numbers
 from kinstream.producers.files.selection import CsvFormat
 from kinstream.producers.files.tables import TableFile, file_digest, lines_of, open_table
-from kinstream.producers.files.text import names
+from kinstream.producers.files.text import names, timely
 from kinstream.producers.files.times import Times
 from kinstream.producers.items.categories import Category, OneHot, category_values
 from kinstream.producers.items.rows import ItemRows
@@ -231,13 +231,18 @@ class ItemSource:
         return [numbers(part.column(name).take(pa.array(lent)), self._where(name, first)) for name in columns]
 
     def _category(self, part: pa.RecordBatch, first: int, column: str, kept: NDArray[np.intp]) -> list[str]:
-        values = category_values(part.column(column), self._where(column, first))
+        values = category_values(
+            part.column(column), self._where(column, first), typed=self._file.text_is_typed
+        )
         is_kept = np.zeros(part.num_rows, np.bool_)
         is_kept[kept] = True
         return [value if keep else "" for value, keep in zip(values, is_kept, strict=True)]
 
     def _names(self, part: pa.RecordBatch, first: int) -> tuple[str, ...]:
-        parts = [names(part.column(name), self._where(name, first)) for name in self._ids]
+        parts = [
+            names(part.column(name), self._where(name, first), typed=self._file.text_is_typed)
+            for name in self._ids
+        ]
         if len(parts) == 1:
             return parts[0]
         found = tuple(JOINT.join(words) for words in zip(*parts, strict=True))

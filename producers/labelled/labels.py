@@ -1,4 +1,6 @@
-"""Labels of a whole file: their type is determined once over all of them, not per block."""
+"""Labels of a whole file, by the rule of `kinstream.streams.records.names`: their type is determined once over all of
+them, not per block. CSV has no types, so there text that is a whole number, 1 or 1.0, or true or false, is one.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ from kinstream.producers.labelled.batch import Labels, LabelType
 from kinstream.streams.errors import SourceError
 from kinstream.streams.records.checks import MAX_STRING_LENGTH
 
-#: The form of whole numbers: text with leading zeros or a plus is a name, so 007 is not 7.
-_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,18})$"
+#: The form of whole numbers: text with leading zeros or a plus is a name, so 007 is not 7. Of those that floats or
+#: booleans were written as: in CSV alone.
+_WHOLE: Final = r"^(-?0|-?[1-9][0-9]{0,18})$"
+_FLOAT: Final = r"^(-?0|-?[1-9][0-9]{0,15})\.0+$"
+_FLAG: Final = r"^(?i:true|false)$"
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -32,7 +37,7 @@ class LabelScan:
         self._wanted = wanted
         self._text_is_typed = text_is_typed
         self._seen: set[Any] = set()
-        self._integer = True
+        self._integer = self._flags = True
         self.rows = 0
 
     def add(self, column: pa.Array, where: Where) -> None:
@@ -43,19 +48,24 @@ class LabelScan:
         SourceError : one is missing, too long, or cannot be of the wanted type.
         """
         column = _plain(column, where)
+        text = is_text(column.type)
         fit = _fits_integer(column)
+        if text:
+            flags = pc.match_substring_regex(column, _FLAG)
+            self._flags = self._flags and pc.all(flags).as_py()
+            fit = pc.or_(fit, flags) if self._wanted == "integer" else fit
         if pc.all(fit).as_py() is False:
             row = pc.index(fit, False).as_py()
-            if self._wanted == "integer" or not is_text(column.type):
+            if self._wanted == "integer" or not text:
                 raise where.error(row, f"the label {column[row].as_py()!r} is not a whole number of 64 bits")
             self._integer = False
-        if is_text(column.type):
+        if text:
             long = pc.greater(pc.utf8_length(column), MAX_STRING_LENGTH)
             if pc.any(long).as_py():
                 row = pc.index(long, True).as_py()
                 raise where.error(row, f"the label is longer than {MAX_STRING_LENGTH} characters")
             if self._text_is_typed and self._wanted == "auto":
-                self._integer = False
+                self._integer = self._flags = False
         self._seen.update(pc.unique(column).to_pylist())
         self.rows += len(column)
 
@@ -63,19 +73,23 @@ class LabelScan:
     def kind(self) -> LabelType:
         """The type of all labels."""
         if self._wanted == "auto":
-            return "integer" if self._integer else "string"
+            return "integer" if self._integer or self._flags else "string"
         return "integer" if self._wanted == "integer" else "string"
 
     @property
     def classes(self) -> int:
         """The number of different labels."""
-        return len(self._seen)
+        written = self._seen
+        # In CSV, 1 and 1.0 are one of them.
+        return len(written if self.kind == "string" else {_number(one) for one in written})
 
 
 def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
     """Scanned labels in the form of records."""
     column = _plain(column, where)
     if kind == "integer":
+        if is_text(column.type) and not pc.all(pc.match_substring_regex(column, _WHOLE)).as_py():
+            return np.array([_number(text) for text in column.to_pylist()], np.int64)
         numbers: Labels = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return numbers
     if not is_text(column.type):
@@ -83,12 +97,22 @@ def labels(column: pa.Array, kind: LabelType, where: Where) -> Labels:
     return strings(column.to_pylist())
 
 
+def _number(written: Any) -> int:
+    """A label that is a whole number, or true (1) or false (0), also as CSV has them."""
+    if isinstance(written, str):
+        return int(written.lower() == "true") if written[-1] in "eE" else int(written.partition(".")[0])
+    return int(written)
+
+
 def _plain(column: pa.Array, where: Where) -> pa.Array:
     """Trimmed text, whole numbers or floats, with none missing."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    if pa.types.is_decimal(column.type):
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            column = column.cast(pa.float64())
     if is_text(column.type):
         column = pc.utf8_trim_whitespace(column)
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -100,11 +124,11 @@ def _plain(column: pa.Array, where: Where) -> pa.Array:
 def _fits_integer(column: pa.Array) -> pa.Array:
     """Which labels are whole numbers of 64 bits."""
     if is_text(column.type):
-        fit = pc.match_substring_regex(column, _WHOLE)
+        fit = pc.or_(pc.match_substring_regex(column, _WHOLE), pc.match_substring_regex(column, _FLOAT))
         if pc.any(pc.and_(fit, pc.greater_equal(pc.utf8_length(column), 19))).as_py():
             fit = pa.array(
                 [
-                    f and int(text) in _INT64
+                    f and _number(text) in _INT64
                     for f, text in zip(fit.to_pylist(), column.to_pylist(), strict=True)
                 ]
             )

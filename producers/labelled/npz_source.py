@@ -8,9 +8,11 @@ import math
 from pathlib import Path
 
 from kinstream.producers.files.columns import Columns, choose
-from kinstream.producers.files.npz import default_features, opened, read
+from kinstream.producers.files.npz import as_column, default_features, opened, read
+from kinstream.producers.files.numbers import Where
 from kinstream.producers.files.selection import Selection
 from kinstream.producers.files.tables import file_digest
+from kinstream.producers.files.text import names
 from kinstream.producers.labelled.array_source import ArraySource, from_arrays
 from kinstream.producers.labelled.batch import entries
 from kinstream.streams.errors import SourceError
@@ -28,7 +30,10 @@ def open_npz(path: Path, selection: Selection) -> ArraySource:
         columns = _choose(str(path), list(file.files), selection)
         arrays = {name: read(file, name, path) for name in columns.all()}
     features = {modality: arrays[names[0]] for modality, names in columns.features}
-    ids = None if columns.ids is None else tuple(str(i) for i in arrays[columns.ids].tolist())
+    ids = None
+    if columns.ids is not None:
+        where = Where(str(path), columns.ids)
+        ids = names(as_column(arrays[columns.ids], where), where, typed=True)
     described = json.dumps([columns.features, columns.label, columns.ids, selection.label_type])
     identity = hashlib.sha256(f"{file_digest(path)} {described}".encode()).hexdigest()
     return from_arrays(

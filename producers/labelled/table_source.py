@@ -110,4 +110,7 @@ class TableSource:
 
     def _ids(self, part: pa.RecordBatch, first: int) -> tuple[str, ...] | None:
         name = self._columns.ids
-        return None if name is None else names(part.column(name), Where(str(self._path), name, first))
+        if name is None:
+            return None
+        where = Where(str(self._path), name, first)
+        return names(part.column(name), where, typed=self._file.text_is_typed)

@@ -81,16 +81,19 @@ class _Reader:
         self, row: int, left: Sequence[Any], right: Sequence[Any], named: Mapping[str, Any]
     ) -> Relation:
         columns = self._found
-        one = joined(left, columns["left"], self._place, row)
-        other = joined(right, columns["right"], self._place, row)
+        one = self._name(left, "left", row)
+        other = self._name(right, "right", row)
         if one == other:
             raise self._where("right").error(row, f"{one!r} is related to itself")
         time, source = UNKNOWN_TIME, named.get("source")
         if "time" in columns:
             time = self._times.milliseconds(named["time"], self._where("time"), row)
-        stated_by = None if is_missing(source) else joined([source], columns["source"], self._place, row)
+        stated_by = None if is_missing(source) else self._name([source], "source", row)
         similar = flag(named["similar"], self._where("similar"), row)
         return Relation("", one, other, similar, time, stated_by)
+
+    def _name(self, values: Sequence[Any], field: str, row: int) -> str:
+        return joined(values, self._found[field], self._place, row, typed=self._file.text_is_typed)
 
     def _where(self, field: str) -> Where:
         return Where(self._place, self._found[field][0])

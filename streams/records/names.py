@@ -6,6 +6,7 @@ two ways is refused where it is a name: 17 and 17.0 would be two of them.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -16,6 +17,8 @@ _INT64: Final = range(-(2**63), 2**63)
 #: Whole numbers that a float64 can tell from their neighbours.
 _EXACT: Final = 2**53
 _SHOWN: Final = 60
+#: Whole numbers as pandas and spreadsheets write them from floats: 17.0, 4.006381333931e+12.
+_FLOAT: Final = re.compile(r"-?[0-9]+\.0|-?[0-9]\.[0-9]+[eE]\+[0-9]+")
 
 
 def name(value: Any) -> str:
@@ -56,8 +59,19 @@ def fault_of_float(value: Any) -> str:
     )
 
 
+def fault_of_cell(text: str) -> str | None:
+    """Why text of a file without types is no name: a program wrote a number with a point. None for other text.
+
+    Examples
+    --------
+    >>> fault_of_cell("17"), fault_of_cell("1.5"), fault_of_cell("17.0") is None
+    (None, None, False)
+    """
+    return fault_of_float(text) if _FLOAT.fullmatch(text) else None
+
+
 def label(value: Any) -> int | str:
-    """A label: a whole number of 64 bits, also as a float or as true (1) or false (0), or text as of a name.
+    """A label: a whole number of 64 bits, also as a float or as true (1) or false (0), or trimmed text as of a name.
 
     Raises
     ------
@@ -78,7 +92,7 @@ def label(value: Any) -> int | str:
         if value not in _INT64:
             raise ValueError(f"the label {shown(value)} is not a whole number of 64 bits")
         return value
-    return name(value)
+    return name(value.strip() if type(value) is str else value)
 
 
 def shown(value: Any) -> str:
