@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +22,9 @@ _QUERY: Final = re.compile(
     re.IGNORECASE,
 )
 _known: set[str] = set()
+#: Files that were said to be readable by others.
+_warned: set[str] = set()
+_LOG: Final = logging.getLogger("kinstream.secrets")
 
 
 def without_secret(url: str) -> str:
@@ -48,6 +53,27 @@ def hide(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, _MASK)
     return without_secret(text)
+
+
+def warn_of_readers(file: str | Path) -> None:
+    """Say once that other users of this machine can read a file with a secret in it."""
+    path = str(file)
+    if path not in _warned and _others_can_read(Path(path)):
+        _warned.add(path)
+        _LOG.warning(
+            "%s holds a secret, and other users of this machine can read it: chmod o-r %s", path, path
+        )
+
+
+def _others_can_read(path: Path) -> bool:
+    """Whether the permissions of a file and of all folders above it let every user read it."""
+    try:
+        real = path.resolve(strict=True)
+        return bool(real.stat().st_mode & stat.S_IROTH) and all(
+            folder.stat().st_mode & stat.S_IXOTH for folder in real.parents
+        )
+    except (OSError, RuntimeError):
+        return False
 
 
 class HidingFormatter(logging.Formatter):

@@ -48,7 +48,7 @@ from kinstream.streams.configuration.vectors import SinkSettings as SinkSettings
 from kinstream.streams.configuration.vectors import VectorsSettings as VectorsSettings
 from kinstream.streams.configuration.vectors import unknown_names
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.secrets import remember, remember_url, without_secret
+from kinstream.streams.secrets import remember, remember_url, warn_of_readers, without_secret
 from kinstream.streams.spelling import meant
 from kinstream.streams.topics import PARTITIONS, REPLICATION
 
@@ -295,6 +295,8 @@ def read(path: str | FilePath | None = None, overrides: dict[str, Any] | None = 
             raise SettingsError(f"{source}: not text in UTF-8") from None
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise SettingsError(f"{source}: not TOML: {error}") from None
+        if any(_is_secret(name, value) for name, value in _leaves(in_file)):
+            warn_of_readers(source)
     faults: list[Fault] = []
     environment = _of_environment(faults)
     layers = Layers(str(source), in_file, environment, overrides)
@@ -409,6 +411,14 @@ def _refuse_secrets(overrides: dict[str, Any]) -> None:
                 f"--set {name}: holds credentials, and every user of this machine can read a command line; set "
                 f"{_variable(name)} in the environment, or use the store's own variables or files for them"
             )
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return bool(value) and (
+        name in SECRETS
+        or bool(_CONNECTION.fullmatch(name))
+        or (isinstance(value, str) and without_secret(value) != value)
+    )
 
 
 def _variable(name: str) -> str:

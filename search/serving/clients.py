@@ -10,11 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
 
 from kinstream.search.serving.refusals import Refused, Why
+from kinstream.streams.configuration.section import start_of
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.secrets import hide, remember
+from kinstream.streams.secrets import hide, remember, warn_of_readers
 from kinstream.streams.settings import ServiceSettings
 
 log = logging.getLogger("kinstream.clients")
@@ -102,15 +104,14 @@ class Tokens:
 
 def _read(file: str) -> Mapping[bytes, str]:
     try:
-        with open(file, "rb") as opened:
-            data = opened.read(_MOST_BYTES + 1)
-        text = data.decode()
+        text = start_of(Path(file), _MOST_BYTES).decode()
+    except SettingsError as error:
+        raise SettingsError(f"clients_file: {error}") from None
     except OSError as error:
         raise SettingsError(f"clients_file: {file}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"clients_file: {file}: not text") from None
-    if len(data) > _MOST_BYTES:
-        raise SettingsError(f"clients_file: {file}: more than {_MOST_BYTES} bytes")
+    warn_of_readers(file)
     names: dict[bytes, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         parts = line.partition("#")[0].split()

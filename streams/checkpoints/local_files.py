@@ -20,6 +20,9 @@ from kinstream.streams.checkpoints.files import MAX_FILE_BYTES, Damaged, Files, 
 from kinstream.streams.errors import CheckpointError
 
 _TEMPORARY: Final = ".tmp-"
+#: Permissions of what is written, less those that the process takes away (umask): owner and group.
+FILE_MODE: Final = 0o640
+FOLDER_MODE: Final = 0o750
 #: From this many files on, one sync of the whole file system is quicker than one fsync for each.
 _SYNC_AT_ONCE: Final = 32
 
@@ -126,7 +129,9 @@ class LocalFiles(Files):
         _make_folder(folder)
         path = os.path.join(folder, f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
         try:
-            with open(path, "xb", buffering=0) as file:
+            # A state shows what users have clicked: no other user of the machine may read it.
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+            with os.fdopen(number, "wb", buffering=0) as file:
                 view = memoryview(data)
                 while view:
                     view = view[file.write(view) :]
@@ -163,7 +168,7 @@ def _make_folder(path: str) -> None:
         parent = os.path.dirname(path)
         _make_folder(parent)
         with suppress(FileExistsError):
-            os.mkdir(path)
+            os.mkdir(path, FOLDER_MODE)
         _sync_folder(parent)
 
 

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from kinstream.streams.configuration.faults import shown
 from kinstream.streams.configuration.section import KeyFault, with_secrets
-from kinstream.streams.secrets import remember
+from kinstream.streams.secrets import remember, warn_of_readers
 
 #: Settings whose value is a secret; each has a `_file` beside it.
 SECRETS: Final = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password")
@@ -163,6 +163,8 @@ class KafkaSettings(BaseSettings):
         if self.ssl_key_file and not self.ssl_certificate_file:
             raise KeyFault("ssl_key_file", "KAFKA_SSL_KEY_FILE needs KAFKA_SSL_CERTIFICATE_FILE")
         remember(*(getattr(self, name).get_secret_value() for name in SECRETS))
+        if self.ssl_key_file:
+            warn_of_readers(self.ssl_key_file)
         return self
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from kinstream.streams.errors import SettingsError
-from kinstream.streams.secrets import remember_url
+from kinstream.streams.secrets import remember_url, warn_of_readers
 
 MAX_SECRET_BYTES: Final = 4_096
 Name = Annotated[
@@ -44,8 +46,13 @@ class KeyFault(ValueError):
 
 
 def start_of(path: FilePath, limit: int) -> bytes:
-    """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger."""
-    with path.open("rb") as stream:
+    """A file of at most `limit` bytes. Raises OSError; SettingsError where it is larger, or a pipe or a device.
+
+    To open a pipe would wait for somebody who writes into it.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise SettingsError(f"{path}: not a regular file")
         found = stream.read(limit + 1)
     if len(found) > limit:
         raise SettingsError(f"{path}: larger than {limit} bytes")
@@ -86,6 +93,7 @@ def secret_in(file: str) -> str:
         raise ValueError(str(error)) from None
     if not text:
         raise ValueError(f"{file}: is empty")
+    warn_of_readers(file)
     return text
 
 

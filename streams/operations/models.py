@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
+from fsspec.core import split_protocol, url_to_fs  # type: ignore[import-untyped, unused-ignore]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 
 from kinstream.streams.agents.generations.birth import Birth, read_birth
@@ -290,10 +290,10 @@ def _refuse(location: str, own: str) -> None:
 
 def _kind(url: str) -> str:
     """The kind of store that a URL names; of a chain, all of it."""
-    before, separator, _ = url.partition("://")
     if "::" in url:
         return url.rpartition("::")[0] + "::"
-    return before if separator else "file"
+    # As the library that opens it sees it: not every kind is written with ://.
+    return str(split_protocol(url)[0] or "file")
 
 
 def computed_with(version: ModelVersion, settings: Settings) -> dict[str, str]:

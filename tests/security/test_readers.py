@@ -1,0 +1,144 @@
+"""Who may read what is secret, and what is no file: warnings, modes of checkpoints, pipes, kinds of locations."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kinstream.producers.sources.schemas import SchemaFiles
+from kinstream.search.serving.clients import Tokens
+from kinstream.streams.checkpoints.names import open_files
+from kinstream.streams.configuration.section import secret_in
+from kinstream.streams.errors import SettingsError
+from kinstream.streams.operations.models import Refused, data_of
+from kinstream.streams.records.values import ModelVersion
+from kinstream.streams.settings import CheckpointSettings, KafkaSettings, Settings, load
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user of the machine can enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def _settings_file(path: Path) -> object:
+    path.write_text("[kafka]\nbootstrap_servers = 'b:1'\nsasl_password = 'a password'\n")
+    return load(path)
+
+
+def _store_file(path: Path) -> object:
+    path.write_text("[checkpoints]\nurl = 's3://user:a-password@bucket/x'\n")
+    return load(path)
+
+
+def _secret(path: Path) -> object:
+    path.write_text("a password\n")
+    return secret_in(str(path))
+
+
+def _tokens(path: Path) -> object:
+    path.write_text("shop a-token-of-sixteen-characters\n")
+    return Tokens(str(path))
+
+
+def _key(path: Path) -> object:
+    path.write_text("a key\n")
+    return KafkaSettings(ssl_key_file=str(path), ssl_certificate_file=str(path))
+
+
+READS: dict[str, Callable[[Path], object]] = {
+    "settings with a password": _settings_file,
+    "settings with a URL": _store_file,
+    "secret": _secret,
+    "tokens": _tokens,
+    "key": _key,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
+def test_a_secret_that_others_can_read_is_told_once(
+    read: Callable[[Path], object], shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(mode: int, name: str) -> list[str]:
+        file = shared / name
+        file.touch()
+        file.chmod(mode)
+        with caplog.at_level(logging.WARNING, "kinstream"):
+            caplog.clear()
+            read(file)
+            read(file)
+        return [line.getMessage() for line in caplog.records if str(file) in line.getMessage()]
+
+    (line,) = told(0o644, "open")
+    assert "other users of this machine can read it" in line and "a password" not in line
+    assert told(0o640, "of-the-group") == []
+    shared.chmod(0o700)
+    assert told(0o644, "in-a-closed-folder") == []
+
+
+def test_settings_without_a_secret_are_for_everybody(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (shared / "kinstream.toml").write_text("[topics]\nprefix = 'shop'\n")
+    (shared / "kinstream.toml").chmod(0o644)
+    with caplog.at_level(logging.WARNING, "kinstream"):
+        load(shared / "kinstream.toml")
+    assert not caplog.records
+
+
+def test_no_other_user_reads_a_checkpoint(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files = open_files(str(tmp_path / "store"), "learner-opml", "1")
+        files.write([("topic-0/spaces/a", b"state")])
+        files.create("birth.json", b"{}")
+    finally:
+        os.umask(before)
+    made = sorted((tmp_path / "store").rglob("*"))
+    assert len(made) == 6
+    for path in (tmp_path / "store", *made):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o750 if path.is_dir() else 0o640), path
+
+
+@pytest.mark.parametrize("kind", ["settings", "secret", "schema", "clients"])
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    opened: dict[str, Callable[[], object]] = {
+        "settings": lambda: load(pipe),
+        "secret": lambda: secret_in(str(pipe)),
+        "schema": lambda: SchemaFiles({"5": str(pipe)}),
+        "clients": lambda: Tokens(str(pipe)),
+    }
+    with pytest.raises((SettingsError, ValueError), match="not a regular file"):
+        opened[kind]()
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["data:,abc", "data:application/octet-stream;base64,AAAA", "data://,abc", "http://h/x", "ftp://h/x"],
+)
+def test_a_model_is_in_a_checkpoint_store(location: str, tmp_path: Path) -> None:
+    version = ModelVersion(
+        space="s",
+        learner="opml",
+        generation=1,
+        epoch=0,
+        step=1,
+        topic="kinstream.constraints",
+        partition=0,
+        offset=1,
+        algorithm="opml/1",
+        location=location,
+        sha256="0" * 64,
+        time_ms=0,
+    )
+    with pytest.raises(Refused, match="only checkpoint stores are read"):
+        data_of(version, Settings(checkpoints=CheckpointSettings(url=str(tmp_path))))
