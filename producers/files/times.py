@@ -50,6 +50,6 @@ class Times:
 
     def _of_unit(self, value: Any) -> int:
         number = number_in(value) if isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+        if type(number) is not int and not (isinstance(number, float) and isfinite(number)):
             raise ValueError(f"{value!r} is not a time in {self._form}")
         return checked(round(number * 1000 if self._form == "seconds" else number), value)

@@ -33,15 +33,15 @@ def name(value: Any) -> str:
     >>> name("sku-1"), name(4006381333931)
     ('sku-1', '4006381333931')
     """
+    # A decimal without digits after the point is how databases write whole numbers.
+    if type(value) is int or (isinstance(value, Decimal) and value.as_tuple().exponent == 0):
+        value = str(int(value))
     if type(value) is str:
         if not value:
             raise ValueError("is missing")
         if len(value) > MAX_NAME_LENGTH:
             raise ValueError(f"is longer than {MAX_NAME_LENGTH} characters")
         return value
-    # A decimal without digits after the point is how databases write whole numbers.
-    if type(value) is int or (isinstance(value, Decimal) and value.as_tuple().exponent == 0):
-        return str(int(value))
     if isinstance(value, UUID):
         return str(value)
     if value is None or value != value:

@@ -131,7 +131,7 @@ def checked(found: int, value: Any) -> int:
 
 def _outside(value: float) -> str:
     """Why a number is no time."""
-    if not isfinite(value):
+    if isinstance(value, float) and not isfinite(value):
         return "not finite"
     if _DAYS <= value < _DAYS_END:
         return f"{_YEARS}; it looks like a spreadsheet's number of a day: write ISO 8601, such as 2026-05-01"

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinstream.producers.clicks.reading import ClickReading, open_clicks
-from kinstream.producers.files.times import FORMS
+from kinstream.producers.files.numbers import Where
+from kinstream.producers.files.times import FORMS, Times
 from kinstream.producers.items.source import ItemColumns, open_items
 from kinstream.producers.loads.phased_load import PhasedLoad
 from kinstream.producers.relations.reading import open_relations
@@ -225,3 +226,12 @@ def test_no_value_becomes_a_time_of_another_year(value: Any) -> None:
         assert str(error)
     else:
         assert EARLIEST <= found < END
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Decimal("1e400"), float("inf"), "9" * 400, 2**63])
+def test_no_number_is_too_large_to_be_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="the time"):
+        milliseconds(value)
+    for form in FORMS:
+        with pytest.raises(SourceError, match="see --times"):
+            Times(form).milliseconds(value, Where("rows", "time"), 0)
