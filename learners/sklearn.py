@@ -177,12 +177,30 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
         check_is_fitted(self, "n_constraints_")
         rows = self._rows(X)
         near, labels = self._voters()
-        wanted = min(_positive("n_neighbors", self.n_neighbors), len(near))
-        model: Any = self.learner_
-        if hasattr(model, "classify") and model.dimension is not None:
-            return np.asarray(self.classes_[model.classify(near, labels, rows, wanted)])
-        vote = KNeighborsClassifier(wanted, algorithm="brute").fit(self._mapped(near), labels)
-        return np.asarray(self.classes_[vote.predict(self._mapped(rows))])
+        if self._votes_itself:
+            model: Any = self.learner_
+            return np.asarray(self.classes_[model.classify(near, labels, rows, self._wanted(near))])
+        return np.asarray(self.classes_[self._vote(near, labels).predict(self._mapped(rows))])
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Shares of the vote (n, c) in the order of `classes_`; each row adds up to 1.
+
+        `predict` takes the label with the largest share. The shares are not calibrated: with five neighbours they are
+        multiples of a fifth. A class without a row in the gallery has 0.
+        """
+        check_is_fitted(self, "n_constraints_")
+        rows = self._rows(X)
+        near, labels = self._voters()
+        if self._votes_itself:
+            model: Any = self.learner_
+            found, shares = model.class_scores(near, labels, rows, self._wanted(near))
+            shares = shares / shares.sum(axis=1, keepdims=True)
+        else:
+            vote = self._vote(near, labels)
+            found, shares = vote.classes_, vote.predict_proba(self._mapped(rows))
+        wide = np.zeros((len(rows), len(self.classes_)))
+        wide[:, found] = shares
+        return wide
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -193,6 +211,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transforme
     @property
     def _n_features_out(self) -> int:
         return int(self._mapped(np.zeros((1, self.n_features_in_), np.float32)).shape[1])
+
+    @property
+    def _votes_itself(self) -> bool:
+        model: Any = self.learner_
+        return hasattr(model, "classify") and model.dimension is not None
+
+    def _wanted(self, near: Vectors) -> int:
+        return min(_positive("n_neighbors", self.n_neighbors), len(near))
+
+    def _vote(self, near: Vectors, labels: NDArray[np.int64]) -> Any:
+        return KNeighborsClassifier(self._wanted(near), algorithm="brute").fit(self._mapped(near), labels)
 
     def _rows(self, X: ArrayLike) -> Vectors:
         return np.asarray(validate_data(self, X, dtype=np.float32, order="C", reset=False))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -109,6 +109,33 @@ def test_every_learner_fits_transforms_and_scores(kind: str, data: Data) -> None
     assert Z.shape == (30, made._n_features_out) and np.isfinite(Z).all()
     assert Z.dtype == ("float32" if kind in ("adapter", "mixture", "oahu", "portfolio") else "float64")
     assert made.score(X[90:], y[90:]) > 0.6
+
+
+@pytest.mark.parametrize("kind", registry.names())
+def test_every_learner_gives_the_shares_of_its_vote(kind: str, data: Data) -> None:
+    X, y = data
+    names = np.array(["b", "a", "c"])[y]
+    made = model(kind, n_neighbors=7).fit(X[:90], names[:90])
+    shares = made.predict_proba(X[90:])
+    assert shares.shape == (30, 3) and shares.dtype == np.float64
+    assert (shares >= 0).all() and np.allclose(shares.sum(axis=1), 1.0)
+    assert np.array_equal(made.classes_[shares.argmax(axis=1)], made.predict(X[90:]))
+    assert made.score(X[90:], names[90:]) > 0.6
+
+
+@pytest.mark.parametrize("kind", ["opml", "oahu"])
+def test_a_class_without_a_row_in_the_gallery_has_no_share(kind: str, data: Data) -> None:
+    X, y = data
+    made = model(kind, gallery=20).partial_fit(X, y, classes=[0, 1, 2, 9])
+    made.partial_fit(X[y == 1], y[y == 1])
+    shares = made.predict_proba(X)
+    assert shares.shape == (len(X), 4) and (shares[:, 1] == 1.0).all()
+    assert (np.delete(shares, 1, axis=1) == 0.0).all()
+
+
+def test_measures_of_probabilities_score_it(data: Data) -> None:
+    scores = cross_val_score(model("opml"), *data, cv=3, scoring="roc_auc_ovr")
+    assert (scores > 0.8).all()
 
 
 @pytest.mark.parametrize("kind", registry.names())
