@@ -104,10 +104,11 @@ _MODULES: Final = {
     "TripletRule": "learners.shared.triplet_rule",
 }
 
-__all__ = [*_MODULES, "__version__"]  # noqa: PLE0604
-
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        # For `from kinstream import *`: without the names that need a package which is not installed.
+        return [name for name in __dir__() if _is_there(name)]
     if name == "__version__":
         from importlib.metadata import version
 
@@ -121,4 +122,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_MODULES, "__version__"])
+
+
+def _is_there(name: str) -> bool:
+    from kinstream.streams.errors import PackageMissing
+
+    try:
+        __getattr__(name)
+    except PackageMissing:
+        return False
+    return True

@@ -83,7 +83,7 @@ def test_every_model_is_followed_and_measures_the_same_without_the_packages_of_e
 def test_every_public_name_is_imported_or_names_its_extra(tmp_path: Path) -> None:
     code = """
 import kinstream
-for name in kinstream.__all__:
+for name in dir(kinstream):
     try:
         getattr(kinstream, name)
     except Exception as error:
@@ -97,6 +97,30 @@ for name in kinstream.__all__:
         name = line.partition(" ")[0]
         assert line.startswith(f"{name} PackageMissing {name} needs the package ")
         assert line.endswith(f"which is not installed: pip install 'kinstream[{wanted[name]}]'")
+
+
+def test_a_star_import_takes_what_can_be_imported_whichever_extra_is_missing(tmp_path: Path) -> None:
+    code = """
+import kinstream
+from kinstream import *
+
+assert OPML(gamma=0.5).algorithm and ModelFollower and __version__
+missing = [name for name in dir(kinstream) if name not in globals()]
+try:
+    MetricLearner
+except NameError:
+    pass
+else:
+    MetricLearner()
+print(*missing)
+"""
+    for extra in sorted(set(extras.EXTRAS.values())):
+        packages = {package for package, whose in extras.EXTRAS.items() if whose == extra}
+        done = without_extras(code, cwd=tmp_path, packages=packages)
+        assert done.returncode == 0, (extra, done.stderr)
+    done = without_extras(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["BlockSettings", "LabelledLoad", "MetricLearner"]
 
 
 @pytest.mark.parametrize(
