@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -156,18 +157,27 @@ def main() -> None:
     """Entry point: errors of our own are printed in one line, without a traceback."""
     from kinstream.streams.errors import KinstreamError
     from kinstream.streams.processes.log_lines import report
+    from kinstream.streams.processes.output import begin_output, end_output
 
     # What is imported stays, and need not be searched for cycles again and again.
     gc.set_threshold(NEW_OBJECTS)
+    begin_output()
     try:
-        cli()
+        try:
+            cli()
+        except SystemExit:
+            end_output()
+            raise
     except KinstreamError as error:
         report(str(error))
-        sys.exit(error.exit_status)
+        status = error.exit_status
     except Exception:
         # A bug: print the traceback with secrets hidden, since other libraries may quote their arguments.
         report("the command ended by an error", traceback=True)
-        sys.exit(1)
+        status = 1
+    with suppress(KinstreamError):
+        end_output()
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,10 @@ class FolderInUse(KinstreamError):
     exit_status = 3
 
 
+class OutputFailed(KinstreamError):
+    """Standard output cannot be written, for example because its disk is full."""
+
+
 class SourceError(KinstreamError):
     """A file or data set of a producer cannot be used; the message names file, row and column."""
 

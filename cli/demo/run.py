@@ -42,7 +42,8 @@ def run(demo: Demo, *, keep_running: bool) -> NoReturn:
     lock = FolderLock(demo.folder)
     stopping = stop_on_signals()
     config = fresh_folder(demo.folder) / "kinstream.toml"
-    config.write_text(demo.settings.format(checkpoints=(demo.folder / "checkpoints").as_posix()))
+    text = demo.settings.format(checkpoints=(demo.folder / "checkpoints").as_posix())
+    config.write_text(text, encoding="utf-8")
     settings = load(config)
     click.echo(NOTICE, err=True)
     if not _compiled(settings, stopping):

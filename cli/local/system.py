@@ -224,7 +224,7 @@ def free_port() -> int:
 def tail(path: Path, lines: int = 15) -> str:
     """The last lines of a log."""
     with contextlib.suppress(OSError):
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     return ""
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from traceback import format_exc
 from typing import Final, Literal
 
@@ -75,7 +76,9 @@ def report(text: str, *, traceback: bool = False) -> None:
         logging.getLogger("kinstream").error("%s", text, exc_info=traceback)
     else:
         found = format_exc() if traceback else f"kinstream: {text}\n"
-        print(hide(found), end="", file=sys.stderr, flush=True)
+        # Standard error may be full; the exit status stays.
+        with suppress(OSError):
+            print(hide(found), end="", file=sys.stderr, flush=True)
 
 
 def _thread_ended(ended: threading.ExceptHookArgs) -> None:

@@ -63,7 +63,8 @@ def run(*, keep_running: bool, port: int) -> NoReturn:
     """
     lock, stopping = FolderLock(FOLDER), stop_on_signals()
     config = fresh_folder(FOLDER) / "kinstream.toml"
-    config.write_text(SETTINGS.format(checkpoints=(FOLDER / "checkpoints").as_posix()))
+    text = SETTINGS.format(checkpoints=(FOLDER / "checkpoints").as_posix())
+    config.write_text(text, encoding="utf-8")
     click.echo(NOTICE, err=True)
     # Every model is on the page.
     logging.getLogger("kinstream.follower").setLevel(logging.WARNING)
