@@ -96,7 +96,7 @@ def _near(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> 
     """Whether the key was noted less than a window before or after a time."""
     span = time // window
     for other in range(span - 1, span + 2):
-        c, d = _joined(a, b, np.uint64(other), np.uint64(2))
+        c, d = _joined(a, b, np.uint64(np.int64(other)), np.uint64(2))
         entry = _entry(memory, c, d)
         if entry >= 0 and abs(time - memory[1][entry]) < window:
             return True
@@ -110,7 +110,7 @@ def _note(memory: Parts, a: np.uint64, b: np.uint64, time: int, window: int) -> 
     Times of a key are at least a window apart, so each span of that length holds at most one, under its own key. An
     entry that comes out of order finds the times before and after it.
     """
-    c, d = _joined(a, b, np.uint64(time // window), np.uint64(2))
+    c, d = _joined(a, b, np.uint64(np.int64(time // window)), np.uint64(2))
     memory[1][_append(memory, _entry(memory, c, d), c, d)] = time
 
 
@@ -133,7 +133,7 @@ _ADDRESS: Final = 3
 def _clicks_of(hours: Parts, a: np.uint64, b: np.uint64, kind: int, time: int, more: int) -> int:
     """The larger of the clicks in the hour of a time, after adding some, and in the hour before."""
     hour = time // 3_600_000
-    c, d = _joined(a, b, np.uint64(hour), np.uint64(kind))
+    c, d = _joined(a, b, np.uint64(np.int64(hour)), np.uint64(kind))
     now = 0
     if more > 0:
         now = _count(hours, c, d, time, 2**62, more)
@@ -141,7 +141,7 @@ def _clicks_of(hours: Parts, a: np.uint64, b: np.uint64, kind: int, time: int, m
         entry = _entry(hours, c, d)
         if entry >= 0:
             now = int(hours[2][entry])
-    c, d = _joined(a, b, np.uint64(hour - 1), np.uint64(kind))
+    c, d = _joined(a, b, np.uint64(np.int64(hour - 1)), np.uint64(kind))
     entry = _entry(hours, c, d)
     before = int(hours[2][entry]) if entry >= 0 else 0
     return max(now, before)
@@ -200,7 +200,9 @@ def admit(
             if _clicks_of(hours, a, b, _VOTER, time, more) > max_clicks:
                 fate[i] = 2
         if max_lists > 0 and has_voter[i]:
-            c, d = _joined(voters[i, 0], voters[i, 1], np.uint64(time // _DAY_MS), np.uint64(_VOTER))
+            c, d = _joined(
+                voters[i, 0], voters[i, 1], np.uint64(np.int64(time // _DAY_MS)), np.uint64(_VOTER)
+            )
             if _count(days, c, d, time, 2**62, int(more > 0)) > max_lists:
                 fate[i] = 2
         if max_address_clicks > 0 and has_address[i]:

@@ -189,7 +189,9 @@ def _version(package: str) -> str:
 
 
 def _cpu() -> str:
-    """The target that numba compiles for."""
+    """The target that numba compiles for, or that it compiles nothing."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return f"{platform.machine()}/interpreter"
     name = os.environ.get("NUMBA_CPU_NAME")
     if not name:
         try:

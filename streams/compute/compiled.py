@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property, update_wrapper, wraps
+from functools import cache, update_wrapper, wraps
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from kinstream.streams.compute.compile_lock import CompileLock
 from kinstream.streams.extras import installed, missing
 
 P = ParamSpec("P")
@@ -70,21 +72,24 @@ class _Kernel:
         update_wrapper(self, function)
         self.function = function
         self.options = options
+        self._dispatcher: Any = None
 
-    @cached_property
     def dispatcher(self) -> Any:
-        return _dispatcher(self.function, self.options)
+        """numba's, the same one at each call."""
+        if self._dispatcher is None:
+            self._dispatcher = _dispatcher(self.function, self.options)
+        return self._dispatcher
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
         if not _loaded:
             _load()
-        return self.dispatcher(*args, **settings)
+        return self.dispatcher()(*args, **settings)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         _load()
-        return getattr(self.dispatcher, name)
+        return getattr(self.dispatcher(), name)
 
 
 _lock: Final = RLock()
@@ -105,10 +110,10 @@ def _load() -> None:
         for space in spaces:
             for name, value in list(space.items()):
                 if isinstance(value, _Kernel):
-                    space[name] = value.dispatcher
+                    space[name] = value.dispatcher()
         for cell in (cell for kernel in _waiting for cell in kernel.function.__closure__ or ()):
             if isinstance(cell.cell_contents, _Kernel):
-                cell.cell_contents = cell.cell_contents.dispatcher
+                cell.cell_contents = cell.cell_contents.dispatcher()
         _waiting.clear()
         _loaded = True
 
@@ -127,14 +132,62 @@ def _kept(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 def _dispatcher(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     import numba  # type: ignore[import-untyped, unused-ignore]
 
-    dispatcher: Any = numba.njit(**options)(function)
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined, unused-ignore]
+        # As compiled code: whole numbers wrap, and a division by zero is not reported.
+        return np.errstate(all="ignore")(function)
+    try:
+        dispatcher: Any = numba.njit(**options)(function)
+    except RuntimeError:
+        # Neither this package nor the user's folder of caches can be written.
+        _tell_not_kept()
+        return numba.njit(**{**options, "cache": False})(function)
     kept = dispatcher._cache._cache_file
     # numba itself checks the function's own file only.
     kept._source_stamp = _stamp(Path(function.__code__.co_filename))
     # numba also numbers the files of machine code. A file that another process is about to write would be read in its
     # old version, and two processes that compile for different types would take the same number.
     kept._data_name_pattern = kept._data_name_pattern.replace("{number", f"{_PROCESS}.{{number")
+    _compile_once(dispatcher, CompileLock(Path(kept._index_path).with_suffix(".lock")))
     return dispatcher
+
+
+def _compile_once(dispatcher: Any, lock: CompileLock) -> None:
+    """Let one process compile what no file holds yet. Kernels call each other in one direction, so no two processes
+    wait for each other."""
+    from numba.core.compiler_lock import (  # type: ignore[import-untyped, unused-ignore]
+        global_compiler_lock,
+    )
+
+    load, compile_for = dispatcher._cache.load_overload, dispatcher.compile
+    depth = 0
+
+    def loaded(signature: Any, target: Any) -> Any:
+        found = load(signature, target)
+        if found is None and lock.acquire():
+            # Another process may have compiled it in the meantime.
+            found = load(signature, target)
+        return found
+
+    def compiled_once(signature: Any) -> Any:
+        nonlocal depth
+        with global_compiler_lock:
+            depth += 1
+            try:
+                return compile_for(signature)
+            finally:
+                depth -= 1
+                if depth == 0:
+                    lock.release()
+
+    dispatcher._cache.load_overload, dispatcher.compile = loaded, compiled_once
+
+
+@cache
+def _tell_not_kept() -> None:
+    logging.getLogger("kinstream.kernels").warning(
+        "machine code cannot be kept, and every process compiles the kernels: set NUMBA_CACHE_DIR to a folder that "
+        "can be written"
+    )
 
 
 def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
